@@ -1,1 +1,14 @@
-//! weir.
+//! Weir: a Kubernetes API proxy whose response filters are WebAssembly components.
+//!
+//! The road of a request, in five hops: `main` → [`app`] → [`proxy`] → [`filter`] (the chain) → [`wasm`] (the instance).
+
+pub mod admin;
+pub mod app;
+pub mod config;
+pub mod feed;
+pub mod filter;
+pub mod module;
+pub mod proxy;
+pub mod resource;
+pub mod tasks;
+pub mod wasm;

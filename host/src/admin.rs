@@ -1,0 +1,3 @@
+//! The admin port: livez, readyz, metrics, /filters.
+
+pub mod metrics;

@@ -1,0 +1,152 @@
+//! Every metric of the daemon, in one registry. Labels come from closed sets or from the configuration, never from
+//! a client, so that the number of series is bounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::filter::FailureClass;
+
+/// The registry and its families; one per daemon, shared by reference.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    objects: Family<ObjectLabels, Counter>,
+    failures: Family<FailureLabels, Counter>,
+    filter_nanoseconds: Family<FilterLabel, Counter>,
+    impure: Family<FilterLabel, Counter>,
+    breaker_open: Family<FilterLabel, Gauge>,
+    reloads: Family<ResultLabel, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    request_bytes: Family<ClassLabel, Counter>,
+    request_nanoseconds: Family<ClassLabel, Counter>,
+    watches: Gauge,
+    informers_relisted: Family<ReasonLabel, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FilterLabel {
+    filter: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    filter: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    filter: Arc<str>,
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabel {
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    class: &'static str,
+    code: u16,
+}
+
+/// What one filter did with a batch of objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BatchCounts {
+    /// Passed as they were.
+    pub kept: u64,
+    /// Changed.
+    pub edited: u64,
+    /// Hidden.
+    pub hidden: u64,
+    /// The filter failed on them, whatever the failure policy then did.
+    pub failed: u64,
+}
+
+impl Metrics {
+    /// Counts one batch of one filter, with the wall time spent in it.
+    pub fn batch(&self, filter: &Arc<str>, counts: BatchCounts, time: Duration) {
+        for (outcome, count) in
+            [("kept", counts.kept), ("edited", counts.edited), ("hidden", counts.hidden), ("failed", counts.failed)]
+        {
+            if count > 0 {
+                self.objects.get_or_create(&ObjectLabels { filter: filter.clone(), outcome }).inc_by(count);
+            }
+        }
+        self.filter_nanoseconds
+            .get_or_create(&FilterLabel { filter: filter.clone() })
+            .inc_by(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Counts one failure of a filter by class.
+    pub fn failure(&self, filter: &Arc<str>, class: FailureClass) {
+        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: class.label() }).inc();
+    }
+
+    /// Counts an object whose outcome differed when it was run again on a fresh instance.
+    pub fn impure(&self, filter: &Arc<str>) {
+        self.impure.get_or_create(&FilterLabel { filter: filter.clone() }).inc();
+    }
+
+    /// Tells whether a filter's breaker is open.
+    pub fn breaker(&self, filter: &Arc<str>, open: bool) {
+        self.breaker_open.get_or_create(&FilterLabel { filter: filter.clone() }).set(i64::from(open));
+    }
+
+    /// Counts a reload by its result: `applied`, `unchanged`, `refused`.
+    pub fn reload(&self, result: &'static str) {
+        self.reloads.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// Counts a finished request: its class (`forward`, `get`, `list`, `watch`, `upgrade`, `refused`), the answer's
+    /// status code, body bytes sent to the client, and time from the request's head to the body's end.
+    pub fn request(&self, class: &'static str, code: u16, bytes: u64, time: Duration) {
+        self.requests.get_or_create(&RequestLabels { class, code }).inc();
+        let label = ClassLabel { class };
+        self.request_bytes.get_or_create(&label).inc_by(bytes);
+        self.request_nanoseconds.get_or_create(&label).inc_by(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The number of open filtered watches; the caller adds and takes away.
+    #[must_use]
+    pub fn watches(&self) -> &Gauge {
+        &self.watches
+    }
+
+    /// Counts a watch that was ended with 410 so that its client lists again; `reason` from a closed set.
+    pub fn relist(&self, reason: &'static str) {
+        self.informers_relisted.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Registers every family under its public name.
+    pub fn register(&self, registry: &mut Registry) {
+        let _ = Unit::Seconds;
+        registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
+        registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
+        registry.register("weir_filter_nanoseconds", "Wall time spent in a filter", self.filter_nanoseconds.clone());
+        registry.register("weir_filter_impure", "Objects whose outcome differed on a fresh instance", self.impure.clone());
+        registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
+        registry.register("weir_reloads", "Reloads by result", self.reloads.clone());
+        registry.register("weir_requests", "Finished requests by class and status code", self.requests.clone());
+        registry.register("weir_request_bytes", "Body bytes sent to clients by class", self.request_bytes.clone());
+        registry.register("weir_request_nanoseconds", "Time of finished requests by class", self.request_nanoseconds.clone());
+        registry.register("weir_watches", "Open filtered watches", self.watches.clone());
+        registry.register("weir_relists", "Watches ended with 410 by reason", self.informers_relisted.clone());
+    }
+}

@@ -1,0 +1,5 @@
+//! Configuration: flags, the filters' ConfigMap, match rules.
+
+mod rule;
+
+pub use rule::{Class, MatchRule};

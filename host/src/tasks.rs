@@ -1,0 +1,51 @@
+//! The owner of every background task: spawned here, told to stop here, joined at drain. Nothing else calls
+//! `tokio::spawn`, so that nothing outlives the daemon's end unseen.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A handle to the owner; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// Runs a future until it ends by itself; it should end soon after [`Tasks::stopping`].
+    pub fn spawn<F>(&self, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tracker.spawn(future);
+    }
+
+    /// Runs a future until it ends or the daemon stops, whichever is first; for tasks that hold nothing worth finishing.
+    pub fn spawn_until_stop<F>(&self, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = future => {}
+            }
+        });
+    }
+
+    /// Resolves when the daemon begins to stop. Cancel-safe.
+    pub async fn stopping(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Tells every task to stop and waits for them, at most `deadline`. True when all had ended by then.
+    pub async fn drain(&self, deadline: Duration) -> bool {
+        self.stop.cancel();
+        self.tracker.close();
+        tokio::time::timeout(deadline, self.tracker.wait()).await.is_ok()
+    }
+}
