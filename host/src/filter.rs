@@ -8,9 +8,11 @@ mod outcome;
 mod reads;
 mod serving;
 mod set;
+mod validate;
 
 pub use chain::{Chain, Stamp};
 pub use filter::{Filter, Lookups, Proven, RecordedReads};
 pub use outcome::{Failure, FailureClass, Outcome};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
+pub use validate::validate_reads;
