@@ -1,1 +1,227 @@
-//! app.
+//! The wiring of the daemon, one straight function, and its end.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, try_join_all};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::Instrument;
+
+use crate::admin::Admin;
+use crate::admin::metrics::Metrics;
+use crate::admin::status::StatusBoard;
+use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, UpstreamError};
+use crate::feed::{FeedWorld, Feeds, follow_addresses};
+use crate::filter::{Lookups, Serving, validate_reads};
+use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
+use crate::proxy::{ListenError, Proxy, ProxyConfig, SetupError};
+use crate::tasks::Tasks;
+use crate::wasm::{Engine, EngineError, Lookup, World};
+
+/// How long the daemon may take to end: lists finish, watches are closed.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Why the daemon did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The runtime, a signal handler or the cache directory.
+    #[error("{what}")]
+    System {
+        /// What failed.
+        what: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A port can't be bound.
+    #[error("{flag}: {address} can not be bound")]
+    Bind {
+        /// The flag that named it.
+        flag: &'static str,
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The daemon's or the node's credentials.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// A client for the API server can't be made of them.
+    #[error("no client for the API server")]
+    Client(#[source] Box<kube::Error>),
+    /// The same, for the proxy.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The plain port was refused.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// No WebAssembly engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// When it can't start. Once it serves, nothing but a signal ends it.
+pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
+    log_to_stderr(config.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build();
+    runtime.map_err(system("the runtime could not be started"))?.block_on(run(config))
+}
+
+/// The wiring. Ports are bound first, so that a conflict ends the start before anything else began; they accept before
+/// the first set is in force, and make what may be filtered wait for it.
+async fn run(config: ServeConfig) -> Result<(), ServeError> {
+    let began = std::time::Instant::now();
+    let tasks = Tasks::default();
+    let metrics = Arc::new(Metrics::default());
+    let board = Arc::new(StatusBoard::default());
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT can not be handled"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM can not be handled"))?;
+
+    let bind = |flag, address| async move {
+        TcpListener::bind(address).await.map_err(|source| ServeError::Bind { flag, address, source })
+    };
+    let admin_listener = bind("--admin-address/--admin-port", config.admin).await?;
+    let proxy_listener = bind("--bind-address/--port", config.bind).await?;
+
+    // The API server, as the daemon itself.
+    let own = config.upstream.load().await?;
+    let lent = match &config.node_kubeconfig {
+        Some(path) => Some(crate::config::Upstream::Kubeconfig(path.clone()).load().await?),
+        None => None,
+    };
+    let client = kube::Client::try_from(own.clone()).map_err(|error| ServeError::Client(Box::new(error)))?;
+
+    // What filters look up.
+    let feeds = Feeds::new(Some(client.clone()), &config.node_name, tasks.clone());
+    tasks.spawn_until_stop(follow_addresses(feeds.clone()).instrument(tracing::info_span!("node")));
+    let world = FeedWorld::new(feeds.clone(), config.secure_endpoint());
+
+    // Modules.
+    let (cache, _temporary) = cache_directory(config.cache_dir)?;
+    let program = std::env::current_exe().map_err(system("the daemon's own program can not be found"))?;
+    let engine = Engine::new(Some(&code_cache(&cache)))?;
+    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let lookups = Arc::new(FeedLookups { feeds: feeds.clone(), world: Arc::new(world) });
+    let compiler = Some(Compiler::new(program, &cache));
+    let loader = Loader::new(engine.clone(), compiler, lookups, metrics.clone(), 2 * workers);
+
+    // The set in force.
+    let (serving, served) = watch::channel(Serving::Unknown);
+    let place = match config.source {
+        ConfigSource::File(path) => Place::File(path),
+        ConfigSource::ConfigMap { namespace, name } => Place::ConfigMap { client, namespace, name },
+    };
+    let found = place.follow(&tasks);
+    let reloader = Reloader {
+        place,
+        found,
+        modules: config.modules_dir,
+        loader,
+        serving,
+        board: board.clone(),
+        metrics: metrics.clone(),
+    };
+    tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
+    tasks.spawn_until_stop(validate_reads(feeds, served.clone()).instrument(tracing::info_span!("lookups")));
+
+    // The ports.
+    let admin = Admin::new(board, metrics.clone(), engine);
+    let admin_address = admin_listener.local_addr().map_err(system("the admin port has no address"))?;
+    tracing::info!(address = %admin_address, "admin port listens");
+    admin.serve(admin_listener, &tasks);
+    let mut proxy_config = ProxyConfig::new(own);
+    proxy_config.lent = lent;
+    proxy_config.start_wait = config.start_wait;
+    proxy_config.allow_remote_plaintext = config.allow_remote_plaintext;
+    let upstream = proxy_config.upstream.cluster_url.clone();
+    let proxy = Proxy::new(proxy_config, served.clone(), metrics, tasks.clone())?;
+    let address = proxy_listener.local_addr().map_err(system("the proxy's port has no address"))?;
+    tracing::info!(%address, %upstream, node = config.node_name, "proxy listens");
+    proxy.serve(proxy_listener)?;
+    tasks.spawn_until_stop(tell_ready(served, began));
+
+    tokio::select! {
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+    }
+    if tasks.drain(DRAIN).await {
+        tracing::info!("stopped");
+    } else {
+        tracing::warn!("stopped with work unfinished after {DRAIN:?}");
+    }
+    Ok(())
+}
+
+/// Lookups answered from feeds.
+#[derive(Debug)]
+struct FeedLookups {
+    feeds: Feeds,
+    world: Arc<FeedWorld>,
+}
+
+impl LookupSource for FeedLookups {
+    fn world(&self) -> Arc<dyn World> {
+        self.world.clone()
+    }
+
+    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
+        let handles: Vec<_> = lookups.iter().map(|lookup| self.feeds.open(lookup)).collect();
+        async move {
+            try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
+            Ok(Box::new(handles) as Lookups)
+        }
+        .boxed()
+    }
+}
+
+/// Says once when the first set is in force.
+async fn tell_ready(mut served: watch::Receiver<Serving>, began: std::time::Instant) {
+    if served.wait_for(|serving| matches!(serving, Serving::Live(_))).await.is_ok() {
+        tracing::info!(after = ?began.elapsed(), "ready");
+    }
+}
+
+/// The cache directory, or one that is gone with the process.
+fn cache_directory(given: Option<PathBuf>) -> Result<(PathBuf, Option<tempfile::TempDir>), ServeError> {
+    if let Some(path) = given {
+        return Ok((path, None));
+    }
+    let temporary = tempfile::tempdir().map_err(system("no temporary directory for compiled modules"))?;
+    tracing::info!("no --cache-dir: modules are compiled anew at each start");
+    Ok((temporary.path().to_owned(), Some(temporary)))
+}
+
+fn log_to_stderr(config: LogConfig) {
+    use tracing_subscriber::EnvFilter;
+    let level = match config.verbosity {
+        0 => "warn,weir=info",
+        1 => "info,weir=debug",
+        _ => "debug,weir=trace",
+    };
+    let lines = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(level)).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Json => lines.json().with_current_span(false).init(),
+        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+    }
+}
+
+fn system(what: &str) -> impl FnOnce(std::io::Error) -> ServeError {
+    let what = what.to_owned();
+    move |source| ServeError::System { what, source }
+}
+
+/// Compile-time proof that the daemon can be moved between threads.
+const _: fn() = || {
+    fn is_send<T: Future + Send>(_: fn(ServeConfig) -> T) {}
+    is_send(run);
+};

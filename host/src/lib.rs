@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod author;
 pub mod config;
 pub mod feed;
 pub mod filter;

@@ -35,9 +35,15 @@ impl LocalPool {
         if let Some(pool) = &node_pool
             && !is_label_value(pool)
         {
-            return Err(Error::setting("nodePool", format!("`{pool}` is no name of a node pool")));
+            return Err(Error::setting(
+                "nodePool",
+                format!("`{pool}` is no name of a node pool"),
+            ));
         }
-        Ok(Self { node: node::name(), fixed: node_pool })
+        Ok(Self {
+            node: node::name(),
+            fixed: node_pool,
+        })
     }
 
     /// The local node's name.
@@ -57,7 +63,9 @@ impl LocalPool {
 
     /// What [`LocalPool::pool_annotation`] looks up.
     pub fn pool_lookup(&self) -> Lookup {
-        let pools = Lookup::of(NODE_POOLS).versions(["v1beta2", "v1beta1"]).optional();
+        let pools = Lookup::of(NODE_POOLS)
+            .versions(["v1beta2", "v1beta1"])
+            .optional();
         match &self.fixed {
             Some(pool) => pools.named(pool),
             None => pools,
@@ -90,7 +98,9 @@ fn is_label_value(text: &str) -> bool {
     text.len() <= 63
         && plain(text.bytes().next())
         && plain(text.bytes().last())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Where a pool's members are written: the setting `poolSource`.
@@ -136,7 +146,11 @@ pub struct PoolMembers {
 impl PoolMembers {
     /// From the settings `nodePool` and `poolSource`.
     pub fn configure(node_pool: Option<String>, source: PoolSource) -> Result<Self, Error> {
-        Ok(Self { pool: LocalPool::configure(node_pool)?, source, memo: Memo::new() })
+        Ok(Self {
+            pool: LocalPool::configure(node_pool)?,
+            source,
+            memo: Memo::new(),
+        })
     }
 
     /// The pool whose members these are.
@@ -152,10 +166,13 @@ impl PoolMembers {
         };
         let members = match self.source {
             PoolSource::NodePools => self.pool.pool_lookup(),
-            PoolSource::NodeBuckets => {
-                Lookup::of(NODE_BUCKETS).versions(["v1alpha1"]).selected(selector(BUCKET_LABEL)).optional()
-            }
-            PoolSource::NodeLabels => Lookup::of(NODES).selected(selector(POOL_LABEL)).metadata_only(),
+            PoolSource::NodeBuckets => Lookup::of(NODE_BUCKETS)
+                .versions(["v1alpha1"])
+                .selected(selector(BUCKET_LABEL))
+                .optional(),
+            PoolSource::NodeLabels => Lookup::of(NODES)
+                .selected(selector(POOL_LABEL))
+                .metadata_only(),
         };
         self.pool.lookup().into_iter().chain([members]).collect()
     }
@@ -181,7 +198,10 @@ impl PoolMembers {
 
     fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<Members> {
         self.memo.get(fingerprint, || {
-            Rc::new(Members { names: names().iter().flatten().map(Box::from).collect(), fingerprint })
+            Rc::new(Members {
+                names: names().iter().flatten().map(Box::from).collect(),
+                fingerprint,
+            })
         })
     }
 }

@@ -29,7 +29,11 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { node_pool: None, pool_source: PoolSource::default(), slices: true }
+        Self {
+            node_pool: None,
+            pool_source: PoolSource::default(),
+            slices: true,
+        }
     }
 }
 
@@ -43,12 +47,16 @@ impl Filter for Endpoints {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self { members: PoolMembers::configure(settings.node_pool, settings.pool_source)?, slices: settings.slices })
+        Ok(Self {
+            members: PoolMembers::configure(settings.node_pool, settings.pool_source)?,
+            slices: settings.slices,
+        })
     }
 
     fn plan(&self) -> Plan {
         Plan::matching(
-            ["endpoints", "endpointslices"].map(|resource| format!("nginx-ingress-controller/{resource}#get;list;watch")),
+            ["endpoints", "endpointslices"]
+                .map(|resource| format!("nginx-ingress-controller/{resource}#get;list;watch")),
         )
         .with(Lookup::of("services").metadata_only())
         .with_all(self.members.lookups())
@@ -60,14 +68,19 @@ impl Filter for Endpoints {
             Some(shape) => shape,
             None => return Ok(Verdict::Keep),
         };
-        let Some(service) = shape.service(object) else { return Ok(Verdict::Keep) };
+        let Some(service) = shape.service(object) else {
+            return Ok(Verdict::Keep);
+        };
         if cluster::get("services", object.namespace().as_deref(), &service).is_none() {
             return Ok(Verdict::Keep);
         }
-        let Some(members) = self.members.get() else { return Ok(Verdict::Keep) };
+        let Some(members) = self.members.get() else {
+            return Ok(Verdict::Keep);
+        };
         let left = shape.cut(object, |node| members.contains(node))?;
         Ok(if left { Verdict::Keep } else { Verdict::Hide })
     }
 }
 
 weir_filter::export!(Endpoints);
+weir_filter::cases!(Endpoints);

@@ -40,7 +40,9 @@ impl Filter for ForwardKubeSvcTraffic {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self { gateway: Gateway::configure(settings.host.as_deref(), settings.port)? })
+        Ok(Self {
+            gateway: Gateway::configure(settings.host.as_deref(), settings.port)?,
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -57,9 +59,14 @@ impl Filter for ForwardKubeSvcTraffic {
             && object.is("discovery.k8s.io/v1", "EndpointSlice")
             && object.text(&ADDRESS_TYPE).as_deref() == Some(family)
         {
-            let endpoint = format!(r#"[{{"addresses":["{}"],"conditions":{{"ready":true}}}}]"#, self.gateway.host);
+            let endpoint = format!(
+                r#"[{{"addresses":["{}"],"conditions":{{"ready":true}}}}]"#,
+                self.gateway.host
+            );
             object.set(&ENDPOINTS, Value::Json(endpoint))?;
-            let https = object.column(&PORT_NAMES).rows(|name| name == Some("https"));
+            let https = object
+                .column(&PORT_NAMES)
+                .rows(|name| name == Some("https"));
             object.set_rows(&PORTS, &https, self.gateway.port)?;
         }
         Ok(Verdict::Keep)
@@ -67,3 +74,4 @@ impl Filter for ForwardKubeSvcTraffic {
 }
 
 weir_filter::export!(ForwardKubeSvcTraffic);
+weir_filter::cases!(ForwardKubeSvcTraffic);

@@ -48,7 +48,10 @@ impl Filter for InClusterConfig {
 
 /// Whether the line is `kubeconfig`, a colon and a value. A comment is no value.
 fn names_kubeconfig(line: &str) -> bool {
-    let value = line.trim().strip_prefix("kubeconfig").and_then(|rest| rest.trim_start().strip_prefix(':'));
+    let value = line
+        .trim()
+        .strip_prefix("kubeconfig")
+        .and_then(|rest| rest.trim_start().strip_prefix(':'));
     value.is_some_and(|value| !matches!(value.trim_start().bytes().next(), None | Some(b'#')))
 }
 
@@ -69,3 +72,4 @@ fn commented(config: &str) -> String {
 }
 
 weir_filter::export!(InClusterConfig);
+weir_filter::cases!(InClusterConfig);

@@ -38,7 +38,9 @@ impl Filter for MasterService {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self { gateway: Gateway::configure(settings.host.as_deref(), settings.port)? })
+        Ok(Self {
+            gateway: Gateway::configure(settings.host.as_deref(), settings.port)?,
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -46,11 +48,16 @@ impl Filter for MasterService {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        if object.name() == "kubernetes" && object.namespace().as_deref() == Some("default") && object.is("v1", "Service") {
+        if object.name() == "kubernetes"
+            && object.namespace().as_deref() == Some("default")
+            && object.is("v1", "Service")
+        {
             let host = self.gateway.host.to_string();
             object.set(&CLUSTER_IPS, Value::Json(format!("[\"{host}\"]")))?;
             object.set(&CLUSTER_IP, host)?;
-            let https = object.column(&PORT_NAMES).rows(|name| name == Some("https"));
+            let https = object
+                .column(&PORT_NAMES)
+                .rows(|name| name == Some("https"));
             object.set_rows(&PORTS, &https, self.gateway.port)?;
         }
         Ok(Verdict::Keep)
@@ -58,3 +65,4 @@ impl Filter for MasterService {
 }
 
 weir_filter::export!(MasterService);
+weir_filter::cases!(MasterService);

@@ -6,7 +6,10 @@ const KEY: &str = "nodePortAddresses";
 /// The text with `nodePortAddresses` set to these, in whatever form it was there before, or added at the end; or why it
 /// cannot be done. Comments within the old value stay in their lines.
 pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<String, String> {
-    let items: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    let items: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
     let value = format!("[{}]", items.join(", "));
 
     let lines: Vec<&str> = config.split_inclusive('\n').collect();
@@ -32,16 +35,37 @@ struct Body {
 
 impl Body {
     fn find(lines: &[&str]) -> Result<Self, String> {
-        let marker = |line: &&str, mark: &str| line.strip_prefix(mark).is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty());
-        let first = lines.iter().position(|line| !is_idle(line) && !line.starts_with('%') && !marker(line, "---"));
-        let Some(first) = first else { return Ok(Self { first: lines.len(), end: lines.len(), indent: 0 }) };
+        let marker = |line: &&str, mark: &str| {
+            line.strip_prefix(mark)
+                .is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
+        };
+        let first = lines
+            .iter()
+            .position(|line| !is_idle(line) && !line.starts_with('%') && !marker(line, "---"));
+        let Some(first) = first else {
+            return Ok(Self {
+                first: lines.len(),
+                end: lines.len(),
+                indent: 0,
+            });
+        };
         let start = lines.get(first).copied().unwrap_or_default();
         if start.trim_start().starts_with(['{', '[']) {
-            return Err("config.conf is in flow style: its keys have no lines of their own".to_owned());
+            return Err(
+                "config.conf is in flow style: its keys have no lines of their own".to_owned(),
+            );
         }
         let ends = |line: &&str| marker(line, "---") || marker(line, "...");
-        let end = lines.iter().skip(first).position(ends).map_or(lines.len(), |length| first + length);
-        Ok(Self { first, end, indent: indent(start) })
+        let end = lines
+            .iter()
+            .skip(first)
+            .position(ends)
+            .map_or(lines.len(), |length| first + length);
+        Ok(Self {
+            first,
+            end,
+            indent: indent(start),
+        })
     }
 }
 
@@ -49,7 +73,11 @@ impl Body {
 fn added(lines: &[&str], body: &Body, value: &str) -> String {
     let (before, after) = lines.split_at_checked(body.end).unwrap_or((lines, &[]));
     let mut result = before.concat();
-    let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
+    let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) {
+        "\r\n"
+    } else {
+        "\n"
+    };
     if !result.is_empty() && !result.ends_with('\n') {
         result.push_str(line_end);
     }
@@ -60,9 +88,18 @@ fn added(lines: &[&str], body: &Body, value: &str) -> String {
 }
 
 /// The text with another value for the key in line `at`, whose old value begins at `offset`.
-fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) -> Result<String, String> {
+fn replaced(
+    lines: &[&str],
+    body: &Body,
+    at: usize,
+    offset: usize,
+    value: &str,
+) -> Result<String, String> {
     let (before, rest) = lines.split_at_checked(at).unwrap_or((lines, &[]));
-    let (before_value, after_key) = rest.first().and_then(|line| line.split_at_checked(offset)).unwrap_or_default();
+    let (before_value, after_key) = rest
+        .first()
+        .and_then(|line| line.split_at_checked(offset))
+        .unwrap_or_default();
     let mut scan = Scan::default();
     let comment = scan.line(after_key)?;
     // The key's line: what stood between the old value and its comment stays.
@@ -76,14 +113,18 @@ fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) 
     let mut left = rest.get(1..body.end - at).unwrap_or_default();
     let block_at_key = scan.empty;
     while let Some((line, after)) = left.split_first() {
-        let deeper = indent(line) > body.indent || (block_at_key && indent(line) == body.indent && is_item(line));
+        let deeper = indent(line) > body.indent
+            || (block_at_key && indent(line) == body.indent && is_item(line));
         if !scan.is_open() && !is_idle(line) && !deeper {
             break;
         }
         let comment = scan.line(line)?;
         if is_idle(line) {
             result.push_str(line);
-        } else if let Some(comment) = line.get(comment..).filter(|comment| !comment.trim().is_empty()) {
+        } else if let Some(comment) = line
+            .get(comment..)
+            .filter(|comment| !comment.trim().is_empty())
+        {
             result.push_str(&" ".repeat(indent(line)));
             result.push_str(comment.trim_start());
         }
@@ -102,9 +143,16 @@ fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) 
 fn value_offset(line: &str) -> Option<usize> {
     let text = line.trim_start_matches(' ');
     let quoted = [format!("\"{KEY}\""), format!("'{KEY}'")];
-    let rest = quoted.iter().map(String::as_str).chain([KEY]).find_map(|key| text.strip_prefix(key))?;
+    let rest = quoted
+        .iter()
+        .map(String::as_str)
+        .chain([KEY])
+        .find_map(|key| text.strip_prefix(key))?;
     let value = rest.trim_start_matches([' ', '\t']).strip_prefix(':')?;
-    value.is_empty().then_some(()).or_else(|| value.starts_with([' ', '\t', '\r', '\n']).then_some(()))?;
+    value
+        .is_empty()
+        .then_some(())
+        .or_else(|| value.starts_with([' ', '\t', '\r', '\n']).then_some(()))?;
     Some(line.len() - value.len())
 }
 
@@ -120,7 +168,9 @@ fn is_idle(line: &str) -> bool {
 
 /// Whether the line is an element of a block sequence.
 fn is_item(line: &str) -> bool {
-    line.trim_start().strip_prefix('-').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+    line.trim_start()
+        .strip_prefix('-')
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
 /// A walk over the lines of a value: brackets and quotes may stay open from one line to the next.
@@ -133,7 +183,11 @@ struct Scan {
 
 impl Default for Scan {
     fn default() -> Self {
-        Self { empty: true, depth: 0, quote: None }
+        Self {
+            empty: true,
+            depth: 0,
+            quote: None,
+        }
     }
 }
 
@@ -156,10 +210,17 @@ impl Scan {
                 (Some(_), _) => {}
                 (None, b'#') if after_gap => break,
                 (None, b' ' | b'\t' | b'\r' | b'\n') => {}
-                (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`') if self.empty => {
-                    return Err(format!("config.conf: {KEY} is written in a way that is not edited here (`{}`)", char::from(byte)));
+                (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`')
+                    if self.empty =>
+                {
+                    return Err(format!(
+                        "config.conf: {KEY} is written in a way that is not edited here (`{}`)",
+                        char::from(byte)
+                    ));
                 }
-                (None, b'"' | b'\'') if after_gap || matches!(previous, b'[' | b',') => self.quote = Some(byte),
+                (None, b'"' | b'\'') if after_gap || matches!(previous, b'[' | b',') => {
+                    self.quote = Some(byte)
+                }
                 (None, b'[') if self.empty || self.depth > 0 => self.depth += 1,
                 (None, b']') => self.depth = self.depth.saturating_sub(1),
                 _ => {}

@@ -28,8 +28,8 @@ mod config;
 
 use std::fmt::{self, Formatter};
 
-use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use weir_edge::pool::LocalPool;
 use weir_filter::{Error, Filter, Object, Path, Plan, Verdict, log, node};
 
@@ -74,7 +74,8 @@ impl<'de> Deserialize<'de> for Addresses {
             }
         }
 
-        deserializer.deserialize_any(ListOrText)
+        // The SDK's reader goes by what is there, not by what is asked for; asking for anything would link float parsing.
+        deserializer.deserialize_seq(ListOrText)
     }
 }
 
@@ -88,9 +89,16 @@ impl Filter for NodePortAddresses {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        let wanted = settings.addresses.map(|items| Wanted::parse(items.0.iter().map(String::as_str)));
-        let wanted = wanted.transpose().map_err(|reason| Error::setting("addresses", reason))?;
-        Ok(Self { wanted, pool: LocalPool::configure(settings.node_pool)? })
+        let wanted = settings
+            .addresses
+            .map(|items| Wanted::parse(items.0.iter().map(String::as_str)));
+        let wanted = wanted
+            .transpose()
+            .map_err(|reason| Error::setting("addresses", reason))?;
+        Ok(Self {
+            wanted,
+            pool: LocalPool::configure(settings.node_pool)?,
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -106,7 +114,10 @@ impl Filter for NodePortAddresses {
             && let Some(config) = object.text(&CONFIG)
             && let Some(list) = self.list()
         {
-            object.set(&CONFIG, config::with_addresses(&config, &list).map_err(Error::new)?)?;
+            object.set(
+                &CONFIG,
+                config::with_addresses(&config, &list).map_err(Error::new)?,
+            )?;
         }
         Ok(Verdict::Keep)
     }
@@ -115,10 +126,14 @@ impl Filter for NodePortAddresses {
 impl NodePortAddresses {
     /// What is to be written; none if nobody wants anything.
     fn list(&self) -> Option<Vec<String>> {
-        let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(annotation?.split(',')) {
+        let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(
+            annotation?.split(','),
+        ) {
             Ok(wanted) => Some(wanted),
             Err(reason) => {
-                log::warn(format_args!("annotation {ANNOTATION} of the {holder} is ignored: {reason}"));
+                log::warn(format_args!(
+                    "annotation {ANNOTATION} of the {holder} is ignored: {reason}"
+                ));
                 None
             }
         };
@@ -130,3 +145,4 @@ impl NodePortAddresses {
 }
 
 weir_filter::export!(NodePortAddresses);
+weir_filter::cases!(NodePortAddresses);

@@ -56,7 +56,10 @@ impl Filter for NodePortIsolation {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self { pool: LocalPool::configure(settings.node_pool)?, when_closed: settings.when_closed })
+        Ok(Self {
+            pool: LocalPool::configure(settings.node_pool)?,
+            when_closed: settings.when_closed,
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -64,12 +67,16 @@ impl Filter for NodePortIsolation {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        let Some(listen) = object.annotation(LISTEN) else { return Ok(Verdict::Keep) };
+        let Some(listen) = object.annotation(LISTEN) else {
+            return Ok(Verdict::Keep);
+        };
         let service = object.text(&TYPE).unwrap_or_default();
         if !matches!(service.as_str(), "NodePort" | "LoadBalancer") || !object.is("v1", "Service") {
             return Ok(Verdict::Keep);
         }
-        let Some(pool) = self.pool.name() else { return Ok(Verdict::Keep) };
+        let Some(pool) = self.pool.name() else {
+            return Ok(Verdict::Keep);
+        };
         if is_open(&listen, &pool) {
             return Ok(Verdict::Keep);
         }
@@ -96,9 +103,17 @@ impl Filter for NodePortIsolation {
 fn is_open(listen: &str, pool: &str) -> bool {
     let first = |wanted: &str| {
         let items = listen.split(',').map(str::trim);
-        items.map(|item| item.strip_prefix('-').map_or((item, true), |name| (name, false))).find(|(name, _)| *name == wanted)
+        items
+            .map(|item| {
+                item.strip_prefix('-')
+                    .map_or((item, true), |name| (name, false))
+            })
+            .find(|(name, _)| *name == wanted)
     };
-    first(pool).or_else(|| first("*")).is_some_and(|(_, open)| open)
+    first(pool)
+        .or_else(|| first("*"))
+        .is_some_and(|(_, open)| open)
 }
 
 weir_filter::export!(NodePortIsolation);
+weir_filter::cases!(NodePortIsolation);

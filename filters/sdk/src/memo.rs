@@ -38,7 +38,10 @@ impl<K: PartialEq, T: Clone> Memo<K, T> {
 
     /// A store for as many values; they are searched one by one, so keep it to some dozens.
     pub fn keeping(capacity: usize) -> Self {
-        Self { entries: RefCell::new(Vec::new()), capacity: capacity.max(1) }
+        Self {
+            entries: RefCell::new(Vec::new()),
+            capacity: capacity.max(1),
+        }
     }
 
     /// The value of this key, made if it is not there.

@@ -31,14 +31,23 @@ impl Path {
     /// If the text is no path: in a `static` that is a compile error. For a text that comes from settings use
     /// [`Path::parse`].
     pub const fn new(text: &'static str) -> Self {
-        assert!(is_path(text.as_bytes()), "not a path: names, ['quoted names'], [index] and [*]");
-        Self { text: Cow::Borrowed(text), compiled: OnceLock::new() }
+        assert!(
+            is_path(text.as_bytes()),
+            "not a path: names, ['quoted names'], [index] and [*]"
+        );
+        Self {
+            text: Cow::Borrowed(text),
+            compiled: OnceLock::new(),
+        }
     }
 
     /// A path whose text is known only when the filter is configured.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let compiled = backend::CompiledPath::parse(text).map_err(Error::new)?;
-        Ok(Self { text: Cow::Owned(text.to_owned()), compiled: OnceLock::from(compiled) })
+        Ok(Self {
+            text: Cow::Owned(text.to_owned()),
+            compiled: OnceLock::from(compiled),
+        })
     }
 
     /// The path's text.
@@ -88,7 +97,10 @@ const fn is_path(text: &[u8]) -> bool {
         match (rest, expect) {
             ([], Expect::NameRest | Expect::Step) => return true,
             ([], Expect::Start | Expect::Name) => return false,
-            ([b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..], Expect::Start | Expect::Name | Expect::NameRest) => {
+            (
+                [b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..],
+                Expect::Start | Expect::Name | Expect::NameRest,
+            ) => {
                 rest = tail;
                 expect = Expect::NameRest;
             }
@@ -100,13 +112,15 @@ const fn is_path(text: &[u8]) -> bool {
                 rest = tail;
                 expect = Expect::Name;
             }
-            ([b'[', tail @ ..], Expect::Start | Expect::NameRest | Expect::Step) => match after_bracket(tail) {
-                Some(tail) => {
-                    rest = tail;
-                    expect = Expect::Step;
+            ([b'[', tail @ ..], Expect::Start | Expect::NameRest | Expect::Step) => {
+                match after_bracket(tail) {
+                    Some(tail) => {
+                        rest = tail;
+                        expect = Expect::Step;
+                    }
+                    None => return false,
                 }
-                None => return false,
-            },
+            }
             _ => return false,
         }
     }
@@ -147,10 +161,36 @@ mod tests {
 
     #[test]
     fn paths_of_the_grammar_compile_and_nothing_else() {
-        for good in ["spec", "$", "$.spec.type", "spec.ports[*].port", "subsets[*].addresses[*]", "a['b.c/d']", "a[\"b'c\"][0][*]", "$['a']"] {
+        for good in [
+            "spec",
+            "$",
+            "$.spec.type",
+            "spec.ports[*].port",
+            "subsets[*].addresses[*]",
+            "a['b.c/d']",
+            "a[\"b'c\"][0][*]",
+            "$['a']",
+        ] {
             assert!(is_path(good.as_bytes()), "{good}");
         }
-        for bad in ["", ".", "a.", "a..b", "a[", "a[*", "a[]", "a['b]", "a['b'", "a[1", "a[-1]", "a b", "a.[0]", "1a", "a[*]b", "a['b\\n']"] {
+        for bad in [
+            "",
+            ".",
+            "a.",
+            "a..b",
+            "a[",
+            "a[*",
+            "a[]",
+            "a['b]",
+            "a['b'",
+            "a[1",
+            "a[-1]",
+            "a b",
+            "a.[0]",
+            "1a",
+            "a[*]b",
+            "a['b\\n']",
+        ] {
             assert!(!is_path(bad.as_bytes()), "{bad}");
         }
     }

@@ -61,7 +61,10 @@ impl Filter for ServiceEnvUpdater {
 
     fn configure(settings: Settings) -> Result<Self, Error> {
         let gateway = Gateway::configure(settings.host.as_deref(), settings.port)?;
-        Ok(Self { host: gateway.host.to_string(), port: gateway.port.to_string() })
+        Ok(Self {
+            host: gateway.host.to_string(),
+            port: gateway.port.to_string(),
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -83,17 +86,32 @@ fn is_host(name: Option<&str>) -> bool {
 }
 
 fn is_port(name: Option<&str>) -> bool {
-    matches!(name, Some("KUBERNETES_SERVICE_PORT" | "KUBERNETES_SERVICE_PORT_HTTPS"))
+    matches!(
+        name,
+        Some("KUBERNETES_SERVICE_PORT" | "KUBERNETES_SERVICE_PORT_HTTPS")
+    )
 }
 
 impl ServiceEnvUpdater {
     fn update(&self, object: &mut Object<'_>, environment: &Environment) -> Result<(), Error> {
         let names = object.column(&environment.names);
-        object.set_rows(&environment.values, &names.rows(is_host), self.host.as_str())?;
-        object.set_rows(&environment.values, &names.rows(is_port), self.port.as_str())?;
-        object.remove_rows(&environment.sources, &names.rows(|name| is_host(name) || is_port(name)))?;
+        object.set_rows(
+            &environment.values,
+            &names.rows(is_host),
+            self.host.as_str(),
+        )?;
+        object.set_rows(
+            &environment.values,
+            &names.rows(is_port),
+            self.port.as_str(),
+        )?;
+        object.remove_rows(
+            &environment.sources,
+            &names.rows(|name| is_host(name) || is_port(name)),
+        )?;
         Ok(())
     }
 }
 
 weir_filter::export!(ServiceEnvUpdater);
+weir_filter::cases!(ServiceEnvUpdater);

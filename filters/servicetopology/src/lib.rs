@@ -48,7 +48,12 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { node_pool: None, pool_source: PoolSource::default(), pool_topology: true, preference_lists: true }
+        Self {
+            node_pool: None,
+            pool_source: PoolSource::default(),
+            pool_topology: true,
+            preference_lists: true,
+        }
     }
 }
 
@@ -81,7 +86,12 @@ impl Key {
         if !annotation.contains(',') {
             return key(annotation).map(|key| vec![key]);
         }
-        annotation.split(',').map(str::trim).filter(|item| !item.is_empty()).map(key).collect()
+        annotation
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(key)
+            .collect()
     }
 }
 
@@ -99,15 +109,21 @@ impl Filter for ServiceTopology {
 
     fn plan(&self) -> Plan {
         let clients = ["kube-proxy", "coredns", "nginx-ingress-controller"];
-        let matches = clients
-            .iter()
-            .flat_map(|client| ["endpointslices", "endpoints"].map(|resource| format!("{client}/{resource}#get;list;watch")));
+        let matches = clients.iter().flat_map(|client| {
+            ["endpointslices", "endpoints"]
+                .map(|resource| format!("{client}/{resource}#get;list;watch"))
+        });
         let mut plan = Plan::matching(matches).with(Lookup::of("services").metadata_only());
         if self.pool_topology {
             plan = plan.with_all(self.members.lookups());
         }
         if self.preference_lists {
-            plan = plan.with(Lookup::of(SLICES).versions(["v1", "v1beta1"]).selected(SERVICE_LABEL).optional());
+            plan = plan.with(
+                Lookup::of(SLICES)
+                    .versions(["v1", "v1beta1"])
+                    .selected(SERVICE_LABEL)
+                    .optional(),
+            );
         }
         plan
     }
@@ -120,19 +136,42 @@ impl Filter for ServiceTopology {
 
 impl ServiceTopology {
     fn cut(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        let Some(shape) = Shape::of(object) else { return Ok(()) };
-        let Some(name) = shape.service(object) else { return Ok(()) };
-        let Some(service) = cluster::get("services", object.namespace().as_deref(), &name) else { return Ok(()) };
-        let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(Key::parse) else { return Ok(()) };
+        let Some(shape) = Shape::of(object) else {
+            return Ok(());
+        };
+        let Some(name) = shape.service(object) else {
+            return Ok(());
+        };
+        let Some(service) = cluster::get("services", object.namespace().as_deref(), &name) else {
+            return Ok(());
+        };
+        let Some(keys) = service
+            .annotation(TOPOLOGY_KEYS)
+            .as_deref()
+            .and_then(Key::parse)
+        else {
+            return Ok(());
+        };
 
         // A pool that is not known, or not to be looked at, restricts nothing.
-        let members = if self.pool_topology && keys.contains(&Key::Pool) { self.members.get() } else { None };
+        let members = if self.pool_topology && keys.contains(&Key::Pool) {
+            self.members.get()
+        } else {
+            None
+        };
         let key = match keys.as_slice() {
             [] => return Ok(()),
             [key] => *key,
             _ if !self.preference_lists => return Ok(()),
             keys => {
-                let chosen = self.choose(object, shape, &name, service.fingerprint(&TOPOLOGY), keys, members.as_deref());
+                let chosen = self.choose(
+                    object,
+                    shape,
+                    &name,
+                    service.fingerprint(&TOPOLOGY),
+                    keys,
+                    members.as_deref(),
+                );
                 keys.get(chosen).copied().unwrap_or(Key::All)
             }
         };
@@ -159,21 +198,46 @@ impl ServiceTopology {
             // One Endpoints is the whole Service, and its addresses are the ready ones.
             return self.first(keys, members, &object.column(shape.nodes()), None);
         }
-        let all = cluster::find(SLICES, object.namespace().as_deref(), &format!("{SERVICE_LABEL}={service}"));
+        let all = cluster::find(
+            SLICES,
+            object.namespace().as_deref(),
+            &format!("{SERVICE_LABEL}={service}"),
+        );
         let Some(Shape::Slice(nodes)) = all.at(0).as_ref().and_then(Shape::of) else {
             // The lookup lags behind: this slice is all that is known.
-            return self.first(keys, members, &object.column(shape.nodes()), Some(&object.column(&READY)));
+            return self.first(
+                keys,
+                members,
+                &object.column(shape.nodes()),
+                Some(&object.column(&READY)),
+            );
         };
-        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, Members::fingerprint)];
-        self.choices.get(key, || self.first(keys, members, &all.column(nodes), Some(&all.column(&READY))))
+        let key = [
+            all.fingerprint(nodes),
+            all.fingerprint(&READY),
+            list,
+            members.map_or(0, Members::fingerprint),
+        ];
+        self.choices.get(key, || {
+            self.first(keys, members, &all.column(nodes), Some(&all.column(&READY)))
+        })
     }
 
-    fn first(&self, keys: &[Key], members: Option<&Members>, nodes: &Column, ready: Option<&Column>) -> usize {
+    fn first(
+        &self,
+        keys: &[Key],
+        members: Option<&Members>,
+        nodes: &Column,
+        ready: Option<&Column>,
+    ) -> usize {
         let node = self.members.pool().node();
         let mut ready_nodes = Vec::with_capacity(nodes.len());
         match ready {
             Some(ready) => {
-                let rows = nodes.iter().zip(ready.iter()).filter(|(_, ready)| *ready != Some("false"));
+                let rows = nodes
+                    .iter()
+                    .zip(ready.iter())
+                    .filter(|(_, ready)| *ready != Some("false"));
                 ready_nodes.extend(rows.filter_map(|(node, _)| node));
             }
             None => ready_nodes.extend(nodes.iter().flatten()),
@@ -183,8 +247,11 @@ impl ServiceTopology {
             (Key::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
             (Key::Pool, None) | (Key::All, _) => true,
         };
-        keys.iter().position(leaves_ready).unwrap_or(keys.len().saturating_sub(1))
+        keys.iter()
+            .position(leaves_ready)
+            .unwrap_or(keys.len().saturating_sub(1))
     }
 }
 
 weir_filter::export!(ServiceTopology);
+weir_filter::cases!(ServiceTopology);

@@ -69,10 +69,9 @@ pub struct CheckFlags {
 /// Flags of the hidden `weir compile`.
 #[derive(Debug, Clone, Args)]
 pub struct CompileFlags {
-    /// The module
-    pub input: PathBuf,
-    /// Where the compiled code goes
-    pub output: PathBuf,
+    /// The daemon's cache directory; the module comes on standard input
+    #[arg(long, value_name = "DIR")]
+    pub cache_dir: PathBuf,
 }
 
 /// A Kubernetes API proxy whose response filters are WebAssembly components

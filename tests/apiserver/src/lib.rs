@@ -1,1 +1,46 @@
-//! api.
+//! An in-memory Kubernetes API server for Weir's tests, benches and demo. The daemon never contains it.
+//!
+//! It answers as kube-apiserver does where clients can tell the difference: versions, pages, selectors, watches with
+//! bookmarks and initial events, conflicts, Tables, reviews, discovery. It does not run controllers, does not convert
+//! between versions of a kind beyond apiVersion, keeps no field ownership, and speaks JSON only.
+//!
+//! The road of a request: `listen` → `handler` → `read`, `watch` or `write` → `store`. Tests change objects through
+//! [`Store`], order faults with [`ApiServer::on_request`], and await what they did by the receivers that
+//! [`ApiServer::open_watches`] and [`ApiServer::request_count`] return. Memory: the objects, their encoding, and a
+//! bounded history per resource.
+
+mod access;
+mod admit;
+mod body;
+mod catalog;
+mod clock;
+mod discovery;
+mod fault;
+mod handler;
+mod listen;
+mod negotiate;
+mod patch;
+mod plane;
+mod read;
+mod record;
+mod render;
+mod request;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod stream;
+mod table;
+mod tls;
+mod watch;
+mod write;
+
+pub use access::{Attributes, Enforce, User};
+pub use body::{Body, BodyError, Gzip};
+pub use catalog::Resource;
+pub use fault::{Action, Broken, End};
+pub use record::Recorded;
+pub use server::{ApiServer, Builder, StartError};
+pub use store::{Store, StoreError};
+pub use stream::PodLog;
+pub use tls::TlsError;

@@ -1,0 +1,321 @@
+//! Who asks, and whether they may: a policy function of the tests, asked by reviews, and enforced where tests say so.
+//!
+//! Memory: the policy and the known tokens.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use http::{HeaderMap, header};
+use serde_json::{Value, json};
+
+use crate::request::Place;
+use crate::status::Status;
+
+/// A caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its name.
+    pub name: String,
+    /// Its groups.
+    pub groups: Vec<String>,
+}
+
+/// What a policy decides about: one request, or the one that a review asks about.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    /// Who asks, after impersonation.
+    pub user: User,
+    /// The bearer token of the request, if it brought one.
+    pub token: Option<String>,
+    /// The whole User-Agent; empty in reviews about others.
+    pub user_agent: String,
+    /// get, list, watch, create, update, patch, delete or deletecollection.
+    pub verb: String,
+    /// API group, empty for core.
+    pub group: String,
+    /// API version; empty if a review does not say.
+    pub version: String,
+    /// Plural of the resource; empty for a non-resource path.
+    pub resource: String,
+    /// Sub-resource, or empty.
+    pub subresource: String,
+    /// Namespace; empty for all and for cluster-scoped ones.
+    pub namespace: String,
+    /// Name; empty for collections.
+    pub name: String,
+    /// The path of a non-resource request; otherwise empty.
+    pub path: String,
+}
+
+/// Which requests the policy is enforced on. Reviews are always answered by the policy and never refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Enforce {
+    /// No request is refused.
+    #[default]
+    Nobody,
+    /// Every request for resources.
+    Everybody,
+    /// Requests with this bearer token.
+    Token(String),
+    /// Requests whose User-Agent begins with this.
+    UserAgent(String),
+}
+
+/// A policy: true allows.
+pub(crate) type Policy = Arc<dyn Fn(&Attributes) -> bool + Send + Sync>;
+
+/// The rules in force.
+pub(crate) struct Access {
+    rules: RwLock<Rules>,
+}
+
+struct Rules {
+    policy: Policy,
+    enforce: Enforce,
+    tokens: BTreeMap<String, User>,
+    /// Whether a token that is not known gets 401 instead of a user made from it.
+    known_only: bool,
+}
+
+// === impl User ===
+
+impl User {
+    pub(crate) fn new(name: &str, groups: &[&str]) -> Self {
+        Self {
+            name: name.to_owned(),
+            groups: groups.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    pub(crate) fn new(tokens: BTreeMap<String, User>, known_only: bool) -> Self {
+        Self {
+            rules: RwLock::new(Rules {
+                policy: Arc::new(|_| true),
+                enforce: Enforce::Nobody,
+                tokens,
+                known_only,
+            }),
+        }
+    }
+
+    pub(crate) fn set(&self, policy: Policy) {
+        self.write(|rules| rules.policy = policy);
+    }
+
+    pub(crate) fn enforce(&self, enforce: Enforce) {
+        self.write(|rules| rules.enforce = enforce);
+    }
+
+    pub(crate) fn add_token(&self, token: String, user: User) {
+        self.write(|rules| {
+            rules.tokens.insert(token, user);
+        });
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Rules)) {
+        change(&mut self.rules.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn policy(&self) -> Policy {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&rules.policy)
+    }
+
+    /// The caller of a request; 401 for an unknown token where only known ones are taken.
+    pub(crate) fn user(&self, headers: &HeaderMap) -> Result<User, Status> {
+        if let Some(name) = text(headers, "impersonate-user") {
+            let groups = headers.get_all("impersonate-group").iter();
+            return Ok(User {
+                name,
+                groups: groups
+                    .filter_map(|group| group.to_str().ok().map(str::to_owned))
+                    .collect(),
+            });
+        }
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        match bearer(headers) {
+            None => Ok(User {
+                name: "system:anonymous".into(),
+                groups: vec!["system:unauthenticated".into()],
+            }),
+            Some(token) => match rules.tokens.get(&token) {
+                Some(user) => Ok(user.clone()),
+                None if rules.known_only => Err(Status::unauthorized()),
+                None => Ok(User {
+                    name: token,
+                    groups: vec!["system:authenticated".into()],
+                }),
+            },
+        }
+    }
+
+    /// Refuses a request that the policy denies, if it is enforced on it.
+    pub(crate) fn check(&self, attributes: &Attributes) -> Result<(), Status> {
+        let (policy, enforced) = {
+            let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+            let enforced = match &rules.enforce {
+                Enforce::Nobody => false,
+                Enforce::Everybody => true,
+                Enforce::Token(token) => attributes.token.as_ref() == Some(token),
+                Enforce::UserAgent(start) => attributes.user_agent.starts_with(start.as_str()),
+            };
+            (Arc::clone(&rules.policy), enforced)
+        };
+        if !enforced || policy(attributes) {
+            return Ok(());
+        }
+        Err(Status::forbidden(refusal(attributes)))
+    }
+
+    /// The answer to a review: the object that was posted, with its status.
+    pub(crate) fn review(&self, caller: &Attributes, kind: &str, mut posted: Value) -> Value {
+        let status = match kind {
+            "SelfSubjectReview" => {
+                json!({"userInfo": {"username": caller.user.name, "groups": caller.user.groups}})
+            }
+            "TokenReview" => self.token_review(&posted),
+            _ => {
+                let asked = reviewed(caller, kind, &posted);
+                if (self.policy())(&asked) {
+                    json!({"allowed": true, "reason": "the test's policy allows it"})
+                } else {
+                    json!({"allowed": false})
+                }
+            }
+        };
+        if let Some(object) = posted.as_object_mut() {
+            object
+                .entry("metadata")
+                .or_insert_with(|| json!({"creationTimestamp": null}));
+            object.insert("status".into(), status);
+        }
+        posted
+    }
+
+    fn token_review(&self, posted: &Value) -> Value {
+        let token = posted.pointer("/spec/token").and_then(Value::as_str);
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        match token.and_then(|token| rules.tokens.get(token)) {
+            Some(user) => {
+                json!({"authenticated": true, "user": {"username": user.name, "groups": user.groups}})
+            }
+            None => json!({"authenticated": false, "error": "unknown token"}),
+        }
+    }
+}
+
+// === impl Attributes ===
+
+impl Attributes {
+    pub(crate) fn of(user: User, headers: &HeaderMap, path: &str) -> Self {
+        Self {
+            user,
+            token: bearer(headers),
+            user_agent: text(headers, "user-agent").unwrap_or_default(),
+            verb: String::new(),
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            path: path.to_owned(),
+        }
+    }
+
+    /// The same caller asking for a place.
+    #[must_use]
+    pub(crate) fn at(self, place: &Place, verb: &str, selected: Option<&str>) -> Self {
+        Self {
+            verb: verb.to_owned(),
+            group: place.resource.group.clone(),
+            version: place.resource.version.clone(),
+            resource: place.resource.plural.clone(),
+            subresource: place.subresource.clone().unwrap_or_default(),
+            namespace: place.namespace.clone(),
+            name: match selected {
+                Some(name) if place.name.is_empty() => name.to_owned(),
+                _ => place.name.clone(),
+            },
+            path: String::new(),
+            ..self
+        }
+    }
+}
+
+/// What a SubjectAccessReview or one of its kin asks about.
+fn reviewed(caller: &Attributes, kind: &str, posted: &Value) -> Attributes {
+    let text = |pointer: &str| {
+        let value = posted.pointer(pointer).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let at = |field: &str| text(&format!("/spec/resourceAttributes/{field}"));
+    let other = kind != "SelfSubjectAccessReview";
+    let groups = posted.pointer("/spec/groups").and_then(Value::as_array);
+    let path = text("/spec/nonResourceAttributes/path");
+    Attributes {
+        user: if other {
+            User {
+                name: text("/spec/user"),
+                groups: groups
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|group| group.as_str().map(str::to_owned))
+                    .collect(),
+            }
+        } else {
+            caller.user.clone()
+        },
+        token: caller.token.clone().filter(|_| !other),
+        user_agent: if other {
+            String::new()
+        } else {
+            caller.user_agent.clone()
+        },
+        verb: if path.is_empty() {
+            at("verb")
+        } else {
+            text("/spec/nonResourceAttributes/verb")
+        },
+        group: at("group"),
+        version: at("version"),
+        resource: at("resource"),
+        subresource: at("subresource"),
+        namespace: at("namespace"),
+        name: at("name"),
+        path,
+    }
+}
+
+fn refusal(asked: &Attributes) -> String {
+    let sub = match asked.subresource.as_str() {
+        "" => String::new(),
+        sub => format!("/{sub}"),
+    };
+    let named = match asked.name.as_str() {
+        "" => String::new(),
+        name => format!(" \"{name}\""),
+    };
+    let place = match asked.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace \"{namespace}\""),
+    };
+    let qualified = crate::catalog::qualified(&asked.group, &asked.resource);
+    format!(
+        "{qualified}{named} is forbidden: User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {place}",
+        asked.user.name, asked.verb, asked.resource, asked.group
+    )
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    Some(value.strip_prefix("Bearer ")?.trim().to_owned())
+}

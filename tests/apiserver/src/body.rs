@@ -1,0 +1,148 @@
+//! Bodies of answers: small ones with their length, large ones streamed in pieces, gzipped where client and policy say so.
+//!
+//! A large body is put together piece by piece as the client reads it: memory is one piece (and the objects, which the
+//! store holds anyway). As with Go's server, bodies over 2 KiB carry no Content-Length.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use serde_json::Value;
+
+/// Why a body ended early: hyper then breaks the connection or resets the stream.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of every answer.
+pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+
+/// When answers are gzipped for clients that accept it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gzip {
+    /// Bodies over 128 KiB, as kube-apiserver does. Watches never.
+    #[default]
+    Large,
+    /// Every body of a get or list, whatever its size, and watch-lists with one member per event as Kubernetes 1.37 sends them.
+    Always,
+    /// None.
+    Never,
+}
+
+/// From which size on kube-apiserver compresses.
+const LARGE: usize = 128 * 1024;
+/// Go's server knows the length of what fits its first buffer.
+const SIZED: usize = 2048;
+
+// === impl Gzip ===
+
+impl Gzip {
+    fn applies(self, length: usize) -> bool {
+        match self {
+            Self::Large => length > LARGE,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// A body of known bytes.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+/// A body of whatever comes; an error breaks it off.
+pub(crate) fn streamed(
+    pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
+) -> Body {
+    StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync()
+}
+
+/// A JSON answer with its length.
+pub(crate) fn json(status: StatusCode, value: &Value) -> Response<Body> {
+    respond(status, "application/json", full(value.to_string()))
+}
+
+/// A plain text answer.
+pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = respond(status, "text/plain; charset=utf-8", full(text));
+    response.headers_mut().insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+pub(crate) fn respond(status: StatusCode, media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// A JSON answer of `length` bytes in pieces; `gzip` is the policy if the client accepts gzip.
+pub(crate) fn pieces(
+    pieces: impl Iterator<Item = Bytes> + Send + 'static,
+    length: usize,
+    gzip: Option<Gzip>,
+) -> Response<Body> {
+    let media = "application/json";
+    if gzip.is_some_and(|policy| policy.applies(length)) {
+        let mut response = respond(StatusCode::OK, media, streamed(compressed(pieces)));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        return response;
+    }
+    let body = if length <= SIZED {
+        full(pieces.fold(Vec::with_capacity(length), |mut all, piece| {
+            all.extend_from_slice(&piece);
+            all
+        }))
+    } else {
+        streamed(stream::iter(pieces.map(Ok)))
+    };
+    respond(StatusCode::OK, media, body)
+}
+
+/// One gzip member over all pieces, at the level that kube-apiserver uses.
+fn compressed(
+    pieces: impl Iterator<Item = Bytes> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    let encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let steps = pieces.map(Some).chain(std::iter::once(None));
+    stream::iter(steps).scan(Some(encoder), |encoder, piece| {
+        std::future::ready(compress(encoder, piece.as_ref()))
+    })
+}
+
+fn compress(
+    encoder: &mut Option<GzEncoder<Vec<u8>>>,
+    piece: Option<&Bytes>,
+) -> Option<Result<Bytes, BodyError>> {
+    let done = match piece {
+        Some(bytes) => {
+            let encoder = encoder.as_mut()?;
+            encoder
+                .write_all(bytes)
+                .map(|()| std::mem::take(encoder.get_mut()))
+        }
+        None => encoder.take()?.finish(),
+    };
+    Some(done.map(Bytes::from).map_err(BodyError::from))
+}
+
+/// A gzip member of its own: one event of a compressed watch-list.
+pub(crate) fn gzip_member(bytes: &Bytes) -> Result<Bytes, BodyError> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?.into())
+}

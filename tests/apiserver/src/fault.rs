@@ -1,0 +1,145 @@
+//! Faults that tests order: a hook sees each request first and says what becomes of it.
+//!
+//! Memory: the hook. A hook that holds a request open holds what that request holds.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures_util::future::BoxFuture;
+use http::Response;
+use http_body_util::BodyExt;
+use hyper::body::Frame;
+
+use crate::body::{self, Body, BodyError};
+use crate::record::Recorded;
+
+/// What becomes of a request.
+pub enum Action {
+    /// It is served as ever.
+    Serve,
+    /// This is the answer, as it stands.
+    Answer(Response<Bytes>),
+    /// The same with a body that the test feeds.
+    Stream(Response<Body>),
+    /// It is never answered; the connection stays.
+    Hang,
+    /// The connection (HTTP/2: the stream) is broken without an answer.
+    Reset,
+    /// It is served, but its body ends after so many bytes.
+    Cut {
+        /// How many bytes of the body pass.
+        after: usize,
+        /// How it ends then. `Clean` gives a well-formed answer whose content is cut off.
+        end: End,
+    },
+    /// First this is awaited, then the other happens.
+    After(BoxFuture<'static, ()>, Box<Action>),
+}
+
+/// How a body is ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// As if it were complete.
+    #[default]
+    Clean,
+    /// The connection (HTTP/2: the stream) is broken.
+    Abort,
+}
+
+/// A hook; it must not block.
+pub(crate) type Hook = std::sync::Arc<dyn Fn(&Recorded) -> Action + Send + Sync>;
+
+/// A request or body broken off on purpose.
+#[derive(Debug, thiserror::Error)]
+#[error("broken off by the test")]
+pub struct Broken;
+
+/// A body that ends early.
+struct Cut {
+    inner: Body,
+    left: usize,
+    end: End,
+    done: bool,
+}
+
+// === impl Action ===
+
+impl Action {
+    /// Served after a while.
+    pub fn delay(time: Duration) -> Self {
+        Self::After(Box::pin(tokio::time::sleep(time)), Box::new(Self::Serve))
+    }
+
+    /// A JSON answer.
+    pub fn json(status: u16, body: impl Into<Bytes>) -> Self {
+        Self::answer(status, "application/json", body)
+    }
+
+    /// An answer of some media type. A status that is none becomes 500.
+    pub fn answer(status: u16, media: &str, body: impl Into<Bytes>) -> Self {
+        let mut response = Response::new(body.into());
+        *response.status_mut() =
+            http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        if let Ok(media) = media.parse() {
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, media);
+        }
+        Self::Answer(response)
+    }
+}
+
+/// Ends a body early.
+pub(crate) fn cut(response: Response<Body>, after: usize, end: End) -> Response<Body> {
+    let (mut parts, inner) = response.into_parts();
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    let body = Cut {
+        inner,
+        left: after,
+        end,
+        done: false,
+    };
+    Response::from_parts(parts, body.boxed_unsync())
+}
+
+/// The body of an ordered answer.
+pub(crate) fn answer(response: Response<Bytes>) -> Response<Body> {
+    response.map(body::full)
+}
+
+// === impl Cut ===
+
+impl hyper::body::Body for Cut {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        if self.left == 0 {
+            self.done = true;
+            return Poll::Ready(match self.end {
+                End::Clean => None,
+                End::Abort => Some(Err(Broken.into())),
+            });
+        }
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(mut data) => {
+                    data.truncate(self.left);
+                    self.left -= data.remaining();
+                    Some(Ok(Frame::data(data)))
+                }
+                Err(trailers) => Some(Ok(trailers)),
+            },
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! Accepts connections and serves each: HTTP/1.1 or HTTP/2, plain (prior knowledge) or over TLS (ALPN).
+//!
+//! Every connection is a task of the accept loop's set and ends with it. Memory: what hyper holds per connection.
+
+use std::sync::Arc;
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::handler;
+use crate::plane::Plane;
+
+/// Runs a connection's HTTP/2 streams as tasks of the server.
+#[derive(Clone)]
+struct Executor(Arc<Plane>);
+
+/// What a listener needs besides its socket.
+pub(crate) struct Listener {
+    pub(crate) plane: Arc<Plane>,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) streams: u32,
+    /// Counted up to break all connections.
+    pub(crate) broken: watch::Receiver<u64>,
+}
+
+// === impl Executor ===
+
+impl<F> hyper::rt::Executor<F> for Executor
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(async move {
+            future.await;
+        });
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Accepts until dropped.
+    pub(crate) async fn run(self, socket: TcpListener) {
+        let this = Arc::new(self);
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            match socket.accept().await {
+                Ok((stream, _)) => {
+                    // Small writes are events: they must not wait for more.
+                    let _ = stream.set_nodelay(true);
+                    connections.spawn(Arc::clone(&this).connection(stream));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(self: Arc<Self>, stream: tokio::net::TcpStream) {
+        let mut broken = self.broken.clone();
+        broken.mark_unchanged();
+        tokio::select! {
+            () = self.serve(stream) => {}
+            _ = broken.changed() => {}
+        }
+    }
+
+    async fn serve(&self, stream: tokio::net::TcpStream) {
+        match &self.tls {
+            None => self.speak(stream).await,
+            Some(tls) => match tls.accept(stream).await {
+                Ok(stream) => self.speak(stream).await,
+                Err(error) => tracing::debug!(%error, "TLS handshake failed"),
+            },
+        }
+    }
+
+    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let plane = Arc::clone(&self.plane);
+        let service = service_fn(move |request| handler::handle(Arc::clone(&plane), request));
+        let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
+        server.http2().max_concurrent_streams(self.streams);
+        let served = server
+            .serve_connection_with_upgrades(TokioIo::new(stream), service)
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(error, "connection ended");
+        }
+    }
+}

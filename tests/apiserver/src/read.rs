@@ -1,0 +1,243 @@
+//! get and list: versions, selectors, pages.
+//!
+//! A page token names a version and the last key; the pages after the first are cut from the past state that the store
+//! rebuilds from its ring. Memory: pointers to the objects of one answer.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, Response};
+use serde_json::{Value, json};
+
+use crate::body::{self, Body};
+use crate::negotiate::{self, Form};
+use crate::plane::Plane;
+use crate::render::{ListMeta, Rendered, Renderer};
+use crate::request::{Place, Query};
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::store::{Key, Lost, Object, Snapshot};
+use crate::table::Include;
+
+/// How a list's version is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// The latest state (also any newer than a known version: there is only one server).
+    Latest,
+    /// This state and no other.
+    Exact(u64),
+}
+
+/// Where the next page begins.
+struct Page {
+    /// `None`: whatever the state is now.
+    revision: Option<u64>,
+    after: Key,
+}
+
+const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// The renderer for a request's form and options.
+pub(crate) fn renderer(place: &Place, form: Form, query: &Query) -> Renderer {
+    let include = Include::parse(query.text("includeObject"));
+    Renderer::new(Arc::clone(&place.resource), form, include)
+}
+
+/// One object (or its status sub-resource, which is the same object).
+pub(crate) fn get(
+    plane: &Plane,
+    place: &Place,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let form = negotiate::form(headers)?;
+    reached(plane, revision(query)?)?;
+    let key = Key::new(&place.namespace, &place.name);
+    let object = plane
+        .store
+        .find(&place.resource.qualified(), &key)
+        .ok_or_else(|| Status::not_found(&place.resource, &place.name))?;
+    let mut bytes = renderer(place, form, query).object(&object, true);
+    bytes.push(b'\n');
+    Ok(answer(plane, headers, Rendered::bytes(bytes)))
+}
+
+/// A collection or a page of it.
+pub(crate) fn list(
+    plane: &Plane,
+    place: &Place,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let form = negotiate::form(headers)?;
+    let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
+    let limit = match query.number("limit")? {
+        // A cached state is returned whole, as the watch cache does.
+        _ if query.text("resourceVersion") == "0" => None,
+        Some(0) | None => None,
+        Some(limit) => usize::try_from(limit).ok(),
+    };
+    let page = match query.text("continue") {
+        "" => None,
+        token => Some(Page::parse(token)?),
+    };
+    let (snapshot, mut objects) = state(plane, place, query, limit.is_some(), page.as_ref())?;
+    if let Some(page) = &page {
+        objects.retain(|object| object.key > page.after);
+    }
+    objects.retain(|object| selector.matches(object));
+    let mut meta = ListMeta {
+        revision: snapshot,
+        next_page: None,
+        remaining: None,
+    };
+    if let Some(limit) = limit.filter(|limit| *limit < objects.len()) {
+        let selective =
+            !query.text("labelSelector").is_empty() || !query.text("fieldSelector").is_empty();
+        meta.remaining = (!selective).then_some(objects.len() - limit);
+        objects.truncate(limit);
+        meta.next_page = objects.last().map(|last| {
+            Page {
+                revision: Some(snapshot),
+                after: last.key.clone(),
+            }
+            .token()
+        });
+    }
+    Ok(answer(
+        plane,
+        headers,
+        renderer(place, form, query).list(objects, &meta),
+    ))
+}
+
+/// The state that a list is cut from, and its version.
+fn state(
+    plane: &Plane,
+    place: &Place,
+    query: &Query,
+    limited: bool,
+    page: Option<&Page>,
+) -> Result<(u64, Vec<Arc<Object>>), Status> {
+    let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let qualified = place.resource.qualified();
+    let at = match page {
+        Some(page) => {
+            if !matches!(query.text("resourceVersion"), "" | "0") {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            page.revision
+        }
+        None => match version(plane, query, limited)? {
+            Version::Latest => None,
+            Version::Exact(revision) => Some(revision),
+        },
+    };
+    match plane.store.snapshot(&qualified, namespace, at) {
+        Ok(Snapshot { revision, objects }) => Ok((revision, objects)),
+        Err(Lost::Future { current }) => Err(Status::too_large_version(at.unwrap_or(0), current)),
+        Err(Lost::Expired | Lost::Removed) => Err(match page {
+            Some(page) => Status::expired(TOO_OLD).with_next_page(
+                Page {
+                    revision: None,
+                    after: page.after.clone(),
+                }
+                .token(),
+            ),
+            None => Status::expired("The resourceVersion for the provided list is too old."),
+        }),
+    }
+}
+
+/// The version options of a list, checked as the API server checks them.
+fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Status> {
+    let revision = revision(query)?;
+    match (query.text("resourceVersionMatch"), revision) {
+        ("" | "NotOlderThan" | "Exact", Some(wanted)) => {
+            let kind = query.text("resourceVersionMatch");
+            if kind == "Exact" && wanted == 0 {
+                return Err(Status::invalid_options(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+            reached(plane, Some(wanted))?;
+            // Without a match a limited list at a version means exactly that version, for history's sake.
+            if kind == "Exact" || (kind.is_empty() && limited && wanted > 0) {
+                Ok(Version::Exact(wanted))
+            } else {
+                Ok(Version::Latest)
+            }
+        }
+        ("", None) => Ok(Version::Latest),
+        (_, None) => Err(Status::invalid_options(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )),
+        (other, Some(_)) => Err(Status::invalid_options(
+            "resourceVersionMatch",
+            &format!("unknown value {other:?}"),
+        )),
+    }
+}
+
+/// `resourceVersion` as a number; `None` if it is not given.
+pub(crate) fn revision(query: &Query) -> Result<Option<u64>, Status> {
+    match query.text("resourceVersion") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            Status::bad_request(format!(
+                "resourceVersion: Invalid value: {text:?}: invalid version"
+            ))
+        }),
+    }
+}
+
+/// Refuses a version that the server has not reached.
+pub(crate) fn reached(plane: &Plane, wanted: Option<u64>) -> Result<(), Status> {
+    let current = plane.store.revision();
+    match wanted {
+        Some(wanted) if wanted > current => Err(Status::too_large_version(wanted, current)),
+        _ => Ok(()),
+    }
+}
+
+fn answer(plane: &Plane, headers: &HeaderMap, rendered: Rendered) -> Response<Body> {
+    let gzip = negotiate::accepts_gzip(headers).then(|| plane.gzip());
+    body::pieces(rendered.pieces, rendered.length, gzip)
+}
+
+// === impl Page ===
+
+impl Page {
+    fn token(&self) -> String {
+        let revision = self.revision.map_or(Value::from(-1), Value::from);
+        let text = json!({
+            "v": "meta.k8s.io/v1",
+            "rv": revision,
+            "start": format!("{}/{}\u{0}", self.after.namespace, self.after.name),
+        });
+        URL_SAFE_NO_PAD.encode(text.to_string())
+    }
+
+    fn parse(token: &str) -> Result<Self, Status> {
+        let invalid = || Status::bad_request("continue key is not valid");
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+        let start = value
+            .get("start")
+            .and_then(Value::as_str)
+            .ok_or_else(invalid)?;
+        let (namespace, name) = start
+            .trim_end_matches('\u{0}')
+            .split_once('/')
+            .ok_or_else(invalid)?;
+        Ok(Self {
+            revision: value.get("rv").and_then(Value::as_u64),
+            after: Key::new(namespace, name),
+        })
+    }
+}

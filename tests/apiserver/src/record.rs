@@ -1,0 +1,133 @@
+//! What the server was asked, and how much it has open: tests wait on both instead of sleeping.
+//!
+//! Memory: the last `limit` requests without their bodies, and two counters.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, Method, Request, Version};
+use tokio::sync::watch;
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Counts from 1 in the order of arrival.
+    pub number: u64,
+    /// Its method.
+    pub method: Method,
+    /// Its path, not decoded.
+    pub path: String,
+    /// Its query, not decoded; empty if there was none.
+    pub query: String,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// HTTP/1.1 or HTTP/2.
+    pub version: Version,
+}
+
+/// The last requests.
+#[derive(Debug)]
+pub(crate) struct Record {
+    requests: Mutex<VecDeque<Recorded>>,
+    limit: usize,
+    count: watch::Sender<u64>,
+}
+
+/// How many of something are open.
+#[derive(Clone, Debug)]
+pub(crate) struct Gauge(Arc<watch::Sender<usize>>);
+
+/// One open thing; closed when dropped.
+#[derive(Debug)]
+pub(crate) struct Open(Gauge);
+
+// === impl Recorded ===
+
+impl Recorded {
+    /// Path and query as on the request line.
+    pub fn target(&self) -> String {
+        if self.query.is_empty() {
+            self.path.clone()
+        } else {
+            format!("{}?{}", self.path, self.query)
+        }
+    }
+
+    /// A header as text; empty if it is absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("")
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            requests: Mutex::default(),
+            limit,
+            count: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn add<B>(&self, request: &Request<B>) -> Recorded {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *self.count.borrow() + 1;
+        let recorded = Recorded {
+            number,
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or("").to_owned(),
+            headers: request.headers().clone(),
+            version: request.version(),
+        };
+        requests.push_back(recorded.clone());
+        while requests.len() > self.limit {
+            requests.pop_front();
+        }
+        self.count.send_replace(number);
+        recorded
+    }
+
+    pub(crate) fn all(&self) -> Vec<Recorded> {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.iter().cloned().collect()
+    }
+
+    pub(crate) fn clear(&self) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.clear();
+    }
+
+    pub(crate) fn count(&self) -> watch::Receiver<u64> {
+        self.count.subscribe()
+    }
+}
+
+// === impl Gauge ===
+
+impl Gauge {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+
+    pub(crate) fn open(&self) -> Open {
+        self.0.send_modify(|open| *open += 1);
+        Open(self.clone())
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
+        self.0.subscribe()
+    }
+}
+
+// === impl Open ===
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|open| *open = open.saturating_sub(1));
+    }
+}

@@ -1,0 +1,323 @@
+//! The objects, their versions, and what happened to them: etcd and the watch cache in one.
+//!
+//! One counter numbers all writes. A write is judged and made under one lock, so read-modify-write never races. Every
+//! object is encoded once, when it is written. Memory: the objects, and per collection a ring of the last
+//! `history` events with the states before and after, which also serves snapshots of the past.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use self::history::History;
+pub(crate) use self::history::{Change, Event};
+pub(crate) use self::object::{Key, Object, prefix};
+use crate::catalog::{Catalog, Resource};
+
+mod direct;
+mod history;
+mod object;
+
+pub use self::direct::StoreError;
+
+/// All objects of the server. Tests change them directly; clients see it as if another client had.
+#[derive(Debug)]
+pub struct Store {
+    state: Mutex<State>,
+    catalog: Arc<Catalog>,
+    /// The latest version; watches wait on it.
+    head: watch::Sender<u64>,
+    history: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: u64,
+    uids: u64,
+    /// By qualified name.
+    collections: BTreeMap<String, Collection>,
+    /// Versions before this one are forgotten for whoever comes now.
+    compacted: u64,
+}
+
+#[derive(Debug, Default)]
+struct Collection {
+    objects: BTreeMap<Key, Arc<Object>>,
+    history: History,
+    /// Raised when the collection is taken away: its watches end.
+    epoch: u64,
+}
+
+/// What a write comes to.
+pub(crate) enum Write {
+    /// The object becomes this; whatever is equal to what is there changes nothing.
+    Put(Map<String, Value>),
+    /// It goes.
+    Delete,
+    /// Nothing is to be written (a dry run, say).
+    Nothing,
+}
+
+/// What became of a write.
+pub(crate) enum Written {
+    /// The object as it is now; true if it was not there before.
+    Stored(Arc<Object>, bool),
+    /// The object as it was last.
+    Deleted(Arc<Object>),
+    /// Nothing was written.
+    Nothing,
+}
+
+/// A consistent state of a collection.
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    pub(crate) objects: Vec<Arc<Object>>,
+}
+
+/// Why a past state or the events since then cannot be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// Compacted, or out of the ring.
+    Expired,
+    /// Not yet reached.
+    Future { current: u64 },
+    /// The collection itself was taken away.
+    Removed,
+}
+
+// === impl Store ===
+
+impl Store {
+    pub(crate) fn new(catalog: Arc<Catalog>, history: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                revision: 1,
+                uids: 0,
+                collections: BTreeMap::new(),
+                compacted: 0,
+            }),
+            catalog,
+            head: watch::Sender::new(1),
+            history,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it was held can only have come from a test's closure: what it left is still consistent, since
+        // writes are applied after the closure returned.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The version of the last write.
+    pub fn revision(&self) -> u64 {
+        self.state().revision
+    }
+
+    /// Wakes with every write.
+    pub(crate) fn head(&self) -> watch::Receiver<u64> {
+        self.head.subscribe()
+    }
+
+    /// From now on nobody can start at a version before the present one: watches get 410, page tokens expire.
+    /// Watches that run already go on.
+    pub fn compact(&self) {
+        let mut state = self.state();
+        state.compacted = state.revision;
+    }
+
+    /// Counts the version up without changing any object, as writes to other resources do.
+    pub fn advance(&self) -> u64 {
+        let mut state = self.state();
+        state.revision += 1;
+        self.head.send_replace(state.revision);
+        state.revision
+    }
+
+    /// Takes a collection away with all its objects: its watches end.
+    pub(crate) fn forget(&self, qualified: &str) {
+        let mut state = self.state();
+        state.revision += 1;
+        let revision = state.revision;
+        if let Some(collection) = state.collections.get_mut(qualified) {
+            let epoch = collection.epoch + 1;
+            *collection = Collection {
+                epoch,
+                ..Collection::default()
+            };
+        }
+        self.head.send_replace(revision);
+    }
+
+    pub(crate) fn find(&self, qualified: &str, key: &Key) -> Option<Arc<Object>> {
+        let state = self.state();
+        state.collections.get(qualified)?.objects.get(key).cloned()
+    }
+
+    /// Judges and makes one write. `decide` sees the object as it is and says what shall be.
+    pub(crate) fn write<E>(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        decide: impl FnOnce(Option<&Object>) -> Result<Write, E>,
+    ) -> Result<Written, E> {
+        let mut state = self.state();
+        let qualified = resource.qualified();
+        let old = state
+            .collections
+            .get(&qualified)
+            .and_then(|collection| collection.objects.get(key).cloned());
+        match (decide(old.as_deref())?, old) {
+            (Write::Nothing, _) | (Write::Delete, None) => Ok(Written::Nothing),
+            (Write::Put(body), Some(old)) if old.same_but_version(&body) => {
+                Ok(Written::Stored(old, false))
+            }
+            (Write::Put(body), old) => {
+                let created = old.is_none();
+                let object = self.commit(&mut state, &qualified, key, body, old);
+                Ok(Written::Stored(object, created))
+            }
+            (Write::Delete, Some(old)) => Ok(Written::Deleted(
+                self.remove(&mut state, &qualified, key, &old),
+            )),
+        }
+    }
+
+    /// Stores a body under the next version, with what the server fills in.
+    fn commit(
+        &self,
+        state: &mut State,
+        qualified: &str,
+        key: &Key,
+        body: Map<String, Value>,
+        old: Option<Arc<Object>>,
+    ) -> Arc<Object> {
+        state.revision += 1;
+        state.uids += 1;
+        let object = Arc::new(Object::stamped(
+            key.clone(),
+            body,
+            state.revision,
+            state.uids,
+            old.as_deref(),
+        ));
+        let collection = state.collections.entry(qualified.to_owned()).or_default();
+        collection.objects.insert(key.clone(), Arc::clone(&object));
+        let change = match old {
+            Some(old) => Change::Modified {
+                old,
+                new: Arc::clone(&object),
+            },
+            None => Change::Added(Arc::clone(&object)),
+        };
+        collection.history.push(change, self.history);
+        self.head.send_replace(object.revision);
+        object
+    }
+
+    fn remove(
+        &self,
+        state: &mut State,
+        qualified: &str,
+        key: &Key,
+        old: &Arc<Object>,
+    ) -> Arc<Object> {
+        state.revision += 1;
+        let last = Arc::new(old.at(state.revision));
+        let collection = state.collections.entry(qualified.to_owned()).or_default();
+        collection.objects.remove(key);
+        let change = Change::Deleted {
+            old: Arc::clone(old),
+            last: Arc::clone(&last),
+        };
+        collection.history.push(change, self.history);
+        self.head.send_replace(last.revision);
+        last
+    }
+
+    /// The objects of one namespace, or of all, now or as they were at a version.
+    pub(crate) fn snapshot(
+        &self,
+        qualified: &str,
+        namespace: Option<&str>,
+        at: Option<u64>,
+    ) -> Result<Snapshot, Lost> {
+        let state = self.state();
+        let empty = Collection::default();
+        let collection = state.collections.get(qualified).unwrap_or(&empty);
+        let revision = at.unwrap_or(state.revision);
+        if revision > state.revision {
+            return Err(Lost::Future {
+                current: state.revision,
+            });
+        }
+        if at.is_some() && revision < state.compacted.max(collection.history.lost()) {
+            return Err(Lost::Expired);
+        }
+        let mut objects: BTreeMap<&Key, &Arc<Object>> = match namespace {
+            Some(namespace) => collection
+                .objects
+                .range((Bound::Included(Key::first(namespace)), Bound::Unbounded))
+                .take_while(|(key, _)| key.namespace == namespace)
+                .collect(),
+            None => collection.objects.iter().collect(),
+        };
+        for event in collection.history.since(revision).rev() {
+            let key = event.change.key();
+            if namespace.is_some_and(|only| only != key.namespace) {
+                continue;
+            }
+            match event.change.before() {
+                Some(before) => objects.insert(key, before),
+                None => objects.remove(key),
+            };
+        }
+        Ok(Snapshot {
+            revision,
+            objects: objects.into_values().cloned().collect(),
+        })
+    }
+
+    /// Where a watch that starts at `revision` stands; refused if events since then are forgotten.
+    pub(crate) fn follow(&self, qualified: &str, revision: u64) -> Result<u64, Lost> {
+        let state = self.state();
+        let collection = state.collections.get(qualified);
+        let lost = collection.map_or(0, |collection| collection.history.lost());
+        if revision < state.compacted.max(lost) {
+            return Err(Lost::Expired);
+        }
+        Ok(collection.map_or(0, |collection| collection.epoch))
+    }
+
+    /// Events after `revision`, at most `limit` of them, and the version up to which nothing is missing.
+    pub(crate) fn events(
+        &self,
+        qualified: &str,
+        epoch: u64,
+        revision: u64,
+        limit: usize,
+    ) -> Result<(Vec<Event>, u64), Lost> {
+        let state = self.state();
+        let Some(collection) = state.collections.get(qualified) else {
+            return Ok((Vec::new(), state.revision));
+        };
+        if collection.epoch != epoch {
+            return Err(Lost::Removed);
+        }
+        if revision < collection.history.lost() {
+            return Err(Lost::Expired);
+        }
+        let events: Vec<Event> = collection
+            .history
+            .since(revision)
+            .take(limit)
+            .cloned()
+            .collect();
+        let upto = match events.last() {
+            Some(last) if events.len() == limit => last.revision,
+            _ => state.revision,
+        };
+        Ok((events, upto))
+    }
+}

@@ -1,0 +1,192 @@
+//! The store as tests use it: whole objects in and out, resources found by their apiVersion and kind, no validation.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Key, Store, Write, Written};
+use crate::catalog::Resource;
+
+/// Why an object was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Not an object with apiVersion, kind and metadata.name.
+    #[error("an object needs apiVersion, kind and metadata.name; got {0}")]
+    NotAnObject(String),
+    /// The server does not serve the kind.
+    #[error("no resource for {api_version} {kind}")]
+    UnknownKind {
+        /// As in the object.
+        api_version: String,
+        /// As in the object.
+        kind: String,
+    },
+    /// A file of objects that is neither YAML nor JSON.
+    #[error("cannot read objects")]
+    Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Store {
+    /// Creates or replaces an object, whatever version it carries, and returns its new version. Writes even what
+    /// changes nothing. A namespaced object without a namespace goes to `default`; namespaces need not exist.
+    pub fn put(&self, object: Value) -> Result<u64, StoreError> {
+        let (resource, key) = self.place(&object)?;
+        let Value::Object(body) = object else {
+            return Err(StoreError::NotAnObject(object.to_string()));
+        };
+        let mut state = self.state();
+        let qualified = resource.qualified();
+        let old = state
+            .collections
+            .get(&qualified)
+            .and_then(|collection| collection.objects.get(&key).cloned());
+        Ok(self
+            .commit(&mut state, &qualified, &key, body, old)
+            .revision)
+    }
+
+    /// Puts every document of a YAML (or JSON) text; `List` objects are taken apart. Returns how many objects there were.
+    pub fn load(&self, text: &str) -> Result<usize, StoreError> {
+        let documents = documents(text)?;
+        let count = documents.len();
+        for document in documents {
+            self.put(document)?;
+        }
+        Ok(count)
+    }
+
+    /// Changes an object in place and returns its new version; `None` if it is not there.
+    pub fn edit(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Option<u64> {
+        let resource = self.catalog.by_kind(api_version, kind)?;
+        let key = Key::new(namespace, name);
+        let written = self.write(&resource, &key, |old| {
+            let Some(old) = old else {
+                return Ok(Write::Nothing);
+            };
+            let mut value = Value::Object(old.value(&resource));
+            change(&mut value);
+            match value {
+                Value::Object(body) => Ok::<_, std::convert::Infallible>(Write::Put(body)),
+                _ => Ok(Write::Nothing),
+            }
+        });
+        match written {
+            Ok(Written::Stored(object, _)) => Some(object.revision),
+            _ => None,
+        }
+    }
+
+    /// Deletes an object at once, finalizers or not; the version of the deletion if it was there. The namespace of a
+    /// cluster-scoped object is empty.
+    pub fn delete(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<u64> {
+        let resource = self.catalog.by_kind(api_version, kind)?;
+        let key = Key::new(namespace, name);
+        let written = self.write(&resource, &key, |_| {
+            Ok::<_, std::convert::Infallible>(Write::Delete)
+        });
+        match written {
+            Ok(Written::Deleted(last)) => Some(last.revision),
+            _ => None,
+        }
+    }
+
+    /// An object as a GET would return it.
+    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let resource = self.catalog.by_kind(api_version, kind)?;
+        let object = self.find(&resource.qualified(), &Key::new(namespace, name))?;
+        Some(Value::Object(object.value(&resource)))
+    }
+
+    /// All objects of a kind, in the order of namespace and name.
+    pub fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
+        let Some(resource) = self.catalog.by_kind(api_version, kind) else {
+            return Vec::new();
+        };
+        let snapshot = self.snapshot(&resource.qualified(), None, None);
+        snapshot.map_or_else(
+            |_| Vec::new(),
+            |snapshot| {
+                snapshot
+                    .objects
+                    .iter()
+                    .map(|object| Value::Object(object.value(&resource)))
+                    .collect()
+            },
+        )
+    }
+
+    fn place(&self, object: &Value) -> Result<(std::sync::Arc<Resource>, Key), StoreError> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let (Some(api_version), Some(kind), Some(name)) =
+            (text("/apiVersion"), text("/kind"), text("/metadata/name"))
+        else {
+            let mut shown = object.to_string();
+            shown.truncate(shown.floor_char_boundary(200));
+            return Err(StoreError::NotAnObject(shown));
+        };
+        let resource =
+            self.catalog
+                .by_kind(api_version, kind)
+                .ok_or_else(|| StoreError::UnknownKind {
+                    api_version: api_version.to_owned(),
+                    kind: kind.to_owned(),
+                })?;
+        let namespace = match (resource.namespaced, text("/metadata/namespace")) {
+            (false, _) => "",
+            (true, None | Some("")) => "default",
+            (true, Some(namespace)) => namespace,
+        };
+        Ok((resource, Key::new(namespace, name)))
+    }
+}
+
+/// The objects of a YAML or JSON text, lists taken apart.
+fn documents(text: &str) -> Result<Vec<Value>, StoreError> {
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    // JSON first: it is the common form of large files, and the YAML reader bounds what it takes.
+    let documents = match stream.next() {
+        Some(Ok(first @ Value::Object(_))) => std::iter::once(Ok(first))
+            .chain(stream)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| StoreError::Unreadable(Box::new(error)))?,
+        _ => serde_saphyr::from_multiple::<Document>(text)
+            .map_err(|error| StoreError::Unreadable(Box::new(error)))?
+            .into_iter()
+            .map(|document| document.0)
+            .collect(),
+    };
+    let mut objects = Vec::new();
+    for document in documents {
+        match document {
+            Value::Null => {}
+            Value::Object(mut list) if is_list(&list) => {
+                if let Some(Value::Array(items)) = list.shift_remove("items") {
+                    objects.extend(items);
+                }
+            }
+            other => objects.push(other),
+        }
+    }
+    Ok(objects)
+}
+
+fn is_list(map: &Map<String, Value>) -> bool {
+    map.get("kind").and_then(Value::as_str) == Some("List")
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Document(Value);

@@ -1,0 +1,95 @@
+//! The last events of one collection, in order.
+//!
+//! Memory: at most `limit` events; what falls out is remembered as the version before which nothing is known.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::object::{Key, Object};
+
+/// What happened to one object.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// It came to be.
+    Added(Arc<Object>),
+    /// It was written again.
+    Modified {
+        /// Before.
+        old: Arc<Object>,
+        /// After.
+        new: Arc<Object>,
+    },
+    /// It went.
+    Deleted {
+        /// As it was.
+        old: Arc<Object>,
+        /// The same, under the version of the deletion.
+        last: Arc<Object>,
+    },
+}
+
+/// A change and its version.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) revision: u64,
+    pub(crate) change: Change,
+}
+
+/// The ring.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    events: VecDeque<Event>,
+    lost: u64,
+}
+
+// === impl Change ===
+
+impl Change {
+    /// The object after it, or the last of it.
+    pub(crate) fn object(&self) -> &Arc<Object> {
+        match self {
+            Self::Added(object)
+            | Self::Modified { new: object, .. }
+            | Self::Deleted { last: object, .. } => object,
+        }
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        &self.object().key
+    }
+
+    pub(super) fn before(&self) -> Option<&Arc<Object>> {
+        match self {
+            Self::Added(_) => None,
+            Self::Modified { old, .. } | Self::Deleted { old, .. } => Some(old),
+        }
+    }
+}
+
+// === impl History ===
+
+impl History {
+    pub(super) fn push(&mut self, change: Change, limit: usize) {
+        self.events.push_back(Event {
+            revision: change.object().revision,
+            change,
+        });
+        while self.events.len() > limit {
+            if let Some(event) = self.events.pop_front() {
+                self.lost = event.revision;
+            }
+        }
+    }
+
+    /// The version of the newest event that is not held any more.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(super) fn since(&self, revision: u64) -> impl DoubleEndedIterator<Item = &Event> {
+        let from = self
+            .events
+            .partition_point(|event| event.revision <= revision);
+        self.events.range(from..)
+    }
+}

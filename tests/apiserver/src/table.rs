@@ -1,0 +1,120 @@
+//! Objects as `meta.k8s.io/v1` Tables: what `kubectl get` prints.
+//!
+//! Made per request; a table holds its rows' values until it is sent.
+
+use serde_json::{Map, Value, json};
+
+use crate::catalog::Resource;
+use crate::store::Object;
+
+mod columns;
+
+/// What `rows[].object` carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    /// Nothing.
+    None,
+    /// The metadata; the default.
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+/// One column: its name, its format, whether it shows only with `-o wide`, and how a cell is found.
+struct Column {
+    name: &'static str,
+    wide: bool,
+    cell: fn(&Object) -> Value,
+}
+
+// === impl Include ===
+
+impl Include {
+    pub(crate) fn parse(text: &str) -> Self {
+        match text {
+            "None" => Self::None,
+            "Object" => Self::Object,
+            _ => Self::Metadata,
+        }
+    }
+}
+
+// === impl Column ===
+
+impl Column {
+    const fn new(name: &'static str, cell: fn(&Object) -> Value) -> Self {
+        Self {
+            name,
+            wide: false,
+            cell,
+        }
+    }
+
+    const fn wide(name: &'static str, cell: fn(&Object) -> Value) -> Self {
+        Self {
+            name,
+            wide: true,
+            cell,
+        }
+    }
+}
+
+/// A table of objects. `header` says whether it names its columns: in a watch only the first does.
+pub(crate) fn table<'a>(
+    resource: &Resource,
+    objects: impl Iterator<Item = &'a Object>,
+    include: Include,
+    metadata: Map<String, Value>,
+    header: bool,
+) -> Value {
+    let columns = columns::of(resource);
+    let rows: Vec<Value> = objects
+        .map(|object| row(resource, columns, object, include))
+        .collect();
+    let definitions = header.then(|| definitions(columns));
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": definitions,
+        "rows": rows,
+    })
+}
+
+/// An object's metadata in the place of the object.
+pub(crate) fn partial(object: &Object) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.metadata(),
+    })
+}
+
+fn definitions(columns: &[Column]) -> Value {
+    columns
+        .iter()
+        .map(|column| {
+            json!({
+                "name": column.name,
+                "type": "string",
+                "format": if column.name == "Name" { "name" } else { "" },
+                "description": "",
+                "priority": i32::from(column.wide),
+            })
+        })
+        .collect()
+}
+
+fn row(resource: &Resource, columns: &[Column], object: &Object, include: Include) -> Value {
+    let cells: Vec<Value> = columns.iter().map(|column| (column.cell)(object)).collect();
+    let mut row = json!({"cells": cells});
+    let carried = match include {
+        Include::None => None,
+        Include::Metadata => Some(partial(object)),
+        Include::Object => Some(Value::Object(object.value(resource))),
+    };
+    if let (Some(carried), Some(row)) = (carried, row.as_object_mut()) {
+        row.insert("object".into(), carried);
+    }
+    row
+}

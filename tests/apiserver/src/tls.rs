@@ -1,0 +1,42 @@
+//! A server's TLS from PEM: one certificate chain, HTTP/2 offered before HTTP/1.1.
+//!
+//! Memory: the certificate and the key.
+
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why a certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// Not PEM, or not of the right kind.
+    #[error("{what} is not readable as PEM")]
+    Pem {
+        /// Certificate or key.
+        what: &'static str,
+        /// What the reader says.
+        #[source]
+        source: tokio_rustls::rustls::pki_types::pem::Error,
+    },
+    /// Certificate and key do not go together.
+    #[error("certificate and key cannot be used")]
+    Unusable(#[source] tokio_rustls::rustls::Error),
+}
+
+pub(crate) fn config(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> {
+    let unreadable = |what| move |source| TlsError::Pem { what, source };
+    let chain = CertificateDer::pem_slice_iter(certificates)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(unreadable("the certificate"))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(unreadable("the key"))?;
+    let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Unusable)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Unusable)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}

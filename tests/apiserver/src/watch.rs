@@ -1,0 +1,367 @@
+//! watch: an initial state where asked for, then every event of the collection that the selectors see, until the time
+//! is up, the client goes, or history is lost.
+//!
+//! A watch holds no queue: it reads the store's ring from where it stands, so a slow client costs nothing but its own
+//! 410. Memory: the initial state's pointers and a batch of 64 rendered events.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::body::{self, Body, BodyError, Gzip};
+use crate::fault::{Broken, End};
+use crate::negotiate;
+use crate::plane::{Plane, Signals};
+use crate::read;
+use crate::record::Open;
+use crate::render::{self, Renderer};
+use crate::request::{Place, Query};
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::store::{Change, Event, Lost, Object};
+
+const BATCH: usize = 64;
+
+/// One running watch.
+struct Watch {
+    plane: Arc<Plane>,
+    place: Place,
+    selector: Selector,
+    renderer: Renderer,
+    /// Whether the next table names its columns.
+    header: bool,
+    initial: std::vec::IntoIter<Arc<Object>>,
+    /// The bookmark that ends the initial state is still to be sent.
+    initial_end: bool,
+    /// Nothing up to this version is missing.
+    position: u64,
+    epoch: u64,
+    ready: VecDeque<Bytes>,
+    state: State,
+    bookmarks: Option<Bookmarks>,
+    deadline: Option<Instant>,
+    head: watch::Receiver<u64>,
+    signals: watch::Receiver<Signals>,
+    seen: Signals,
+    _open: Open,
+}
+
+/// What comes after what is ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Ended,
+    Broken,
+}
+
+struct Bookmarks {
+    every: Duration,
+    next: Instant,
+    due: bool,
+}
+
+/// How a watch begins.
+struct Start {
+    initial: Vec<Arc<Object>>,
+    initial_end: bool,
+    position: u64,
+}
+
+/// Answers a watch request.
+pub(crate) fn watch(
+    plane: &Arc<Plane>,
+    place: &Place,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let form = negotiate::form(headers)?;
+    let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
+    let timeout = query
+        .number("timeoutSeconds")?
+        .filter(|seconds| *seconds > 0);
+    let head = plane.store.head();
+    let signals = plane.signals.subscribe();
+    let seen = *signals.borrow();
+    let start = start(plane, place, query)?;
+    let mut ready = VecDeque::new();
+    let (state, epoch) = match plane
+        .store
+        .follow(&place.resource.qualified(), start.position)
+    {
+        Ok(epoch) => (State::Running, epoch),
+        Err(_) => {
+            let current = plane.store.revision();
+            ready.push_back(render::error(&Status::expired(format!(
+                "too old resource version: {} ({current})",
+                start.position
+            ))));
+            (State::Ended, 0)
+        }
+    };
+    let watch = Watch {
+        selector,
+        renderer: read::renderer(place, form, query),
+        header: true,
+        initial: start.initial.into_iter(),
+        initial_end: start.initial_end,
+        position: start.position,
+        epoch,
+        ready,
+        state,
+        bookmarks: query.flag("allowWatchBookmarks").then(|| Bookmarks {
+            every: plane.bookmarks,
+            next: Instant::now() + plane.bookmarks,
+            due: false,
+        }),
+        deadline: timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        head,
+        seen,
+        signals,
+        _open: plane.watches.open(),
+        plane: Arc::clone(plane),
+        place: place.clone(),
+    };
+    let compressed = query.flag("sendInitialEvents")
+        && plane.gzip() == Gzip::Always
+        && negotiate::accepts_gzip(headers);
+    let frames = stream::unfold(watch, move |mut watch| async move {
+        let frame = watch.next().await?;
+        let frame = match frame {
+            Ok(line) if compressed => body::gzip_member(&line),
+            other => other,
+        };
+        Some((frame, watch))
+    });
+    let mut response = body::respond(StatusCode::OK, "application/json", body::streamed(frames));
+    if compressed {
+        response
+            .headers_mut()
+            .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+/// Checks the version options and finds the first state.
+fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
+    let revision = read::revision(query)?;
+    let list = query
+        .get("sendInitialEvents")
+        .map(|_| query.flag("sendInitialEvents"));
+    match (list, query.text("resourceVersionMatch")) {
+        (None, "") | (Some(_), "NotOlderThan") => {}
+        (None, _) => {
+            return Err(Status::invalid_options(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        (Some(_), _) => {
+            return Err(Status::invalid_options(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+    }
+    let from_state = match (list, revision) {
+        (Some(true), wanted) => {
+            read::reached(plane, wanted)?;
+            true
+        }
+        (None, None | Some(0)) => true,
+        (Some(false), _) | (None, Some(_)) => false,
+    };
+    if !from_state {
+        let position = match revision {
+            None | Some(0) => plane.store.revision(),
+            Some(revision) => revision,
+        };
+        return Ok(Start {
+            initial: Vec::new(),
+            initial_end: false,
+            position,
+        });
+    }
+    let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let snapshot = plane
+        .store
+        .snapshot(&place.resource.qualified(), namespace, None)
+        .map_err(|_| Status::expired("the state is gone"))?;
+    Ok(Start {
+        initial: snapshot.objects,
+        initial_end: list == Some(true) && query.flag("allowWatchBookmarks"),
+        position: snapshot.revision,
+    })
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// The next line. Dropping it half-way loses nothing.
+    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(Ok(line));
+            }
+            match self.state {
+                State::Running => {}
+                State::Ended => return None,
+                State::Broken => {
+                    self.state = State::Ended;
+                    return Some(Err(Broken.into()));
+                }
+            }
+            self.head.borrow_and_update();
+            self.gather();
+            if self.ready.is_empty() && self.state == State::Running {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Renders what is there to be sent.
+    fn gather(&mut self) {
+        while self.ready.len() < BATCH {
+            match self.initial.next() {
+                Some(object) => self.added(&object),
+                None => break,
+            }
+        }
+        if !self.ready.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut self.initial_end) {
+            self.bookmark(true);
+            return;
+        }
+        let qualified = self.place.resource.qualified();
+        match self
+            .plane
+            .store
+            .events(&qualified, self.epoch, self.position, BATCH)
+        {
+            Ok((events, position)) => {
+                for event in events {
+                    self.event(&event);
+                }
+                self.position = self.position.max(position);
+            }
+            Err(Lost::Removed) => self.state = State::Ended,
+            Err(_) => {
+                let status = Status::expired("too old resource version: history was lost");
+                self.ready.push_back(render::error(&status));
+                self.state = State::Ended;
+            }
+        }
+        let due = self
+            .bookmarks
+            .as_mut()
+            .is_some_and(|bookmarks| std::mem::take(&mut bookmarks.due));
+        if due && self.state == State::Running {
+            self.bookmark(false);
+        }
+    }
+
+    fn concerns(&self, object: &Object) -> bool {
+        (self.place.namespace.is_empty() || self.place.namespace == object.key.namespace)
+            && (self.place.name.is_empty() || self.place.name == object.key.name)
+    }
+
+    fn added(&mut self, object: &Object) {
+        if self.concerns(object) && self.selector.matches(object) {
+            self.send("ADDED", object);
+        }
+    }
+
+    /// What an event is to the selectors: an object that ceases to match is DELETED as it last matched.
+    fn event(&mut self, event: &Event) {
+        if !self.concerns(event.change.object()) {
+            return;
+        }
+        match &event.change {
+            Change::Added(object) => self.added(object),
+            Change::Modified { old, new } => {
+                match (self.selector.matches(old), self.selector.matches(new)) {
+                    (true, true) => self.send("MODIFIED", new),
+                    (false, true) => self.send("ADDED", new),
+                    (true, false) => self.send("DELETED", &old.at(event.revision)),
+                    (false, false) => {}
+                }
+            }
+            Change::Deleted { old, last } => {
+                if self.selector.matches(old) {
+                    self.send("DELETED", last);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, kind: &str, object: &Object) {
+        let line = self.renderer.event(kind, object, self.header);
+        self.header = false;
+        self.ready.push_back(line);
+    }
+
+    fn bookmark(&mut self, initial_end: bool) {
+        let line = self
+            .renderer
+            .bookmark(self.position, initial_end, self.header);
+        self.header = false;
+        self.ready.push_back(line);
+    }
+
+    /// Waits for something to do.
+    async fn wait(&mut self) {
+        let deadline = self.deadline;
+        let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next);
+        tokio::select! {
+            changed = self.head.changed() => {
+                if changed.is_err() {
+                    self.state = State::Ended;
+                }
+            }
+            changed = self.signals.changed() => {
+                if changed.is_err() {
+                    self.state = State::Ended;
+                } else {
+                    self.heed();
+                }
+            }
+            () = until(deadline) => self.state = State::Ended,
+            () = until(bookmark) => {
+                if let Some(bookmarks) = &mut self.bookmarks {
+                    bookmarks.due = true;
+                    bookmarks.next = Instant::now() + bookmarks.every;
+                }
+            }
+        }
+    }
+
+    fn heed(&mut self) {
+        let now = *self.signals.borrow_and_update();
+        if now.closed != self.seen.closed {
+            self.state = match now.end {
+                End::Clean => State::Ended,
+                End::Abort => State::Broken,
+            };
+        }
+        if now.bookmark != self.seen.bookmark
+            && let Some(bookmarks) = &mut self.bookmarks
+        {
+            bookmarks.due = true;
+        }
+        self.seen = now;
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

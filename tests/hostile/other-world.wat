@@ -1,0 +1,7 @@
+;; A component of another world: it exports something, but no filter.
+(component
+  (core module $code (func (export "run")))
+  (core instance $code (instantiate $code))
+  (func $run (canon lift (core func $code "run")))
+  (instance $runner (export "run" (func $run)))
+  (export "example:other/runner@1.0.0" (instance $runner)))

@@ -1,0 +1,40 @@
+//! Where the built daemon and modules are: beside this test's own program.
+
+use std::path::PathBuf;
+
+/// Cargo's target folder.
+#[must_use]
+pub fn target() -> PathBuf {
+    let program = std::env::current_exe().expect("a test knows its own program");
+    // <target>/release/deps/<test>
+    program.ancestors().nth(3).expect("a test lies in <target>/<profile>/deps").to_owned()
+}
+
+/// The daemon.
+#[must_use]
+pub fn weir() -> PathBuf {
+    present(target().join("release").join("weir"))
+}
+
+/// A bundled filter's module.
+#[must_use]
+pub fn module(name: &str) -> PathBuf {
+    present(modules().join(format!("{name}.wasm")))
+}
+
+/// The folder of all bundled modules.
+#[must_use]
+pub fn modules() -> PathBuf {
+    present(target().join("modules"))
+}
+
+/// The workspace's own folder.
+#[must_use]
+pub fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
+}
+
+fn present(path: PathBuf) -> PathBuf {
+    assert!(path.exists(), "{} is not there: run `make build` first (`make test` does)", path.display());
+    path
+}

@@ -1,0 +1,188 @@
+//! A plain HTTP client for tests: whole answers, and streams of watch events, with nothing read into them.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+/// Longest wait for anything that must come. Only a hang reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client of one server, with one User-Agent and perhaps a token.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pool: Pool<HttpConnector, Full<Bytes>>,
+    base: String,
+    headers: HeaderMap,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Status code.
+    pub status: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// An open watch.
+#[derive(Debug)]
+pub struct Events {
+    /// Headers of the answer.
+    pub headers: HeaderMap,
+    body: Incoming,
+    rest: BytesMut,
+}
+
+impl Client {
+    /// A client of the server at `base`, calling itself `component`.
+    #[must_use]
+    pub fn new(base: &str, component: &str) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
+        Self { pool: Pool::builder(TokioExecutor::new()).build_http(), base: base.trim_end_matches('/').to_owned(), headers }
+    }
+
+    /// The same client with another header.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.insert(name, value.parse().unwrap());
+        self
+    }
+
+    /// Sends a request; the body of the answer is not read yet.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub async fn send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
+        self.try_send(method, path, body).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Sends a request; the body of the answer is not read yet.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn try_send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Response<Incoming>, String> {
+        let mut request = Request::new(Full::new(body.into()));
+        *request.method_mut() = method;
+        *request.uri_mut() = format!("{}{path}", self.base).parse().unwrap();
+        *request.headers_mut() = self.headers.clone();
+        let answer = tokio::time::timeout(PATIENCE, self.pool.request(request)).await;
+        answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| format!("{error:?}"))
+    }
+
+    /// GETs a path, whole.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.try_get(path).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// GETs a path, whole.
+    ///
+    /// # Errors
+    /// When there is no answer or its body breaks off.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        whole(self.try_send(Method::GET, path, Bytes::new()).await?).await
+    }
+
+    /// GETs JSON, which must be a success.
+    pub async fn json(&self, path: &str) -> Value {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text());
+        answer.json()
+    }
+
+    /// The names of a list's items, sorted.
+    pub async fn names(&self, path: &str) -> Vec<String> {
+        names(&self.json(path).await)
+    }
+
+    /// Opens a watch, which must be a success.
+    pub async fn watch(&self, path: &str) -> Events {
+        let answer = self.send(Method::GET, path, Bytes::new()).await;
+        let (head, body) = answer.into_parts();
+        assert_eq!(head.status, StatusCode::OK, "{path}");
+        Events { headers: head.headers, body, rest: BytesMut::new() }
+    }
+}
+
+/// Reads an answer whole.
+///
+/// # Errors
+/// When its body breaks off.
+pub async fn whole(answer: Response<Incoming>) -> Result<Answer, String> {
+    let (head, body) = answer.into_parts();
+    let body = tokio::time::timeout(PATIENCE, body.collect()).await;
+    let body = body.map_err(|_| "the body did not end in time".to_owned())?.map_err(|error| format!("{error:?}"))?;
+    Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+}
+
+/// The names of a list's items, sorted.
+#[must_use]
+pub fn names(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().expect("a list has items");
+    let mut names: Vec<_> = items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+impl Answer {
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+impl Events {
+    /// The next event, `None` at a clean end.
+    ///
+    /// # Errors
+    /// When the stream breaks off.
+    pub async fn try_next(&mut self) -> Result<Option<Value>, String> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line = self.rest.split_to(end + 1);
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return serde_json::from_slice(&line).map(Some).map_err(|error| error.to_string());
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            match frame.map_err(|_| "no event in time".to_owned())? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(format!("{error:?}")),
+                Some(Ok(frame)) => self.rest.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
+            }
+        }
+    }
+
+    /// The next event.
+    pub async fn next(&mut self) -> Value {
+        self.try_next().await.expect("the watch goes on").expect("the watch has not ended")
+    }
+
+    /// The next event that is no bookmark, as `TYPE name`.
+    pub async fn next_named(&mut self) -> String {
+        loop {
+            let event = self.next().await;
+            if event["type"] != "BOOKMARK" {
+                let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+                return format!("{} {name}", event["type"].as_str().unwrap()).trim_end().to_owned();
+            }
+        }
+    }
+}

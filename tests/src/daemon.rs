@@ -1,0 +1,268 @@
+//! The daemon as a child process, with its log read line by line.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use crate::built;
+use crate::client::{Client, PATIENCE};
+
+/// A daemon to be started.
+#[derive(Debug)]
+pub struct Setup {
+    arguments: Vec<String>,
+    folder: tempfile::TempDir,
+}
+
+/// A running daemon; it is killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    folder: tempfile::TempDir,
+    log: Arc<Mutex<Vec<Value>>>,
+    lines: watch::Receiver<usize>,
+    url: String,
+    admin: String,
+}
+
+impl Setup {
+    /// In front of the API server at `server`, as node `edge-a`, with a folder of its own and an empty modules folder.
+    #[must_use]
+    pub fn new(server: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("modules")).unwrap();
+        let setup = Self { arguments: Vec::new(), folder };
+        let modules = setup.modules().display().to_string();
+        let cache = built::target().join("test-cache").display().to_string();
+        setup
+            .flag("--server", server)
+            .flag("--node-name", "edge-a")
+            .flag("--port", "0")
+            .flag("--admin-port", "0")
+            .flag("--log-format", "json")
+            .flag("--modules-dir", &modules)
+            .flag("--cache-dir", &cache)
+            .flag("--pod-address", "169.254.20.10")
+    }
+
+    /// Another flag; a later one of the same name replaces the earlier.
+    #[must_use]
+    pub fn flag(mut self, name: &str, value: &str) -> Self {
+        if let Some(at) = self.arguments.iter().position(|argument| argument == name) {
+            self.arguments.drain(at..at + 2);
+        }
+        self.arguments.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// The configuration as a manifest file: the text of `filters.yaml`.
+    #[must_use]
+    pub fn filters(self, filters: &str) -> Self {
+        let path = self.folder.path().join("filters-config.yaml");
+        std::fs::write(&path, manifest(filters)).unwrap();
+        let path = path.display().to_string();
+        self.flag("--config-file", &path)
+    }
+
+    /// A bundled filter's module, by name.
+    #[must_use]
+    pub fn bundled(self, name: &str) -> Self {
+        let bytes = std::fs::read(built::module(name)).unwrap();
+        self.module(name, &bytes)
+    }
+
+    /// A module, by name without `.wasm`.
+    #[must_use]
+    pub fn module(self, name: &str, bytes: &[u8]) -> Self {
+        std::fs::write(self.modules().join(format!("{name}.wasm")), bytes).unwrap();
+        self
+    }
+
+    /// The modules folder.
+    #[must_use]
+    pub fn modules(&self) -> PathBuf {
+        self.folder.path().join("modules")
+    }
+
+    /// Starts it; returns when it listens, which is before it is ready.
+    pub async fn start(self) -> Daemon {
+        let mut child = Command::new(built::weir())
+            .arg("serve")
+            .args(&self.arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (count, lines) = watch::channel(0);
+        let mut output = BufReader::new(child.stderr.take().unwrap()).lines();
+        let sink = log.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = output.next_line().await {
+                if std::env::var_os("WEIR_TEST_LOG").is_some() {
+                    eprintln!("{line}");
+                }
+                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                sink.lock().unwrap().push(value);
+                count.send_modify(|count| *count += 1);
+            }
+        });
+        let mut daemon =
+            Daemon { child, folder: self.folder, log, lines, url: String::new(), admin: String::new() };
+        let address = |line: &Value| line["fields"]["address"].as_str().unwrap().to_owned();
+        daemon.admin = format!("http://{}", address(&daemon.logged("admin port listens").await));
+        daemon.url = format!("http://{}", address(&daemon.logged("proxy listens").await));
+        daemon
+    }
+
+    /// Starts it and waits until it is ready.
+    pub async fn start_ready(self) -> Daemon {
+        let daemon = self.start().await;
+        daemon.ready().await;
+        daemon
+    }
+}
+
+/// A ConfigMap manifest whose `filters.yaml` is this text.
+#[must_use]
+pub fn manifest(filters: &str) -> String {
+    let indented: String = filters.lines().map(|line| format!("    {line}\n")).collect();
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: weir-filters, namespace: kube-system}}\ndata:\n  filters.yaml: |\n{indented}")
+}
+
+impl Daemon {
+    /// Its proxy's URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A client of its proxy.
+    #[must_use]
+    pub fn client(&self, component: &str) -> Client {
+        Client::new(&self.url, component)
+    }
+
+    /// A client of its admin port.
+    #[must_use]
+    pub fn admin(&self) -> Client {
+        Client::new(&self.admin, "test")
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("the daemon runs")
+    }
+
+    /// The modules folder.
+    #[must_use]
+    pub fn modules(&self) -> PathBuf {
+        self.folder.path().join("modules")
+    }
+
+    /// A file in its folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Puts a module into place as a deployment would: written aside, then renamed.
+    pub fn put_module(&self, name: &str, bytes: &[u8]) {
+        replace(&self.modules().join(format!("{name}.wasm")), bytes);
+    }
+
+    /// Replaces the configuration file's `filters.yaml`.
+    pub fn put_filters(&self, filters: &str) {
+        replace(&self.path("filters-config.yaml"), manifest(filters).as_bytes());
+    }
+
+    /// The first log line whose message or fields contain `text`, waiting for it.
+    pub async fn logged(&self, text: &str) -> Value {
+        self.logged_after(0, text).await.1
+    }
+
+    /// How many lines the log has.
+    #[must_use]
+    pub fn log_length(&self) -> usize {
+        self.log.lock().unwrap().len()
+    }
+
+    /// The first such line at or after line `from`, and the number of the line after it.
+    pub async fn logged_after(&self, from: usize, text: &str) -> (usize, Value) {
+        let mut lines = self.lines.clone();
+        let found = async {
+            loop {
+                let hit = {
+                    let log = self.log.lock().unwrap();
+                    log.iter().enumerate().skip(from).find(|(_, line)| line.to_string().contains(text)).map(|(at, line)| (at + 1, line.clone()))
+                };
+                if let Some(hit) = hit {
+                    return hit;
+                }
+                if lines.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, found).await {
+            Ok(hit) => hit,
+            Err(_) => panic!("the log has no line with {text:?}:\n{}", self.log_text()),
+        }
+    }
+
+    /// The whole log as text.
+    #[must_use]
+    pub fn log_text(&self) -> String {
+        self.log.lock().unwrap().iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Waits until `/readyz` says so. It changes by itself, so it is asked again and again.
+    pub async fn ready(&self) {
+        let admin = self.admin();
+        let ready = async {
+            while admin.get("/readyz").await.status != 200 {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, ready).await.is_err() {
+            panic!("never ready: {}\n{}", admin.get("/readyz").await.text(), self.log_text());
+        }
+    }
+
+    /// The record of one filter on `/filters`.
+    pub async fn filter(&self, name: &str) -> Value {
+        let all = self.admin().json("/filters").await;
+        all["filters"].as_array().unwrap().iter().find(|filter| filter["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// The value of a metric's series, by a part of its line before the value; 0 when it is not there.
+    pub async fn metric(&self, series: &str) -> f64 {
+        let text = self.admin().get("/metrics").await.text();
+        let line = text.lines().find(|line| !line.starts_with('#') && line.starts_with(series));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Tells it to stop and waits; its exit code.
+    pub async fn stop(mut self) -> Option<i32> {
+        let id = self.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        status.expect("the daemon stops in time").unwrap().code()
+    }
+}
+
+/// Replaces a file as a deployment would: written aside, then renamed.
+pub fn replace(path: &Path, bytes: &[u8]) {
+    let aside = path.with_extension("aside");
+    std::fs::write(&aside, bytes).unwrap();
+    std::fs::rename(&aside, path).unwrap();
+}
