@@ -103,7 +103,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // What filters look up.
     let feeds = Feeds::new(Some(client.clone()), &config.node_name, tasks.clone());
-    tasks.spawn_until_stop(follow_addresses(feeds.clone()).instrument(tracing::info_span!("node")));
+    // Read once before anything looks at them: the first outcomes need not be made again.
+    follow_addresses(&feeds, &tasks).instrument(tracing::info_span!("node")).await;
     let world = FeedWorld::new(feeds.clone(), config.secure_endpoint());
 
     // Modules.

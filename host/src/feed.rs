@@ -1,1 +1,31 @@
-//! feed.
+//! Lookups: list+watch of one kind each as raw bytes, held in memory and answered from there; the node's addresses; and
+//! the same from files.
+//!
+//! Memory: the objects once each, without managed fields. A snapshot is a pointer. Feeds are shared by equal lookups and
+//! end with their last handle.
+
+mod back_off;
+mod change;
+mod discover;
+mod error;
+mod feeds;
+mod files;
+mod follow;
+mod hub;
+mod list;
+mod node;
+mod object;
+mod request;
+mod store;
+mod watch;
+mod world;
+
+pub use change::{Change, Changes, ObjectKey};
+pub use error::FeedError;
+pub use feeds::{FeedHandle, FeedState, Feeds, Timing};
+pub use files::{FileWorld, FilesError, read_objects};
+pub use node::follow_addresses;
+pub use world::FeedWorld;
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,11 @@ impl Digest {
     /// The 64 hexadecimal digits alone, as a file name takes them.
     #[must_use]
     pub fn hex(&self) -> String {
-        self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|n| char::from_digit(n.into(), 16)).collect()
+        self.0
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .filter_map(|n| char::from_digit(n.into(), 16))
+            .collect()
     }
 }
 
@@ -40,7 +44,10 @@ impl FromStr for Digest {
         }
         for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
             for digit in pair {
-                let value = char::from(*digit).to_digit(16).and_then(|v| u8::try_from(v).ok()).ok_or_else(refuse)?;
+                let value = char::from(*digit)
+                    .to_digit(16)
+                    .and_then(|v| u8::try_from(v).ok())
+                    .ok_or_else(refuse)?;
                 *byte = *byte << 4 | value;
             }
         }
@@ -70,13 +77,30 @@ mod tests {
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(digest.to_string(), text);
         assert_eq!(text.parse(), Ok(digest));
-        assert_eq!(text.replace('e', "E").parse(), Ok(digest), "upper-case digits are the same digest");
+        assert_eq!(
+            text.replace('e', "E").parse(),
+            Ok(digest),
+            "upper-case digits are the same digest"
+        );
     }
 
     #[test]
     fn anything_else_is_refused_by_name() {
-        for bad in ["", "sha256:", "sha512:00", "e3b0", &format!("sha256:{}", "é".repeat(32)), &format!("sha256:{}", "g".repeat(64))] {
-            assert!(bad.parse::<Digest>().unwrap_err().to_string().contains("64 hexadecimal digits"), "{bad}");
+        for bad in [
+            "",
+            "sha256:",
+            "sha512:00",
+            "e3b0",
+            &format!("sha256:{}", "é".repeat(32)),
+            &format!("sha256:{}", "g".repeat(64)),
+        ] {
+            assert!(
+                bad.parse::<Digest>()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("64 hexadecimal digits"),
+                "{bad}"
+            );
         }
     }
 }
