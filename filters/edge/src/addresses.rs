@@ -60,11 +60,8 @@ impl Shape {
                 cut_rows(object, &ADDRESSES, &keep)?;
                 cut_rows(object, &NOT_READY, &keep)?;
                 let ready = object.lengths(&ADDRESSES);
-                let subsets: Rows = ready
-                    .into_iter()
-                    .zip(object.lengths(&NOT_READY))
-                    .map(|(ready, not)| ready + not > 0)
-                    .collect();
+                let subsets: Rows =
+                    ready.into_iter().zip(object.lengths(&NOT_READY)).map(|(ready, not)| ready + not > 0).collect();
                 object.retain(&SUBSETS, &subsets)?;
                 Ok(!subsets.none())
             }
@@ -72,11 +69,7 @@ impl Shape {
     }
 }
 
-fn cut_rows(
-    object: &mut Object<'_>,
-    nodes: &Path,
-    keep: &impl Fn(&str) -> bool,
-) -> Result<(), Error> {
+fn cut_rows(object: &mut Object<'_>, nodes: &Path, keep: &impl Fn(&str) -> bool) -> Result<(), Error> {
     let rows = object.column(nodes).rows(|node| node.is_some_and(keep));
     object.retain(nodes, &rows)
 }

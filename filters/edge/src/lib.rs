@@ -3,4 +3,5 @@
 
 pub mod addresses;
 pub mod gateway;
+mod names;
 pub mod pool;

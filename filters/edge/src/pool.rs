@@ -1,12 +1,12 @@
 //! The local node's pool and its members. Both may change while the daemon runs, so that both are looked up for each object;
 //! of the members, a hash set is kept for as long as they are the same.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
-use foldhash::fast::FixedState;
 use serde::Deserialize;
 use weir_filter::{Error, Lookup, Memo, Path, cluster, node};
+
+use crate::names::Names;
 
 /// The label that says which pool a Node is in.
 const POOL_LABEL: &str = "apps.openyurt.io/nodepool";
@@ -35,15 +35,9 @@ impl LocalPool {
         if let Some(pool) = &node_pool
             && !is_label_value(pool)
         {
-            return Err(Error::setting(
-                "nodePool",
-                format!("`{pool}` is no name of a node pool"),
-            ));
+            return Err(Error::setting("nodePool", format!("`{pool}` is no name of a node pool")));
         }
-        Ok(Self {
-            node: node::name(),
-            fixed: node_pool,
-        })
+        Ok(Self { node: node::name(), fixed: node_pool })
     }
 
     /// The local node's name.
@@ -63,9 +57,7 @@ impl LocalPool {
 
     /// What [`LocalPool::pool_annotation`] looks up.
     pub fn pool_lookup(&self) -> Lookup {
-        let pools = Lookup::of(NODE_POOLS)
-            .versions(["v1beta2", "v1beta1"])
-            .optional();
+        let pools = Lookup::of(NODE_POOLS).versions(["v1beta2", "v1beta1"]).optional();
         match &self.fixed {
             Some(pool) => pools.named(pool),
             None => pools,
@@ -98,9 +90,7 @@ fn is_label_value(text: &str) -> bool {
     text.len() <= 63
         && plain(text.bytes().next())
         && plain(text.bytes().last())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Where a pool's members are written: the setting `poolSource`.
@@ -119,7 +109,7 @@ pub enum PoolSource {
 /// The nodes of one pool.
 #[derive(Debug)]
 pub struct Members {
-    names: HashSet<Box<str>, FixedState>,
+    names: Names,
     fingerprint: u64,
 }
 
@@ -146,11 +136,7 @@ pub struct PoolMembers {
 impl PoolMembers {
     /// From the settings `nodePool` and `poolSource`.
     pub fn configure(node_pool: Option<String>, source: PoolSource) -> Result<Self, Error> {
-        Ok(Self {
-            pool: LocalPool::configure(node_pool)?,
-            source,
-            memo: Memo::new(),
-        })
+        Ok(Self { pool: LocalPool::configure(node_pool)?, source, memo: Memo::new() })
     }
 
     /// The pool whose members these are.
@@ -166,13 +152,10 @@ impl PoolMembers {
         };
         let members = match self.source {
             PoolSource::NodePools => self.pool.pool_lookup(),
-            PoolSource::NodeBuckets => Lookup::of(NODE_BUCKETS)
-                .versions(["v1alpha1"])
-                .selected(selector(BUCKET_LABEL))
-                .optional(),
-            PoolSource::NodeLabels => Lookup::of(NODES)
-                .selected(selector(POOL_LABEL))
-                .metadata_only(),
+            PoolSource::NodeBuckets => {
+                Lookup::of(NODE_BUCKETS).versions(["v1alpha1"]).selected(selector(BUCKET_LABEL)).optional()
+            }
+            PoolSource::NodeLabels => Lookup::of(NODES).selected(selector(POOL_LABEL)).metadata_only(),
         };
         self.pool.lookup().into_iter().chain([members]).collect()
     }
@@ -197,11 +180,6 @@ impl PoolMembers {
     }
 
     fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<Members> {
-        self.memo.get(fingerprint, || {
-            Rc::new(Members {
-                names: names().iter().flatten().map(Box::from).collect(),
-                fingerprint,
-            })
-        })
+        self.memo.get(fingerprint, || Rc::new(Members { names: names().iter().flatten().collect(), fingerprint }))
     }
 }

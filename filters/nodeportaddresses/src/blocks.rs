@@ -18,10 +18,7 @@ pub(crate) enum Wanted {
     /// kube-proxy's own word: the node's primary addresses.
     Primary,
     /// Blocks, as they were written, and perhaps the default route's networks.
-    Blocks {
-        blocks: Vec<(String, Block)>,
-        default_route: bool,
-    },
+    Blocks { blocks: Vec<(String, Block)>, default_route: bool },
 }
 
 impl Wanted {
@@ -42,74 +39,49 @@ impl Wanted {
                 _ => match Block::parse(item) {
                     Some(block) => blocks.push((item.to_owned(), block)),
                     None => {
-                        return Err(format!(
-                            "`{item}` is no IP block, as 10.0.0.0/8 or fd00::/8, nor `default-route`"
-                        ));
+                        return Err(format!("`{item}` is no IP block, as 10.0.0.0/8 or fd00::/8, nor `default-route`"));
                     }
                 },
             }
         }
-        Ok(Self::Blocks {
-            blocks,
-            default_route,
-        })
+        Ok(Self::Blocks { blocks, default_route })
     }
 
     /// The list for kube-proxy: sorted, without duplicates, with a block of each family.
     pub(crate) fn list(&self, addresses: &[Address]) -> Vec<String> {
-        let Self::Blocks {
-            blocks,
-            default_route,
-        } = self
-        else {
+        let Self::Blocks { blocks, default_route } = self else {
             return vec!["primary".to_owned()];
         };
         let mut blocks = blocks.clone();
         if *default_route {
             let routed = addresses.iter().filter(|address| address.default_route);
-            blocks.extend(
-                routed
-                    .filter_map(Block::on_link)
-                    .map(|block| (block.to_string(), block)),
-            );
+            blocks.extend(routed.filter_map(Block::on_link).map(|block| (block.to_string(), block)));
         }
-        let present: Vec<IpAddr> = addresses
-            .iter()
-            .filter_map(|address| address.ip.parse().ok())
-            .collect();
+        let present: Vec<IpAddr> = addresses.iter().filter_map(|address| address.ip.parse().ok()).collect();
+        let v4 = || absent(&present, IpAddr::V4(Ipv4Addr::new(192, 0, 2, 0)), 32);
+        let v6 = || absent(&present, IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0)), 128);
+        let lacking_v4 = (!blocks.iter().any(|(_, block)| block.ip.is_ipv4())).then(v4);
+        let lacking_v6 = (!blocks.iter().any(|(_, block)| block.ip.is_ipv6())).then(v6);
+
+        // A handful: sorted as they come, which takes less code in the module than the library's sort.
         let mut list: Vec<String> = Vec::with_capacity(blocks.len() + 2);
-        if !blocks.iter().any(|(_, block)| block.ip.is_ipv4()) {
-            list.extend(absent(
-                &present,
-                IpAddr::V4(Ipv4Addr::new(192, 0, 2, 0)),
-                32,
-            ));
+        for text in blocks.into_iter().map(|(text, _)| text).chain(lacking_v4).chain(lacking_v6) {
+            if let Err(place) = list.binary_search(&text) {
+                list.insert(place, text);
+            }
         }
-        if !blocks.iter().any(|(_, block)| block.ip.is_ipv6()) {
-            list.extend(absent(
-                &present,
-                IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0)),
-                128,
-            ));
-        }
-        list.extend(blocks.into_iter().map(|(text, _)| text));
-        list.sort_unstable();
-        list.dedup();
         list
     }
 }
 
 /// A block of one address that is not among these: the first free one from a range kept for documentation.
-fn absent(present: &[IpAddr], from: IpAddr, prefix: u8) -> Option<String> {
+fn absent(present: &[IpAddr], from: IpAddr, prefix: u8) -> String {
     let nth = |n: u8| match from {
         IpAddr::V4(ip) => IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() + u32::from(n))),
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() + u128::from(n))),
     };
-    let free = (0..=u8::MAX)
-        .map(nth)
-        .find(|ip| !present.contains(ip))
-        .unwrap_or(from);
-    Some(Block { ip: free, prefix }.to_string())
+    let free = (0..=u8::MAX).map(nth).find(|ip| !present.contains(ip)).unwrap_or(from);
+    Block { ip: free, prefix }.to_string()
 }
 
 impl Block {
@@ -130,22 +102,15 @@ impl Block {
         let ip = match address.ip.parse().ok()? {
             IpAddr::V4(ip) if !ip.is_link_local() => {
                 let host_bits = 32u32.checked_sub(u32::from(address.prefix_length))?;
-                IpAddr::V4(Ipv4Addr::from_bits(
-                    ip.to_bits() & u32::MAX.checked_shl(host_bits).unwrap_or(0),
-                ))
+                IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & u32::MAX.checked_shl(host_bits).unwrap_or(0)))
             }
             IpAddr::V6(ip) if !ip.is_unicast_link_local() => {
                 let host_bits = 128u32.checked_sub(u32::from(address.prefix_length))?;
-                IpAddr::V6(Ipv6Addr::from_bits(
-                    ip.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0),
-                ))
+                IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0)))
             }
             _ => return None,
         };
-        Some(Self {
-            ip,
-            prefix: address.prefix_length,
-        })
+        Some(Self { ip, prefix: address.prefix_length })
     }
 }
 

@@ -6,11 +6,12 @@ const KEY: &str = "nodePortAddresses";
 /// The text with `nodePortAddresses` set to these, in whatever form it was there before, or added at the end; or why it
 /// cannot be done. Comments within the old value stay in their lines.
 pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<String, String> {
-    let items: Vec<String> = addresses
-        .iter()
-        .map(|address| format!("\"{address}\""))
-        .collect();
-    let value = format!("[{}]", items.join(", "));
+    let mut value = String::from("[");
+    for address in addresses {
+        let separator = if value.len() > 1 { ", \"" } else { "\"" };
+        value = value + separator + address + "\"";
+    }
+    value.push(']');
 
     let lines: Vec<&str> = config.split_inclusive('\n').collect();
     let body = Body::find(&lines)?;
@@ -36,124 +37,87 @@ struct Body {
 impl Body {
     fn find(lines: &[&str]) -> Result<Self, String> {
         let marker = |line: &&str, mark: &str| {
-            line.strip_prefix(mark)
-                .is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
+            line.strip_prefix(mark).is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
         };
-        let first = lines
-            .iter()
-            .position(|line| !is_idle(line) && !line.starts_with('%') && !marker(line, "---"));
+        let first = lines.iter().position(|line| !is_idle(line) && !line.starts_with('%') && !marker(line, "---"));
         let Some(first) = first else {
-            return Ok(Self {
-                first: lines.len(),
-                end: lines.len(),
-                indent: 0,
-            });
+            return Ok(Self { first: lines.len(), end: lines.len(), indent: 0 });
         };
         let start = lines.get(first).copied().unwrap_or_default();
         if start.trim_start().starts_with(['{', '[']) {
-            return Err(
-                "config.conf is in flow style: its keys have no lines of their own".to_owned(),
-            );
+            return Err("config.conf is in flow style: its keys have no lines of their own".to_owned());
         }
         let ends = |line: &&str| marker(line, "---") || marker(line, "...");
-        let end = lines
-            .iter()
-            .skip(first)
-            .position(ends)
-            .map_or(lines.len(), |length| first + length);
-        Ok(Self {
-            first,
-            end,
-            indent: indent(start),
-        })
+        let end = lines.iter().skip(first).position(ends).map_or(lines.len(), |length| first + length);
+        Ok(Self { first, end, indent: indent(start) })
     }
+}
+
+/// Adds lines as they are.
+fn keep(result: &mut String, lines: &[&str]) {
+    lines.iter().for_each(|line| result.push_str(line));
 }
 
 /// The text with one more line at the end of the mapping.
 fn added(lines: &[&str], body: &Body, value: &str) -> String {
     let (before, after) = lines.split_at_checked(body.end).unwrap_or((lines, &[]));
-    let mut result = before.concat();
-    let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) {
-        "\r\n"
-    } else {
-        "\n"
-    };
+    let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
+    let mut result = String::new();
+    keep(&mut result, before);
     if !result.is_empty() && !result.ends_with('\n') {
         result.push_str(line_end);
     }
-    result.push_str(&" ".repeat(body.indent));
-    result.push_str(&format!("{KEY}: {value}{line_end}"));
-    result.push_str(&after.concat());
+    (0..body.indent).for_each(|_| result.push(' '));
+    keep(&mut result, &[KEY, ": ", value, line_end]);
+    keep(&mut result, after);
     result
 }
 
 /// The text with another value for the key in line `at`, whose old value begins at `offset`.
-fn replaced(
-    lines: &[&str],
-    body: &Body,
-    at: usize,
-    offset: usize,
-    value: &str,
-) -> Result<String, String> {
+fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) -> Result<String, String> {
     let (before, rest) = lines.split_at_checked(at).unwrap_or((lines, &[]));
-    let (before_value, after_key) = rest
-        .first()
-        .and_then(|line| line.split_at_checked(offset))
-        .unwrap_or_default();
+    let (before_value, after_key) = rest.first().and_then(|line| line.split_at_checked(offset)).unwrap_or_default();
     let mut scan = Scan::default();
     let comment = scan.line(after_key)?;
     // The key's line: what stood between the old value and its comment stays.
-    let mut result = before.concat();
-    result.push_str(before_value);
-    result.push(' ');
-    result.push_str(value);
-    result.push_str(after_key.get(comment..).unwrap_or_default());
+    let mut result = String::new();
+    keep(&mut result, before);
+    keep(&mut result, &[before_value, " ", value, after_key.get(comment..).unwrap_or_default()]);
 
     // The value's further lines: their comments stay, lines without one go.
-    let mut left = rest.get(1..body.end - at).unwrap_or_default();
     let block_at_key = scan.empty;
-    while let Some((line, after)) = left.split_first() {
-        let deeper = indent(line) > body.indent
-            || (block_at_key && indent(line) == body.indent && is_item(line));
+    let mut left = rest.get(1..).unwrap_or_default();
+    while let Some((line, after)) = left.split_first()
+        && lines.len() - left.len() < body.end
+    {
+        let deeper = indent(line) > body.indent || (block_at_key && indent(line) == body.indent && is_item(line));
         if !scan.is_open() && !is_idle(line) && !deeper {
             break;
         }
+        // A number sign inside quotes is no comment.
+        let idle = is_idle(line) && scan.quote.is_none();
         let comment = scan.line(line)?;
-        if is_idle(line) {
+        if idle {
             result.push_str(line);
-        } else if let Some(comment) = line
-            .get(comment..)
-            .filter(|comment| !comment.trim().is_empty())
-        {
-            result.push_str(&" ".repeat(indent(line)));
-            result.push_str(comment.trim_start());
+        } else if let Some(comment) = line.get(comment..).filter(|comment| !comment.trim().is_empty()) {
+            keep(&mut result, &[line.get(..indent(line)).unwrap_or_default(), comment.trim_start()]);
         }
         left = after;
     }
     if scan.is_open() {
         return Err(format!("config.conf: {KEY} does not end"));
     }
-    result.push_str(&left.concat());
-    let tail = lines.get(body.end..).unwrap_or_default();
-    result.push_str(&tail.concat());
+    keep(&mut result, left);
     Ok(result)
 }
 
 /// Where the value of the key begins in its line: behind the colon.
 fn value_offset(line: &str) -> Option<usize> {
     let text = line.trim_start_matches(' ');
-    let quoted = [format!("\"{KEY}\""), format!("'{KEY}'")];
-    let rest = quoted
-        .iter()
-        .map(String::as_str)
-        .chain([KEY])
-        .find_map(|key| text.strip_prefix(key))?;
-    let value = rest.trim_start_matches([' ', '\t']).strip_prefix(':')?;
-    value
-        .is_empty()
-        .then_some(())
-        .or_else(|| value.starts_with([' ', '\t', '\r', '\n']).then_some(()))?;
-    Some(line.len() - value.len())
+    let quote = text.get(..1).filter(|quote| matches!(*quote, "\"" | "'")).unwrap_or_default();
+    let rest = text.strip_prefix(quote)?.strip_prefix(KEY)?.strip_prefix(quote)?;
+    let value = rest.trim_start().strip_prefix(':')?;
+    (value.is_empty() || value.starts_with([' ', '\t', '\r', '\n'])).then_some(line.len() - value.len())
 }
 
 fn indent(line: &str) -> usize {
@@ -168,9 +132,7 @@ fn is_idle(line: &str) -> bool {
 
 /// Whether the line is an element of a block sequence.
 fn is_item(line: &str) -> bool {
-    line.trim_start()
-        .strip_prefix('-')
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+    line.trim_start().strip_prefix('-').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
 /// A walk over the lines of a value: brackets and quotes may stay open from one line to the next.
@@ -183,11 +145,7 @@ struct Scan {
 
 impl Default for Scan {
     fn default() -> Self {
-        Self {
-            empty: true,
-            depth: 0,
-            quote: None,
-        }
+        Self { empty: true, depth: 0, quote: None }
     }
 }
 
@@ -210,17 +168,13 @@ impl Scan {
                 (Some(_), _) => {}
                 (None, b'#') if after_gap => break,
                 (None, b' ' | b'\t' | b'\r' | b'\n') => {}
-                (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`')
-                    if self.empty =>
-                {
+                (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`') if self.empty => {
                     return Err(format!(
                         "config.conf: {KEY} is written in a way that is not edited here (`{}`)",
                         char::from(byte)
                     ));
                 }
-                (None, b'"' | b'\'') if after_gap || matches!(previous, b'[' | b',') => {
-                    self.quote = Some(byte)
-                }
+                (None, b'"' | b'\'') if after_gap || matches!(previous, b'[' | b',') => self.quote = Some(byte),
                 (None, b'[') if self.empty || self.depth > 0 => self.depth += 1,
                 (None, b']') => self.depth = self.depth.saturating_sub(1),
                 _ => {}

@@ -89,16 +89,9 @@ impl Filter for NodePortAddresses {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        let wanted = settings
-            .addresses
-            .map(|items| Wanted::parse(items.0.iter().map(String::as_str)));
-        let wanted = wanted
-            .transpose()
-            .map_err(|reason| Error::setting("addresses", reason))?;
-        Ok(Self {
-            wanted,
-            pool: LocalPool::configure(settings.node_pool)?,
-        })
+        let wanted = settings.addresses.map(|items| Wanted::parse(items.0.iter().map(String::as_str)));
+        let wanted = wanted.transpose().map_err(|reason| Error::setting("addresses", reason))?;
+        Ok(Self { wanted, pool: LocalPool::configure(settings.node_pool)? })
     }
 
     fn plan(&self) -> Plan {
@@ -114,10 +107,7 @@ impl Filter for NodePortAddresses {
             && let Some(config) = object.text(&CONFIG)
             && let Some(list) = self.list()
         {
-            object.set(
-                &CONFIG,
-                config::with_addresses(&config, &list).map_err(Error::new)?,
-            )?;
+            object.set(&CONFIG, config::with_addresses(&config, &list).map_err(Error::new)?)?;
         }
         Ok(Verdict::Keep)
     }
@@ -126,14 +116,10 @@ impl Filter for NodePortAddresses {
 impl NodePortAddresses {
     /// What is to be written; none if nobody wants anything.
     fn list(&self) -> Option<Vec<String>> {
-        let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(
-            annotation?.split(','),
-        ) {
+        let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(annotation?.split(',')) {
             Ok(wanted) => Some(wanted),
             Err(reason) => {
-                log::warn(format_args!(
-                    "annotation {ANNOTATION} of the {holder} is ignored: {reason}"
-                ));
+                log::warn(format_args!("annotation {ANNOTATION} of the {holder} is ignored: {reason}"));
                 None
             }
         };

@@ -31,7 +31,7 @@ use crate::native::{Node, World};
 use crate::node::{Address, Endpoint};
 
 pub use judge::Outcome;
-pub use run::check;
+pub use run::{Failures, check};
 
 /// A file of cases.
 #[derive(Debug, Deserialize)]
@@ -140,43 +140,26 @@ pub enum CaseError {
 impl CaseFile {
     /// The case files of a folder (`.yaml`, `.yml`, `.json`), sorted by name.
     pub fn read_all(folder: &Path) -> Result<Vec<(PathBuf, Self)>, CaseError> {
-        let io = |source| CaseError::Io {
-            path: folder.to_owned(),
-            source,
-        };
+        let io = |source| CaseError::Io { path: folder.to_owned(), source };
         let mut paths = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(io)? {
             let path = entry.map_err(io)?.path();
-            if path.extension().is_some_and(|extension| {
-                ["yaml", "yml", "json"]
-                    .iter()
-                    .any(|known| extension == *known)
-            }) {
+            if path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+            {
                 paths.push(path);
             }
         }
         paths.sort();
         if paths.is_empty() {
-            return Err(CaseError::None {
-                path: folder.to_owned(),
-            });
+            return Err(CaseError::None { path: folder.to_owned() });
         }
-        paths
-            .into_iter()
-            .map(|path| Self::read(&path).map(|file| (path, file)))
-            .collect()
+        paths.into_iter().map(|path| Self::read(&path).map(|file| (path, file))).collect()
     }
 
     /// One case file.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
-        let text = std::fs::read_to_string(path).map_err(|source| CaseError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text).map_err(|reason| CaseError::Format {
-            path: path.to_owned(),
-            reason,
-        })
+        let text = std::fs::read_to_string(path).map_err(|source| CaseError::Io { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|reason| CaseError::Format { path: path.to_owned(), reason })
     }
 
     /// A case file's text, or what is wrong in it.
@@ -188,19 +171,12 @@ impl CaseFile {
 
     /// The settings of a case, as JSON text.
     pub fn settings(&self, case: &Case) -> String {
-        case.settings
-            .as_ref()
-            .or(self.settings.as_ref())
-            .map_or_else(|| "{}".to_owned(), Value::to_string)
+        case.settings.as_ref().or(self.settings.as_ref()).map_or_else(|| "{}".to_owned(), Value::to_string)
     }
 
     /// The objects of a case's cluster, as JSON text.
     pub fn cluster<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = String> + 'a {
-        case.cluster
-            .as_ref()
-            .unwrap_or(&self.cluster)
-            .iter()
-            .map(Value::to_string)
+        case.cluster.as_ref().unwrap_or(&self.cluster).iter().map(Value::to_string)
     }
 
     /// The world of a case.
@@ -216,22 +192,11 @@ impl CaseFile {
         let endpoint = own.endpoint.as_ref().or(common.endpoint.as_ref());
         World {
             node: Node {
-                name: own
-                    .name
-                    .as_ref()
-                    .or(common.name.as_ref())
-                    .cloned()
-                    .unwrap_or_default(),
+                name: own.name.as_ref().or(common.name.as_ref()).cloned().unwrap_or_default(),
                 addresses: addresses.collect(),
-                endpoint: endpoint.map(|endpoint| Endpoint {
-                    host: endpoint.host.clone(),
-                    port: endpoint.port,
-                }),
+                endpoint: endpoint.map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port }),
             },
-            cluster: self
-                .cluster(case)
-                .map(|json| Document::json(Bytes::from(json)))
-                .collect(),
+            cluster: self.cluster(case).map(|json| Document::json(Bytes::from(json))).collect(),
         }
     }
 }
@@ -239,34 +204,11 @@ impl CaseFile {
 impl Case {
     /// The rule that it keeps.
     pub fn rule(&self) -> String {
-        self.rule
-            .as_str()
-            .map_or_else(|| self.rule.to_string(), str::to_owned)
+        self.rule.as_str().map_or_else(|| self.rule.to_string(), str::to_owned)
     }
 
     /// The bytes of the object that goes in.
     pub fn input(&self) -> Bytes {
-        Bytes::from(
-            self.input
-                .as_str()
-                .map_or_else(|| self.input.to_string(), str::to_owned),
-        )
+        Bytes::from(self.input.as_str().map_or_else(|| self.input.to_string(), str::to_owned))
     }
 }
-
-/// Runs all case files in the crate's folder `cases` natively, as a test of its own: `weir_filter::cases!(MyFilter);`
-#[macro_export]
-macro_rules! cases {
-    ($filter:ty) => {
-        #[cfg(test)]
-        #[test]
-        fn cases() -> ::std::result::Result<(), $crate::cases::Failures> {
-            $crate::cases::check::<$filter>(::std::concat!(
-                ::std::env!("CARGO_MANIFEST_DIR"),
-                "/cases"
-            ))
-        }
-    };
-}
-
-pub use run::Failures;

@@ -10,9 +10,7 @@ pub fn get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Object
 
 /// The objects of a namespace (none = of all) that a label selector matches (an empty one matches all).
 pub fn find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
-    Selection {
-        handle: backend::cluster_find(resource, namespace, label_selector),
-    }
+    Selection { handle: backend::cluster_find(resource, namespace, label_selector) }
 }
 
 /// Objects that were found, sorted by namespace, then name.

@@ -33,11 +33,7 @@ impl Column {
         self.ends.iter().map(move |end| {
             let span = start..(end & !ABSENT) as usize;
             start = span.end;
-            if end & ABSENT == 0 {
-                self.text.get(span)
-            } else {
-                None
-            }
+            if end & ABSENT == 0 { self.text.get(span) } else { None }
         })
     }
 
@@ -97,11 +93,7 @@ impl Rows {
 impl FromIterator<bool> for Rows {
     fn from_iter<I: IntoIterator<Item = bool>>(rows: I) -> Self {
         let rows = rows.into_iter();
-        let mut result = Self {
-            bits: Vec::with_capacity(rows.size_hint().0.div_ceil(8)),
-            len: 0,
-            chosen: 0,
-        };
+        let mut result = Self { bits: Vec::with_capacity(rows.size_hint().0.div_ceil(8)), len: 0, chosen: 0 };
         rows.for_each(|chosen| result.push(chosen));
         result
     }
@@ -114,19 +106,13 @@ mod tests {
     #[test]
     fn rows_are_read_back_to_back_and_absent_ones_are_none() {
         let column = Column::new("abc".into(), vec![1, 1 | ABSENT, 1, 3]);
-        assert_eq!(
-            column.iter().collect::<Vec<_>>(),
-            [Some("a"), None, Some(""), Some("bc")]
-        );
+        assert_eq!(column.iter().collect::<Vec<_>>(), [Some("a"), None, Some(""), Some("bc")]);
     }
 
     #[test]
     fn bit_i_of_the_bitmap_is_row_i() {
         let rows: Rows = (0..10).map(|row| row == 1 || row == 9).collect();
-        assert_eq!(
-            (rows.as_bytes(), rows.len(), rows.all(), rows.none()),
-            (&[0b10, 0b10][..], 10, false, false)
-        );
+        assert_eq!((rows.as_bytes(), rows.len(), rows.all(), rows.none()), (&[0b10, 0b10][..], 10, false, false));
         assert!(Rows::default().all() && Rows::default().none());
     }
 }

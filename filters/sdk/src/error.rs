@@ -13,16 +13,12 @@ pub struct Error {
 impl Error {
     /// An error with this message.
     pub fn new(message: impl Display) -> Self {
-        Self {
-            message: message.to_string(),
-        }
+        Self { message: message.to_string() }
     }
 
     /// A refusal of one setting. The message begins with the key, as operators need it: `Error::setting("addresses", "…")`.
     pub fn setting(key: &str, reason: impl Display) -> Self {
-        Self {
-            message: format!("{key}: {reason}"),
-        }
+        Self { message: format!("{key}: {reason}") }
     }
 }
 

@@ -46,10 +46,7 @@ pub struct Plan {
 impl Plan {
     /// A plan with these default requests, as `["kube-proxy/services#get;list;watch"]`.
     pub fn matching<T: Into<String>>(matches: impl IntoIterator<Item = T>) -> Self {
-        Self {
-            matches: matches.into_iter().map(Into::into).collect(),
-            lookups: Vec::new(),
-        }
+        Self { matches: matches.into_iter().map(Into::into).collect(), lookups: Vec::new() }
     }
 
     /// The same plan with one more lookup.

@@ -186,19 +186,11 @@ impl Selection {
     }
 }
 
-pub(crate) fn cluster_get(
-    resource: &str,
-    namespace: Option<&str>,
-    name: &str,
-) -> Option<Handle<'static>> {
+pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
     cluster::get(resource, namespace, name).map(Handle::Found)
 }
 
-pub(crate) fn cluster_find(
-    resource: &str,
-    namespace: Option<&str>,
-    label_selector: &str,
-) -> Selection {
+pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
     Selection(cluster::find(resource, namespace, label_selector))
 }
 
@@ -219,10 +211,7 @@ pub(crate) fn node_addresses() -> Vec<Address> {
 }
 
 pub(crate) fn node_secure_endpoint() -> Option<Endpoint> {
-    node::secure_endpoint().map(|endpoint| Endpoint {
-        host: endpoint.host,
-        port: endpoint.port,
-    })
+    node::secure_endpoint().map(|endpoint| Endpoint { host: endpoint.host, port: endpoint.port })
 }
 
 pub(crate) fn log_write(level: Level, message: &str) {
@@ -238,21 +227,14 @@ pub(crate) fn log_write(level: Level, message: &str) {
 
 /// What `describe` answers, from the filter's own Cargo.toml.
 pub fn describe(crate_name: &str, version: &str, summary: &str) -> module::Description {
-    module::Description {
-        name: crate_name.replace('_', "-"),
-        version: version.to_owned(),
-        summary: summary.to_owned(),
-    }
+    module::Description { name: crate_name.replace('_', "-"), version: version.to_owned(), summary: summary.to_owned() }
 }
 
 /// What `configure` does: settings to filter to plan.
 pub fn configure<F: Filter>(slot: &OnceCell<F>, settings: &str) -> Result<module::Plan, String> {
-    let filter = settings::parse(settings)
-        .and_then(F::configure)
-        .map_err(|error| error.to_string())?;
+    let filter = settings::parse(settings).and_then(F::configure).map_err(|error| error.to_string())?;
     let plan = filter.plan();
-    slot.set(filter)
-        .map_err(|_| "configured twice".to_owned())?;
+    slot.set(filter).map_err(|_| "configured twice".to_owned())?;
     Ok(to_plan(plan))
 }
 
@@ -265,17 +247,11 @@ fn to_plan(plan: Plan) -> module::Plan {
         metadata_only: lookup.metadata_only,
         optional: lookup.optional,
     });
-    module::Plan {
-        matches: plan.matches,
-        lookups: lookups.collect(),
-    }
+    module::Plan { matches: plan.matches, lookups: lookups.collect() }
 }
 
 /// What `filter` does.
-pub fn filter<F: Filter>(
-    slot: &OnceCell<F>,
-    object: &objects::Object,
-) -> Result<module::Verdict, String> {
+pub fn filter<F: Filter>(slot: &OnceCell<F>, object: &objects::Object) -> Result<module::Verdict, String> {
     let filter = slot.get().ok_or("filter before configure")?;
     match filter.filter(&mut Object::new(Handle::Shown(object))) {
         Ok(Verdict::Keep) => Ok(module::Verdict::Keep),

@@ -110,7 +110,7 @@ macro_rules! export {
                 }
             }
 
-            $crate::guest::bindings::export!(Component with_types_in $crate::guest::bindings);
+    $crate::guest::bindings::export!(Component with_types_in $crate::guest::bindings);
         };
 
         #[cfg(not(target_family = "wasm"))]
@@ -118,5 +118,17 @@ macro_rules! export {
             fn is_filter<F: $crate::Filter>() {}
             is_filter::<$filter>();
         };
+    };
+}
+
+/// Runs all case files in the crate's folder `cases` natively, as a test of its own: `weir_filter::cases!(MyFilter);`
+#[macro_export]
+macro_rules! cases {
+    ($filter:ty) => {
+        #[cfg(test)]
+        #[test]
+        fn cases() -> ::std::result::Result<(), $crate::cases::Failures> {
+            $crate::cases::check::<$filter>(::std::concat!(::std::env!("CARGO_MANIFEST_DIR"), "/cases"))
+        }
     };
 }

@@ -38,10 +38,7 @@ impl<K: PartialEq, T: Clone> Memo<K, T> {
 
     /// A store for as many values; they are searched one by one, so keep it to some dozens.
     pub fn keeping(capacity: usize) -> Self {
-        Self {
-            entries: RefCell::new(Vec::new()),
-            capacity: capacity.max(1),
-        }
+        Self { entries: RefCell::new(Vec::new()), capacity: capacity.max(1) }
     }
 
     /// The value of this key, made if it is not there.
@@ -59,7 +56,10 @@ impl<K: PartialEq, T: Clone> Memo<K, T> {
     fn find(&self, key: &K) -> Option<T> {
         let mut entries = self.entries.borrow_mut();
         let place = entries.iter().position(|(entry, _)| entry == key)?;
-        entries.get_mut(..=place)?.rotate_right(1);
+        if place > 0 {
+            let used = entries.remove(place);
+            entries.insert(0, used);
+        }
         entries.first().map(|(_, value)| value.clone())
     }
 }

@@ -100,18 +100,11 @@ impl<'a> Object<'a> {
     }
 
     /// Sets the value in the chosen rows. Without any, nothing crosses.
-    pub fn set_rows(
-        &mut self,
-        at: &Path,
-        rows: &Rows,
-        value: impl Into<Value>,
-    ) -> Result<(), Error> {
+    pub fn set_rows(&mut self, at: &Path, rows: &Rows, value: impl Into<Value>) -> Result<(), Error> {
         if rows.none() {
             return Ok(());
         }
-        self.handle
-            .set_rows(at, rows.as_bytes(), value.into())
-            .map_err(Error::new)
+        self.handle.set_rows(at, rows.as_bytes(), value.into()).map_err(Error::new)
     }
 
     /// Removes the member or element at the path in every row; says how many there were.
@@ -124,9 +117,7 @@ impl<'a> Object<'a> {
         if rows.none() {
             return Ok(0);
         }
-        self.handle
-            .remove_rows(at, rows.as_bytes())
-            .map_err(Error::new)
+        self.handle.remove_rows(at, rows.as_bytes()).map_err(Error::new)
     }
 
     /// Keeps the chosen elements of the last `[*]` and cuts the others; what follows `[*]` is ignored, so the path of a column

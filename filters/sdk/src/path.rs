@@ -31,23 +31,14 @@ impl Path {
     /// If the text is no path: in a `static` that is a compile error. For a text that comes from settings use
     /// [`Path::parse`].
     pub const fn new(text: &'static str) -> Self {
-        assert!(
-            is_path(text.as_bytes()),
-            "not a path: names, ['quoted names'], [index] and [*]"
-        );
-        Self {
-            text: Cow::Borrowed(text),
-            compiled: OnceLock::new(),
-        }
+        assert!(is_path(text.as_bytes()), "not a path: names, ['quoted names'], [index] and [*]");
+        Self { text: Cow::Borrowed(text), compiled: OnceLock::new() }
     }
 
     /// A path whose text is known only when the filter is configured.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let compiled = backend::CompiledPath::parse(text).map_err(Error::new)?;
-        Ok(Self {
-            text: Cow::Owned(text.to_owned()),
-            compiled: OnceLock::from(compiled),
-        })
+        Ok(Self { text: Cow::Owned(text.to_owned()), compiled: OnceLock::from(compiled) })
     }
 
     /// The path's text.
@@ -97,10 +88,7 @@ const fn is_path(text: &[u8]) -> bool {
         match (rest, expect) {
             ([], Expect::NameRest | Expect::Step) => return true,
             ([], Expect::Start | Expect::Name) => return false,
-            (
-                [b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..],
-                Expect::Start | Expect::Name | Expect::NameRest,
-            ) => {
+            ([b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..], Expect::Start | Expect::Name | Expect::NameRest) => {
                 rest = tail;
                 expect = Expect::NameRest;
             }
@@ -112,15 +100,13 @@ const fn is_path(text: &[u8]) -> bool {
                 rest = tail;
                 expect = Expect::Name;
             }
-            ([b'[', tail @ ..], Expect::Start | Expect::NameRest | Expect::Step) => {
-                match after_bracket(tail) {
-                    Some(tail) => {
-                        rest = tail;
-                        expect = Expect::Step;
-                    }
-                    None => return false,
+            ([b'[', tail @ ..], Expect::Start | Expect::NameRest | Expect::Step) => match after_bracket(tail) {
+                Some(tail) => {
+                    rest = tail;
+                    expect = Expect::Step;
                 }
-            }
+                None => return false,
+            },
             _ => return false,
         }
     }

@@ -18,9 +18,7 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
     let mut reader = Reader::new(json);
     let read = match reader.peek() {
         // serde would take an array for a struct, field by field.
-        Some(b'[') => Err(Refusal(
-            "invalid type: sequence, expected an object".to_owned(),
-        )),
+        Some(b'[') => Err(Refusal("invalid type: sequence, expected an object".to_owned())),
         _ => T::deserialize(&mut reader).and_then(|settings| reader.end().map(|()| settings)),
     };
     read.map_err(|refusal| {
@@ -48,17 +46,11 @@ impl de::Error for Refusal {
 
     // The provided methods would do, but for the float formatting that they link.
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self(format!(
-            "invalid type: {}, expected {expected}",
-            spelt(found)
-        ))
+        Self(format!("invalid type: {}, expected {expected}", spelt(found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self(format!(
-            "invalid value: {}, expected {expected}",
-            spelt(found)
-        ))
+        Self(format!("invalid value: {}, expected {expected}", spelt(found)))
     }
 }
 

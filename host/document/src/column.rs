@@ -80,10 +80,7 @@ mod tests {
 
     #[test]
     fn ends_that_do_not_fit_the_text_are_absent() {
-        let column = Column {
-            text: "ab".into(),
-            ends: vec![5, 1],
-        };
+        let column = Column { text: "ab".into(), ends: vec![5, 1] };
         assert_eq!(column.iter().collect::<Vec<_>>(), [None, None]);
     }
 }

@@ -34,13 +34,7 @@ pub struct Checkpoint {
 impl Document {
     /// An object as JSON. Nothing is checked yet: bad bytes are an error of the reads.
     pub fn json(bytes: Bytes) -> Document {
-        Document {
-            object: Object::new(bytes),
-            type_meta: None,
-            guards: None,
-            read_only: false,
-            edited: false,
-        }
+        Document { object: Object::new(bytes), type_meta: None, guards: None, read_only: false, edited: false }
     }
 
     /// What apiVersion and kind answer, in every read, when the bytes have none or null: items of a typed list. The bytes
@@ -74,10 +68,7 @@ impl Document {
 
     /// The state now.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint {
-            object: self.object.clone(),
-            edited: self.edited,
-        }
+        Checkpoint { object: self.object.clone(), edited: self.edited }
     }
 
     /// Undoes every edit since the checkpoint.
@@ -119,9 +110,7 @@ impl Document {
 
     /// Cuts the elements of the last `[*]` whose bit is 0; what follows the last `[*]` is ignored.
     pub fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), Error> {
-        let rows_in = at
-            .rows_in()
-            .ok_or_else(|| Error::NoWildcard { path: at.clone() })?;
+        let rows_in = at.rows_in().ok_or_else(|| Error::NoWildcard { path: at.clone() })?;
         self.may_edit(at, rows_in)?;
         let edited = json::edit::retain(&self.object, at, Rows::Bits(keep))?;
         self.take(edited);
@@ -149,22 +138,11 @@ impl Document {
         if json.len() > limit {
             return Err(Error::TooLarge { limit });
         }
-        json::validate_object(json).map_err(|source| Error::InvalidValue {
-            source: Box::new(source),
-        })?;
-        let next = Document {
-            object: Object::new(Bytes::from(json.to_owned())),
-            ..self.clone()
-        };
-        for field in protect::fields()
-            .iter()
-            .chain(self.guards.iter().flat_map(|guards| guards.iter()))
-        {
+        json::validate_object(json).map_err(|source| Error::InvalidValue { source: Box::new(source) })?;
+        let next = Document { object: Object::new(Bytes::from(json.to_owned())), ..self.clone() };
+        for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
             if !self.agrees(&next, field)? {
-                return Err(Error::Protected {
-                    path: field.clone(),
-                    field: field.clone(),
-                });
+                return Err(Error::Protected { path: field.clone(), field: field.clone() });
             }
         }
         self.object = next.object;
@@ -184,12 +162,8 @@ impl Document {
             return Err(Error::ReadOnly);
         }
         let guards = self.guards.as_deref().unwrap_or_default();
-        match protect::touched(steps, protect::fields()).or_else(|| protect::touched(steps, guards))
-        {
-            Some(field) => Err(Error::Protected {
-                path: at.clone(),
-                field: field.clone(),
-            }),
+        match protect::touched(steps, protect::fields()).or_else(|| protect::touched(steps, guards)) {
+            Some(field) => Err(Error::Protected { path: at.clone(), field: field.clone() }),
             None => Ok(()),
         }
     }

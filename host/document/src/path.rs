@@ -53,11 +53,7 @@ impl Path {
         let parsed = if expression.len() > MAX_TEXT {
             Err((MAX_TEXT, "longer than 1024 bytes"))
         } else {
-            Parser {
-                text: expression,
-                at: 0,
-            }
-            .steps()
+            Parser { text: expression, at: 0 }.steps()
         };
         match parsed {
             Ok(steps) => Ok(Path(Arc::new(Compiled {
@@ -65,11 +61,9 @@ impl Path {
                 wildcards: steps.iter().filter(|step| **step == Step::Every).count(),
                 steps,
             }))),
-            Err((position, reason)) => Err(PathError {
-                expression: expression.chars().take(80).collect(),
-                position,
-                reason,
-            }),
+            Err((position, reason)) => {
+                Err(PathError { expression: expression.chars().take(80).collect(), position, reason })
+            }
         }
     }
 
@@ -169,10 +163,7 @@ impl Parser<'_> {
         let length = rest.find(|c| !plain(c)).unwrap_or(rest.len());
         let name = rest.get(..length).unwrap_or_default();
         if name.is_empty() {
-            return Err((
-                self.at,
-                "expected a name of letters, digits, - and _; quote others as ['…']",
-            ));
+            return Err((self.at, "expected a name of letters, digits, - and _; quote others as ['…']"));
         }
         self.at += length;
         Ok(Step::Name(name.to_owned()))
@@ -191,25 +182,17 @@ impl Parser<'_> {
             Some(digit) if digit.is_ascii_digit() => self.index()?,
             _ => return Err((self.at, "expected an index, *, or a quoted name")),
         };
-        if self.eat(']') {
-            Ok(step)
-        } else {
-            Err((self.at, "expected ]"))
-        }
+        if self.eat(']') { Ok(step) } else { Err((self.at, "expected ]")) }
     }
 
     fn index(&mut self) -> Result<Step, Refusal> {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let length = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let digits = rest.get(..length).unwrap_or_default();
         if digits.len() > 1 && digits.starts_with('0') {
             return Err((self.at, "an index has no leading zero"));
         }
-        let index = digits
-            .parse::<u32>()
-            .map_err(|_| (self.at, "an index too large"))?;
+        let index = digits.parse::<u32>().map_err(|_| (self.at, "an index too large"))?;
         self.at += length;
         Ok(Step::Index(index as usize))
     }
@@ -219,9 +202,7 @@ impl Parser<'_> {
         let mut json = String::new();
         loop {
             let at = self.at;
-            let next = self
-                .peek()
-                .ok_or((start, "a quoted name without its end"))?;
+            let next = self.peek().ok_or((start, "a quoted name without its end"))?;
             self.at += next.len_utf8();
             match next {
                 _ if next == quote => break,
@@ -242,9 +223,7 @@ impl Parser<'_> {
                 other => json.push(other),
             }
         }
-        crate::json::unescape(&json)
-            .map(Step::Name)
-            .map_err(|_| (start, "a name with an invalid escape"))
+        crate::json::unescape(&json).map(Step::Name).map_err(|_| (start, "a name with an invalid escape"))
     }
 
     fn peek(&self) -> Option<char> {

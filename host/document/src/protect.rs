@@ -27,9 +27,7 @@ pub(crate) fn fields() -> &'static [Path] {
 
 /// The first of the fields that an edit at these steps would touch: at, above or below it.
 pub(crate) fn touched<'a>(steps: &[Step], fields: &'a [Path]) -> Option<&'a Path> {
-    fields
-        .iter()
-        .find(|field| steps.iter().zip(field.steps()).all(|(a, b)| may_meet(a, b)))
+    fields.iter().find(|field| steps.iter().zip(field.steps()).all(|(a, b)| may_meet(a, b)))
 }
 
 /// Whether two steps can lead to the same place. Any two elements do: cutting one moves the others.
@@ -47,11 +45,7 @@ mod tests {
     use crate::Path;
 
     fn touches(edit: &str, field: &str) -> bool {
-        touched(
-            Path::parse(edit).unwrap().steps(),
-            &[Path::parse(field).unwrap()],
-        )
-        .is_some()
+        touched(Path::parse(edit).unwrap().steps(), &[Path::parse(field).unwrap()]).is_some()
     }
 
     #[test]
@@ -63,15 +57,9 @@ mod tests {
         assert!(touches("['metadata'].labels", "metadata.labels"));
         assert!(!touches("metadata.annotations", "metadata.labels"));
         assert!(!touches("spec.metadata", "metadata"));
-        assert!(touches(
-            "spec.containers[0].image",
-            "spec.containers[*].image"
-        ));
+        assert!(touches("spec.containers[0].image", "spec.containers[*].image"));
         assert!(touches("spec.containers[*]", "spec.containers[1].image"));
         assert!(touches("spec.containers[0]", "spec.containers[1]"));
-        assert!(!touches(
-            "spec.containers[*].env",
-            "spec.containers[*].image"
-        ));
+        assert!(!touches("spec.containers[*].env", "spec.containers[*].image"));
     }
 }

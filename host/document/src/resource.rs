@@ -29,21 +29,9 @@ mod tests {
     fn plurals_follow_the_rule_of_client_go() {
         assert_eq!(resource_of("v1", "Service"), "services");
         assert_eq!(resource_of("v1", "Endpoints"), "endpoints");
-        assert_eq!(
-            resource_of("discovery.k8s.io/v1", "EndpointSlice"),
-            "endpointslices.discovery.k8s.io"
-        );
-        assert_eq!(
-            resource_of("networking.k8s.io/v1", "Ingress"),
-            "ingresses.networking.k8s.io"
-        );
-        assert_eq!(
-            resource_of("networking.k8s.io/v1", "NetworkPolicy"),
-            "networkpolicies.networking.k8s.io"
-        );
-        assert_eq!(
-            resource_of("apps.openyurt.io/v1beta2", "NodePool"),
-            "nodepools.apps.openyurt.io"
-        );
+        assert_eq!(resource_of("discovery.k8s.io/v1", "EndpointSlice"), "endpointslices.discovery.k8s.io");
+        assert_eq!(resource_of("networking.k8s.io/v1", "Ingress"), "ingresses.networking.k8s.io");
+        assert_eq!(resource_of("networking.k8s.io/v1", "NetworkPolicy"), "networkpolicies.networking.k8s.io");
+        assert_eq!(resource_of("apps.openyurt.io/v1beta2", "NodePool"), "nodepools.apps.openyurt.io");
     }
 }

@@ -15,20 +15,16 @@ impl Rows<'_> {
     pub(crate) fn has(self, row: usize) -> bool {
         match self {
             Rows::All => true,
-            Rows::Bits(bits) => bits
-                .get(row / 8)
-                .is_some_and(|byte| byte >> (row % 8) & 1 == 1),
+            Rows::Bits(bits) => bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1),
         }
     }
 
     /// The bitmap must be made for exactly this many rows; spare bits of its last byte are ignored.
     pub(crate) fn fit(self, rows: usize) -> Result<(), Error> {
         match self {
-            Rows::Bits(bits) if bits.len() != rows.div_ceil(8) => Err(Error::Bitmap {
-                rows,
-                expected: rows.div_ceil(8),
-                found: bits.len(),
-            }),
+            Rows::Bits(bits) if bits.len() != rows.div_ceil(8) => {
+                Err(Error::Bitmap { rows, expected: rows.div_ceil(8), found: bits.len() })
+            }
             _ => Ok(()),
         }
     }

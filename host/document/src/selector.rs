@@ -57,9 +57,7 @@ impl Selector {
         self.0.iter().all(|requirement| {
             let value = label(&requirement.key);
             let value = value.as_ref().map(AsRef::as_ref);
-            let among = |values: &[String]| {
-                value.is_some_and(|value: &str| values.iter().any(|one| one == value))
-            };
+            let among = |values: &[String]| value.is_some_and(|value: &str| values.iter().any(|one| one == value));
             match &requirement.test {
                 Test::Exists => value.is_some(),
                 Test::Absent => value.is_none(),
@@ -91,10 +89,7 @@ impl<'a> Parser<'a> {
         }
         let key = key.to_owned();
         if absent {
-            return Ok(Requirement {
-                key,
-                test: Test::Absent,
-            });
+            return Ok(Requirement { key, test: Test::Absent });
         }
         let spaced = self.space();
         let test = if self.eat("==") || self.eat("=") {
@@ -152,9 +147,7 @@ impl<'a> Parser<'a> {
     fn word(&mut self) -> &'a str {
         let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
         let rest = self.rest();
-        let word = rest
-            .get(..rest.find(|c| !part(c)).unwrap_or(rest.len()))
-            .unwrap_or_default();
+        let word = rest.get(..rest.find(|c| !part(c)).unwrap_or(rest.len())).unwrap_or_default();
         self.at += word.len();
         word
     }
@@ -179,10 +172,7 @@ impl<'a> Parser<'a> {
     }
 
     fn refuse<T>(&self, reason: &'static str) -> Result<T, SelectorError> {
-        Err(SelectorError {
-            position: self.at,
-            reason,
-        })
+        Err(SelectorError { position: self.at, reason })
     }
 }
 
@@ -191,23 +181,13 @@ mod tests {
     use super::Selector;
 
     fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
-        let find = |key: &str| {
-            labels
-                .iter()
-                .find(|(name, _)| *name == key)
-                .map(|(_, value)| *value)
-        };
+        let find = |key: &str| labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
         Selector::parse(selector).unwrap().matches(find)
     }
 
     #[test]
     fn each_operator_keeps_its_rule() {
-        let labels = [
-            ("app", "web"),
-            ("tier", "a"),
-            ("empty", ""),
-            ("x.io/in", "1"),
-        ];
+        let labels = [("app", "web"), ("tier", "a"), ("empty", ""), ("x.io/in", "1")];
         for yes in [
             "",
             " ",
@@ -261,11 +241,7 @@ mod tests {
             ("a>1", 1),
             ("a in (b))", 8),
         ] {
-            assert_eq!(
-                Selector::parse(text).unwrap_err().position,
-                position,
-                "{text}"
-            );
+            assert_eq!(Selector::parse(text).unwrap_err().position, position, "{text}");
         }
     }
 }

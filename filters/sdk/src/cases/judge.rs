@@ -24,36 +24,23 @@ impl Case {
     pub fn judge(&self, outcome: &Outcome) -> Result<(), String> {
         match (&self.expect, outcome) {
             (Expect::Unchanged, Outcome::Kept(bytes)) if *bytes == self.input() => Ok(()),
-            (Expect::Unchanged, Outcome::Kept(bytes)) => {
-                match serde_json::from_slice::<Value>(bytes) {
-                    Ok(found) if Value::to_string(&found) != Value::to_string(&self.input) => {
-                        Err(difference(&self.input, &found))
-                    }
-                    _ => Err(format!(
-                        "the same values in other bytes: {}",
-                        String::from_utf8_lossy(bytes)
-                    )),
+            (Expect::Unchanged, Outcome::Kept(bytes)) => match serde_json::from_slice::<Value>(bytes) {
+                Ok(found) if Value::to_string(&found) != Value::to_string(&self.input) => {
+                    Err(difference(&self.input, &found))
                 }
-            }
+                _ => Err(format!("the same values in other bytes: {}", String::from_utf8_lossy(bytes))),
+            },
             (Expect::Hidden, Outcome::Hidden) => Ok(()),
-            (Expect::Object(expected), Outcome::Kept(bytes)) => {
-                match serde_json::from_slice::<Value>(bytes) {
-                    Ok(found) if found == *expected => Ok(()),
-                    Ok(found) => Err(difference(expected, &found)),
-                    Err(error) => Err(format!("no longer JSON: {error}")),
-                }
-            }
-            (Expect::ConfigureError(part), Outcome::ConfigureFailed(message)) => {
-                contains(message, part)
-            }
+            (Expect::Object(expected), Outcome::Kept(bytes)) => match serde_json::from_slice::<Value>(bytes) {
+                Ok(found) if found == *expected => Ok(()),
+                Ok(found) => Err(difference(expected, &found)),
+                Err(error) => Err(format!("no longer JSON: {error}")),
+            },
+            (Expect::ConfigureError(part), Outcome::ConfigureFailed(message)) => contains(message, part),
             (Expect::Error(part), Outcome::Failed(message)) => contains(message, part),
-            (_, Outcome::Kept(bytes)) => {
-                Err(format!("it passed as {}", String::from_utf8_lossy(bytes)))
-            }
+            (_, Outcome::Kept(bytes)) => Err(format!("it passed as {}", String::from_utf8_lossy(bytes))),
             (_, Outcome::Hidden) => Err("it was hidden".to_owned()),
-            (_, Outcome::ConfigureFailed(message)) => {
-                Err(format!("the settings were refused: {message}"))
-            }
+            (_, Outcome::ConfigureFailed(message)) => Err(format!("the settings were refused: {message}")),
             (_, Outcome::Failed(message)) => Err(format!("the filter failed: {message}")),
         }
         .map_err(|found| match &self.expect {
@@ -64,20 +51,12 @@ impl Case {
 }
 
 fn contains(message: &str, part: &str) -> Result<(), String> {
-    if message.contains(part) {
-        Ok(())
-    } else {
-        Err(format!("the message is `{message}`"))
-    }
+    if message.contains(part) { Ok(()) } else { Err(format!("the message is `{message}`")) }
 }
 
 /// The lines that differ: `-` expected, `+` found.
 fn difference(expected: &Value, found: &Value) -> String {
     let (expected, found) = (format!("{expected:#}\n"), format!("{found:#}\n"));
     let lines = TextDiff::from_lines(&expected, &found);
-    lines
-        .unified_diff()
-        .context_radius(3)
-        .header("expected", "found")
-        .to_string()
+    lines.unified_diff().context_radius(3).header("expected", "found").to_string()
 }

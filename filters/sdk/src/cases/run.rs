@@ -16,16 +16,13 @@ pub struct Failures(Vec<String>);
 impl Debug for Failures {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} of the cases failed", self.0.len())?;
-        self.0
-            .iter()
-            .try_for_each(|failure| write!(f, "\n\n{failure}"))
+        self.0.iter().try_for_each(|failure| write!(f, "\n\n{failure}"))
     }
 }
 
 /// Runs all cases of a folder; the test behind [`cases!`](crate::cases!).
 pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
-    let files =
-        CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![told(&error)]))?;
+    let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![told(&error)]))?;
     let mut failures = Vec::new();
     for (path, file) in &files {
         let mut used: Option<(String, Runner<F>)> = None;
@@ -39,20 +36,14 @@ pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
                 failures.push(format!("{place}\n{difference}"));
             }
             if again(case, &settings, &world, &mut used).is_some_and(|again| again != outcome) {
-                failures.push(format!(
-                    "{place}\nimpure: another outcome in a filter that has seen other cases"
-                ));
+                failures.push(format!("{place}\nimpure: another outcome in a filter that has seen other cases"));
             }
             if let (None, Ok(fresh)) = (&used, fresh) {
                 used = Some((settings, fresh));
             }
         }
     }
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(Failures(failures))
-    }
+    if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
 }
 
 /// The outcome in the used filter, if it has the same settings; otherwise it makes room for another.

@@ -13,9 +13,7 @@ pub(crate) struct CompiledPath(weir_document::Path);
 
 impl CompiledPath {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        weir_document::Path::parse(text)
-            .map(Self)
-            .map_err(|error| error.to_string())
+        weir_document::Path::parse(text).map(Self).map_err(|error| error.to_string())
     }
 }
 
@@ -74,11 +72,7 @@ impl Handle<'_> {
     }
 
     pub(crate) fn namespace(&self) -> Option<String> {
-        answer(
-            self.document()
-                .namespace()
-                .map(|text| text.map(|text| text.into_owned())),
-        )
+        answer(self.document().namespace().map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn name(&self) -> String {
@@ -86,19 +80,11 @@ impl Handle<'_> {
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<String> {
-        answer(
-            self.document()
-                .label(key)
-                .map(|text| text.map(|text| text.into_owned())),
-        )
+        answer(self.document().label(key).map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn annotation(&self, key: &str) -> Option<String> {
-        answer(
-            self.document()
-                .annotation(key)
-                .map(|text| text.map(|text| text.into_owned())),
-        )
+        answer(self.document().annotation(key).map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn get(&self, at: &Path) -> Option<Value> {
@@ -106,11 +92,7 @@ impl Handle<'_> {
     }
 
     pub(crate) fn text(&self, at: &Path) -> Option<String> {
-        read(at, |path| {
-            self.document()
-                .text(path)
-                .map(|text| text.map(|text| text.into_owned()))
-        })
+        read(at, |path| self.document().text(path).map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
@@ -139,9 +121,7 @@ impl Handle<'_> {
     }
 
     pub(crate) fn set_rows(&mut self, at: &Path, rows: &[u8], value: Value) -> Result<(), String> {
-        self.edit(at, |document, path| {
-            document.set_rows(path, rows, &to_document(value))
-        })
+        self.edit(at, |document, path| document.set_rows(path, rows, &to_document(value)))
     }
 
     pub(crate) fn remove(&mut self, at: &Path) -> Result<u32, String> {
@@ -157,9 +137,7 @@ impl Handle<'_> {
     }
 
     pub(crate) fn append(&mut self, at: &Path, value: Value) -> Result<(), String> {
-        self.edit(at, |document, path| {
-            document.append(path, &to_document(value))
-        })
+        self.edit(at, |document, path| document.append(path, &to_document(value)))
     }
 
     pub(crate) fn replace(&mut self, json: &str) -> Result<(), String> {
@@ -211,20 +189,15 @@ impl Selection {
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<Handle<'static>> {
-        self.0
-            .get(usize::try_from(index).ok()?)
-            .cloned()
-            .map(Handle::Found)
+        self.0.get(usize::try_from(index).ok()?).cloned().map(Handle::Found)
     }
 
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
         let column = read(at, |path| {
-            self.0
-                .iter()
-                .try_fold(Column::default(), |mut column, document| {
-                    document.column_into(path, &mut column)?;
-                    Ok(column)
-                })
+            self.0.iter().try_fold(Column::default(), |mut column, document| {
+                document.column_into(path, &mut column)?;
+                Ok(column)
+            })
         });
         (column.text, column.ends)
     }
@@ -232,11 +205,9 @@ impl Selection {
     pub(crate) fn fingerprint(&self, at: &Path) -> u64 {
         // FNV over the objects' own: fine where nobody attacks.
         read(at, |path| {
-            self.0
-                .iter()
-                .try_fold(0xcbf2_9ce4_8422_2325_u64, |sum, document| {
-                    Ok((sum ^ document.fingerprint(path)?).wrapping_mul(0x0100_0000_01b3))
-                })
+            self.0.iter().try_fold(0xcbf2_9ce4_8422_2325_u64, |sum, document| {
+                Ok((sum ^ document.fingerprint(path)?).wrapping_mul(0x0100_0000_01b3))
+            })
         })
     }
 }
@@ -252,22 +223,12 @@ fn look_up<T: Default>(ask: impl FnOnce(&super::store::Store) -> Result<T, Strin
     })
 }
 
-pub(crate) fn cluster_get(
-    resource: &str,
-    namespace: Option<&str>,
-    name: &str,
-) -> Option<Handle<'static>> {
+pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
     look_up(|store| store.get(resource, namespace, name)).map(Handle::Found)
 }
 
-pub(crate) fn cluster_find(
-    resource: &str,
-    namespace: Option<&str>,
-    label_selector: &str,
-) -> Selection {
-    Selection(look_up(|store| {
-        store.find(resource, namespace, label_selector)
-    }))
+pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
+    Selection(look_up(|store| store.find(resource, namespace, label_selector)))
 }
 
 pub(crate) fn node_name() -> String {

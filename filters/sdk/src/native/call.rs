@@ -21,16 +21,8 @@ struct Call {
 }
 
 /// Runs `body` as a call; with its answer, the fault that it had.
-pub(super) fn run<T>(
-    node: &Rc<Node>,
-    store: Option<&Rc<Store>>,
-    body: impl FnOnce() -> T,
-) -> (T, Option<Fault>) {
-    let call = Call {
-        node: Rc::clone(node),
-        store: store.map(Rc::clone),
-        fault: None,
-    };
+pub(super) fn run<T>(node: &Rc<Node>, store: Option<&Rc<Store>>, body: impl FnOnce() -> T) -> (T, Option<Fault>) {
+    let call = Call { node: Rc::clone(node), store: store.map(Rc::clone), fault: None };
     let outer = CALL.replace(Some(call));
     let answer = body();
     let call = CALL.replace(outer);
@@ -48,20 +40,14 @@ pub(super) fn fail(fault: Fault) {
 
 /// The node of the running call.
 pub(super) fn node() -> Rc<Node> {
-    CALL.with_borrow(|call| {
-        call.as_ref()
-            .map(|call| Rc::clone(&call.node))
-            .unwrap_or_default()
-    })
+    CALL.with_borrow(|call| call.as_ref().map(|call| Rc::clone(&call.node)).unwrap_or_default())
 }
 
 /// The cluster of the running call; without one, the call fails.
 pub(super) fn store() -> Option<Rc<Store>> {
     let store = CALL.with_borrow(|call| call.as_ref().and_then(|call| call.store.clone()));
     if store.is_none() {
-        fail(Fault::Misuse(
-            "the cluster may not be asked while a filter is configured".to_owned(),
-        ));
+        fail(Fault::Misuse("the cluster may not be asked while a filter is configured".to_owned()));
     }
     store
 }

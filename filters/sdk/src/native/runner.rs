@@ -49,12 +49,7 @@ impl<F: Filter> Runner<F> {
         }
         let (filter, plan) = filter.map_err(|error| Fault::Settings(error.to_string()))?;
         let store = Rc::new(Store::new(&plan, world).map_err(Fault::Misuse)?);
-        Ok(Self {
-            filter,
-            plan,
-            node,
-            store,
-        })
+        Ok(Self { filter, plan, node, store })
     }
 
     /// What the filter is for and looks up.
@@ -78,8 +73,7 @@ impl<F: Filter> Runner<F> {
     pub fn filter(&self, document: &mut Document) -> Result<Verdict, Fault> {
         let before = document.checkpoint();
         let (verdict, fault) = call::run(&self.node, Some(&self.store), || {
-            self.filter
-                .filter(&mut Object::new(super::backend::Handle::Shown(document)))
+            self.filter.filter(&mut Object::new(super::backend::Handle::Shown(document)))
         });
         let outcome = match (verdict, fault) {
             (_, Some(fault)) => Err(fault),

@@ -30,11 +30,8 @@ impl Store {
                 let object = |error: Error| format!("an object of the cluster: {error}");
                 if declares(lookup, &selector, document).map_err(object)? {
                     let key = key(document).map_err(object)?;
-                    let document = if lookup.metadata_only {
-                        metadata(document).map_err(object)?
-                    } else {
-                        document.clone()
-                    };
+                    let document =
+                        if lookup.metadata_only { metadata(document).map_err(object)? } else { document.clone() };
                     objects.entry(key).or_insert_with(|| document.read_only());
                 }
             }
@@ -43,12 +40,7 @@ impl Store {
     }
 
     /// One object; an error if the resource is not declared.
-    pub(super) fn get(
-        &self,
-        resource: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<Option<Document>, String> {
+    pub(super) fn get(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Option<Document>, String> {
         let key = (namespace.unwrap_or("").to_owned(), name.to_owned());
         Ok(self.objects(resource)?.get(&key).cloned())
     }
@@ -63,8 +55,7 @@ impl Store {
         let selector = Selector::parse(selector).map_err(|error| error.to_string())?;
         let start = Bound::Included((namespace.unwrap_or("").to_owned(), String::new()));
         let within = self.objects(resource)?.range((start, Bound::Unbounded));
-        let within = within
-            .take_while(|((place, _), _)| namespace.is_none_or(|namespace| place == namespace));
+        let within = within.take_while(|((place, _), _)| namespace.is_none_or(|namespace| place == namespace));
         let mut found = Vec::new();
         for (_, document) in within {
             if matches(&selector, document).map_err(|error| error.to_string())? {
@@ -75,25 +66,17 @@ impl Store {
     }
 
     fn objects(&self, resource: &str) -> Result<&Objects, String> {
-        self.resources
-            .get(resource)
-            .ok_or_else(|| format!("the plan declares no lookup of {resource}"))
+        self.resources.get(resource).ok_or_else(|| format!("the plan declares no lookup of {resource}"))
     }
 }
 
 fn declares(lookup: &Lookup, selector: &Selector, document: &Document) -> Result<bool, Error> {
     let api_version = document.api_version()?;
     let version = api_version.rsplit('/').next().unwrap_or_default();
-    Ok(
-        resource_of(&api_version, &document.kind()?) == lookup.resource
-            && (lookup.versions.is_empty()
-                || lookup.versions.iter().any(|declared| declared == version))
-            && lookup
-                .name
-                .as_deref()
-                .is_none_or(|name| document.name().is_ok_and(|found| found == name))
-            && matches(selector, document)?,
-    )
+    Ok(resource_of(&api_version, &document.kind()?) == lookup.resource
+        && (lookup.versions.is_empty() || lookup.versions.iter().any(|declared| declared == version))
+        && lookup.name.as_deref().is_none_or(|name| document.name().is_ok_and(|found| found == name))
+        && matches(selector, document)?)
 }
 
 fn matches(selector: &Selector, document: &Document) -> Result<bool, Error> {
@@ -120,8 +103,6 @@ fn metadata(document: &Document) -> Result<Document, Error> {
         Some(Value::Json(metadata)) => metadata,
         _ => "{}".to_owned(),
     };
-    let json = format!(
-        r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
-    );
+    let json = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#);
     Ok(Document::json(Bytes::from(json)))
 }

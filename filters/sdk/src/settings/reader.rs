@@ -3,8 +3,8 @@
 
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, VariantAccess, Visitor,
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    VariantAccess, Visitor,
 };
 
 use super::Refusal;
@@ -29,23 +29,16 @@ pub(super) struct Reader<'de> {
 
 impl<'de> Reader<'de> {
     pub(super) fn new(text: &'de str) -> Self {
-        Self {
-            text,
-            at: 0,
-            steps: Vec::new(),
-            depth: 0,
-        }
+        Self { text, at: 0, steps: Vec::new(), depth: 0 }
     }
 
     /// The dotted key of the value being read: `addresses[2]`.
     pub(super) fn key(&self) -> String {
-        self.steps
-            .iter()
-            .fold(String::new(), |key, step| match step {
-                Step::Member(name) if key.is_empty() => key + name,
-                Step::Member(name) => key + "." + name,
-                Step::Element(index) => key + "[" + &index.to_string() + "]",
-            })
+        self.steps.iter().fold(String::new(), |key, step| match step {
+            Step::Member(name) if key.is_empty() => key + name,
+            Step::Member(name) => key + "." + name,
+            Step::Element(index) => key + "[" + &index.to_string() + "]",
+        })
     }
 
     /// The next byte that is no white space, not consumed.
@@ -61,11 +54,7 @@ impl<'de> Reader<'de> {
 
     /// Nothing but white space may be left.
     pub(super) fn end(&mut self) -> Result<(), Refusal> {
-        if self.peek().is_some() {
-            Err(self.malformed())
-        } else {
-            Ok(())
-        }
+        if self.peek().is_some() { Err(self.malformed()) } else { Ok(()) }
     }
 
     fn malformed(&self) -> Refusal {
@@ -80,19 +69,11 @@ impl<'de> Reader<'de> {
     }
 
     fn expect(&mut self, byte: u8) -> Result<(), Refusal> {
-        if self.eat(byte) {
-            Ok(())
-        } else {
-            Err(self.malformed())
-        }
+        if self.eat(byte) { Ok(()) } else { Err(self.malformed()) }
     }
 
     fn literal(&mut self, literal: &str) -> Result<(), Refusal> {
-        if !self
-            .text
-            .get(self.at..)
-            .is_some_and(|rest| rest.starts_with(literal))
-        {
+        if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(literal)) {
             return Err(self.malformed());
         }
         self.at += literal.len();
@@ -109,11 +90,7 @@ impl<'de> Reader<'de> {
             return Err(self.malformed());
         }
         let mut integer = true;
-        let mut broken = self
-            .text
-            .as_bytes()
-            .get(self.at.saturating_sub(1))
-            .is_none_or(|last| !last.is_ascii_digit());
+        let mut broken = self.text.as_bytes().get(self.at.saturating_sub(1)).is_none_or(|last| !last.is_ascii_digit());
         if self.byte() == Some(b'.') {
             self.at += 1;
             integer = false;
@@ -196,11 +173,8 @@ impl<'de> Reader<'de> {
                 let mut code = self.hex()?;
                 if (0xd800..0xdc00).contains(&code) {
                     self.literal("\\u")?;
-                    let low = self
-                        .hex()?
-                        .checked_sub(0xdc00)
-                        .filter(|low| *low < 0x400)
-                        .ok_or_else(|| self.malformed())?;
+                    let low =
+                        self.hex()?.checked_sub(0xdc00).filter(|low| *low < 0x400).ok_or_else(|| self.malformed())?;
                     code = 0x10000 + ((code - 0xd800) << 10) + low;
                 }
                 char::from_u32(code).ok_or_else(|| self.malformed())?
@@ -210,13 +184,9 @@ impl<'de> Reader<'de> {
     }
 
     fn hex(&mut self) -> Result<u32, Refusal> {
-        let digits = self
-            .text
-            .get(self.at..self.at + 4)
-            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let code = digits
-            .and_then(|digits| u32::from_str_radix(digits, 16).ok())
-            .ok_or_else(|| self.malformed())?;
+        let digits =
+            self.text.get(self.at..self.at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| self.malformed())?;
         self.at += 4;
         Ok(code)
     }
@@ -224,11 +194,7 @@ impl<'de> Reader<'de> {
     fn deeper(&mut self) -> Result<(), Refusal> {
         self.at += 1;
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            Err(Refusal("nested too deep".to_owned()))
-        } else {
-            Ok(())
-        }
+        if self.depth > MAX_DEPTH { Err(Refusal("nested too deep".to_owned())) } else { Ok(()) }
     }
 
     /// What comes next: a scalar whole, of a container the bracket.
@@ -268,10 +234,7 @@ impl<'de> Reader<'de> {
     }
 
     /// Whatever comes next, as the visitor takes it. Generic over visitors, so it does no more than tell them.
-    fn value<V: Visitor<'de>, const FRACTIONS: u8>(
-        &mut self,
-        visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    fn value<V: Visitor<'de>, const FRACTIONS: u8>(&mut self, visitor: V) -> Result<V::Value, Refusal> {
         match self.token()? {
             Token::Null => visitor.visit_unit(),
             Token::Boolean(value) => visitor.visit_bool(value),
@@ -285,18 +248,12 @@ impl<'de> Reader<'de> {
                 _ => Err(Refusal::invalid_type(Unexpected::Float(0.0), &visitor)),
             },
             Token::Array => {
-                let value = visitor.visit_seq(Elements {
-                    reader: self,
-                    index: 0,
-                })?;
+                let value = visitor.visit_seq(Elements { reader: self, index: 0 })?;
                 self.close(b']')?;
                 Ok(value)
             }
             Token::Object => {
-                let value = visitor.visit_map(Members {
-                    reader: self,
-                    first: true,
-                })?;
+                let value = visitor.visit_map(Members { reader: self, first: true })?;
                 self.close(b'}')?;
                 Ok(value)
             }
@@ -376,11 +333,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Refusal> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -415,10 +368,7 @@ struct Elements<'r, 'de> {
 impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
     type Error = Refusal;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Refusal> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Refusal> {
         if self.reader.peek() == Some(b']') && self.index == 0 {
             return Ok(None);
         }
@@ -443,10 +393,7 @@ struct Members<'r, 'de> {
 impl<'de> MapAccess<'de> for Members<'_, 'de> {
     type Error = Refusal;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Refusal> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Refusal> {
         if self.first && self.reader.peek() == Some(b'}') || !self.first && !self.reader.eat(b',') {
             return Ok(None);
         }
@@ -487,10 +434,7 @@ impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
 
 impl<'de> Variant<'_, 'de> {
     /// The content, whose key is done when it is read.
-    fn content<T>(
-        self,
-        read: impl FnOnce(&mut Reader<'de>) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+    fn content<T>(self, read: impl FnOnce(&mut Reader<'de>) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let content = read(self.reader)?;
         self.reader.steps.pop();
         Ok(content)
@@ -512,11 +456,7 @@ impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
         self.content(|reader| reader.deserialize_seq(visitor))
     }
 
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Refusal> {
         self.content(|reader| reader.deserialize_map(visitor))
     }
 }

@@ -22,12 +22,7 @@ struct Known {
 }
 
 static KNOWN: LazyLock<Known> = LazyLock::new(|| {
-    let steps = |names: &[&str]| {
-        names
-            .iter()
-            .map(|name| Step::Name((*name).to_owned()))
-            .collect()
-    };
+    let steps = |names: &[&str]| names.iter().map(|name| Step::Name((*name).to_owned())).collect();
     Known {
         api_version: steps(&["apiVersion"]),
         kind: steps(&["kind"]),
@@ -52,9 +47,7 @@ impl Document {
 
     /// metadata.namespace; none for an object outside namespaces.
     pub fn namespace(&self) -> Result<Option<Cow<'_, str>>, Error> {
-        Ok(self
-            .text_at(&KNOWN.namespace)?
-            .filter(|namespace| !namespace.is_empty()))
+        Ok(self.text_at(&KNOWN.namespace)?.filter(|namespace| !namespace.is_empty()))
     }
 
     /// metadata.name; empty if there is none.
@@ -158,9 +151,8 @@ impl Document {
                 self.bytes().clone()
             }
         };
-        String::from_utf8(text.into()).map_err(|error| {
-            Error::malformed(error.utf8_error().valid_up_to(), "text that is not UTF-8")
-        })
+        String::from_utf8(text.into())
+            .map_err(|error| Error::malformed(error.utf8_error().valid_up_to(), "text that is not UTF-8"))
     }
 
     /// What apiVersion and kind answer where the bytes are silent.
@@ -220,16 +212,11 @@ impl Document {
         }
         let mut rows = RawRows::default();
         self.object.visit(at.steps(), &mut rows)?;
-        let raw =
-            |span: Option<std::ops::Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
+        let raw = |span: Option<std::ops::Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
         Ok(rows.0.into_iter().map(raw).collect())
     }
 }
 
 fn one_place(at: &Path) -> Result<(), Error> {
-    if at.wildcards() == 0 {
-        Ok(())
-    } else {
-        Err(Error::Wildcard { path: at.clone() })
-    }
+    if at.wildcards() == 0 { Ok(()) } else { Err(Error::Wildcard { path: at.clone() }) }
 }

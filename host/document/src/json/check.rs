@@ -44,10 +44,7 @@ struct Open {
 
 impl Open {
     fn push(&mut self, curly: bool, offset: usize) -> Result<(), Error> {
-        let word = self
-            .kinds
-            .get_mut(self.depth / 64)
-            .ok_or(Error::TooDeep { offset })?;
+        let word = self.kinds.get_mut(self.depth / 64).ok_or(Error::TooDeep { offset })?;
         let bit = self.depth % 64;
         *word = *word & !(1 << bit) | u64::from(curly) << bit;
         self.depth += 1;
@@ -55,22 +52,13 @@ impl Open {
     }
 
     fn curly(&self) -> Option<bool> {
-        let depth = self
-            .depth
-            .checked_sub(1)
-            .filter(|depth| *depth >= self.base)?;
-        self.kinds
-            .get(depth / 64)
-            .map(|word| word >> (depth % 64) & 1 == 1)
+        let depth = self.depth.checked_sub(1).filter(|depth| *depth >= self.base)?;
+        self.kinds.get(depth / 64).map(|word| word >> (depth % 64) & 1 == 1)
     }
 }
 
 fn container_end(bytes: &[u8], mut at: usize, base: usize) -> Result<usize, Error> {
-    let mut open = Open {
-        kinds: [0; MAX_DEPTH / 64],
-        depth: base,
-        base,
-    };
+    let mut open = Open { kinds: [0; MAX_DEPTH / 64], depth: base, base };
     loop {
         // A value begins here.
         at = token::space(bytes, at);
@@ -118,10 +106,7 @@ fn container_end(bytes: &[u8], mut at: usize, base: usize) -> Result<usize, Erro
                     at = token::space(bytes, at);
                 }
                 _ => {
-                    return Err(Error::malformed(
-                        at,
-                        "expected a comma or the end of the container",
-                    ));
+                    return Err(Error::malformed(at, "expected a comma or the end of the container"));
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use super::{
     check,
+    equal::equal,
     members::{Elements, Members},
     object::Object,
     splice::{Cutter, Splices, Text},
@@ -16,20 +17,10 @@ use bytes::Bytes;
 const MAX_NUMBER: usize = 64;
 
 /// Sets the value in the rows; the new bytes, or none if nothing changes.
-pub(crate) fn set(
-    object: &Object,
-    path: &Path,
-    rows: Rows<'_>,
-    value: &Value,
-) -> Result<Option<Bytes>, Error> {
+pub(crate) fn set(object: &Object, path: &Path, rows: Rows<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
     let mut make = Make::new(path, spell(value, path.steps().len())?);
     let whole = make.whole();
-    let mut set = Set {
-        make,
-        whole,
-        rows,
-        row: 0,
-    };
+    let mut set = Set { make, whole, rows, row: 0 };
     object.visit(path.steps(), &mut set)?;
     rows.fit(set.row)?;
     finish(object, &set.make.splices)
@@ -47,11 +38,7 @@ pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Opti
 }
 
 /// Removes members or elements of the rows; says how many there were.
-pub(crate) fn remove(
-    object: &Object,
-    path: &Path,
-    rows: Rows<'_>,
-) -> Result<(u32, Option<Bytes>), Error> {
+pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u32, Option<Bytes>), Error> {
     let Some((last, before)) = path.steps().split_last() else {
         return Ok((0, None));
     };
@@ -60,9 +47,7 @@ pub(crate) fn remove(
 
 /// Cuts the elements of the last `[*]` whose bit is 0.
 pub(crate) fn retain(object: &Object, path: &Path, keep: Rows<'_>) -> Result<Option<Bytes>, Error> {
-    let before = path
-        .rows_in()
-        .ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
+    let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
     cut(object, before, &Step::Every, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes)
 }
 
@@ -73,13 +58,7 @@ fn cut(
     rows: Rows<'_>,
     goes: impl Fn(usize) -> bool,
 ) -> Result<(u32, Option<Bytes>), Error> {
-    let mut cut = Cut {
-        last,
-        goes,
-        row: 0,
-        count: 0,
-        splices: Splices::default(),
-    };
+    let mut cut = Cut { last, goes, row: 0, count: 0, splices: Splices::default() };
     object.visit(before, &mut cut)?;
     rows.fit(cut.row)?;
     Ok((cut.count, finish(object, &cut.splices)?))
@@ -94,9 +73,7 @@ fn finish(object: &Object, splices: &Splices) -> Result<Option<Bytes>, Error> {
 
 /// The value as it will stand in the bytes, validated; it may stand `depth` levels deep.
 fn spell(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
-    let invalid = |source| Error::InvalidValue {
-        source: Box::new(source),
-    };
+    let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     Ok(match value {
         Value::Null => b"null".to_vec(),
         Value::Boolean(true) => b"true".to_vec(),
@@ -107,10 +84,7 @@ fn spell(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
                 && matches!(bytes.first(), Some(b'-' | b'0'..=b'9'))
                 && token::scalar(bytes, 0).map_err(invalid)? == bytes.len();
             if !is_number {
-                return Err(invalid(Error::malformed(
-                    0,
-                    "expected a number of at most 64 bytes",
-                )));
+                return Err(invalid(Error::malformed(0, "expected a number of at most 64 bytes")));
             }
             bytes.to_vec()
         }
@@ -152,12 +126,7 @@ enum Round {
 
 impl<'a> Make<'a> {
     fn new(path: &'a Path, value: Vec<u8>) -> Self {
-        Make {
-            path,
-            value,
-            splices: Splices::default(),
-            made: Vec::new(),
-        }
+        Make { path, value, splices: Splices::default(), made: Vec::new() }
     }
 
     fn whole(&mut self) -> Text {
@@ -175,16 +144,10 @@ impl<'a> Make<'a> {
             Gap::Null { at } => (at, Round::Braces),
             Gap::Element => return Ok(()),
             Gap::Other { at } => {
-                return Err(Error::NotAnObject {
-                    path: self.path.clone(),
-                    offset: at,
-                });
+                return Err(Error::NotAnObject { path: self.path.clone(), offset: at });
             }
         };
-        let known = self
-            .made
-            .iter()
-            .find(|(missing, as_well, _)| (*missing, *as_well) == (rest.len(), round));
+        let known = self.made.iter().find(|(missing, as_well, _)| (*missing, *as_well) == (rest.len(), round));
         let text = match known {
             Some((_, _, text)) => *text,
             None => {
@@ -233,9 +196,7 @@ struct Set<'a> {
 impl Visit for Set<'_> {
     fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
         let end = check::checked_end(bytes, at)?;
-        if self.rows.has(self.row)
-            && !same(bytes.get(at..end).unwrap_or_default(), &self.make.value)?
-        {
+        if self.rows.has(self.row) && !same(bytes.get(at..end).unwrap_or_default(), &self.make.value) {
             self.make.splices.put(at..end, self.whole);
         }
         self.row += 1;
@@ -251,15 +212,10 @@ impl Visit for Set<'_> {
     }
 }
 
-/// Whether the value that is there needs no edit: the same spelling, or the same text spelt with other escapes.
-fn same(old: &[u8], new: &[u8]) -> Result<bool, Error> {
-    if old == new {
-        return Ok(true);
-    }
-    if (old.first(), new.first()) != (Some(&b'"'), Some(&b'"')) {
-        return Ok(false);
-    }
-    Ok(string::text(old, token::quoted(old, 0)?)? == string::text(new, token::quoted(new, 0)?)?)
+/// Whether the value that is there needs no edit: the same value, if spelt otherwise. Numbers are their spelling. A
+/// repeated key has no one meaning, so that such a value is never the same.
+fn same(old: &[u8], new: &[u8]) -> bool {
+    old == new || equal(old, new).unwrap_or(false)
 }
 
 struct Append<'a> {
@@ -273,10 +229,7 @@ impl Visit for Append<'_> {
         if bytes.get(at) != Some(&b'[') {
             let end = check::checked_end(bytes, at)?;
             if bytes.get(at) != Some(&b'n') {
-                return Err(Error::NotAnArray {
-                    path: self.make.path.clone(),
-                    offset: at,
-                });
+                return Err(Error::NotAnArray { path: self.make.path.clone(), offset: at });
             }
             let whole = self.make.whole();
             self.make.splices.put(at..end, whole);
@@ -317,10 +270,7 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
             let end = token::value_end(bytes, member.value)?;
             let this = string::is(bytes, member.key, name)?;
             if this && std::mem::replace(&mut found, true) {
-                return Err(Error::DuplicateKey {
-                    key: name.to_owned(),
-                    offset: member.key.start,
-                });
+                return Err(Error::DuplicateKey { key: name.to_owned(), offset: member.key.start });
             }
             cutter.item(member.key.start - 1..end, this && goes, &mut self.splices);
             members.past(end);

@@ -81,10 +81,7 @@ fn sorted<'a>((bytes, at): Place<'a>) -> Result<Vec<(std::borrow::Cow<'a, str>, 
         [(a, _), (b, at)] if a == b => Some((a, *at)),
         _ => None,
     }) {
-        return Err(Error::DuplicateKey {
-            key: twice.0.to_string(),
-            offset: twice.1,
-        });
+        return Err(Error::DuplicateKey { key: twice.0.to_string(), offset: twice.1 });
     }
     Ok(all)
 }
@@ -96,10 +93,7 @@ mod tests {
     #[test]
     fn order_of_members_white_space_and_escapes_do_not_count() {
         let same = |a: &str, b: &str| equal(a.as_bytes(), b.as_bytes()).unwrap();
-        assert!(same(
-            r#"{"a":1,"b":[true,null]}"#,
-            r#" { "b" : [ true , null ] , "\u0061" : 1 }"#
-        ));
+        assert!(same(r#"{"a":1,"b":[true,null]}"#, r#" { "b" : [ true , null ] , "\u0061" : 1 }"#));
         assert!(same(r#""A""#, r#""\u0041""#));
         assert!(!same("1", "1.0"));
         assert!(!same("[1,2]", "[2,1]"));

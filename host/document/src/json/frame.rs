@@ -69,15 +69,9 @@ impl EventType {
 
     /// From `type`; none for what Kubernetes does not send.
     pub fn parse(text: &str) -> Option<EventType> {
-        [
-            EventType::Added,
-            EventType::Modified,
-            EventType::Deleted,
-            EventType::Bookmark,
-            EventType::Error,
-        ]
-        .into_iter()
-        .find(|event| event.as_str() == text)
+        [EventType::Added, EventType::Modified, EventType::Deleted, EventType::Bookmark, EventType::Error]
+            .into_iter()
+            .find(|event| event.as_str() == text)
     }
 }
 
@@ -117,13 +111,7 @@ impl FrameSplitter {
 
     /// A splitter that refuses frames larger than this.
     pub fn with_limit(limit: usize) -> Self {
-        FrameSplitter {
-            pending: Pending::default(),
-            skip: None,
-            at: 0,
-            limit,
-            ended: false,
-        }
+        FrameSplitter { pending: Pending::default(), skip: None, at: 0, limit, ended: false }
     }
 
     /// The next bytes of the stream.
@@ -137,10 +125,7 @@ impl FrameSplitter {
     }
 
     /// The next frame, or none until more is pushed.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "not an iterator: none means not yet, and it can fail"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
         if self.skip.is_none() {
             let blank = token::space(self.pending.bytes(), 0);
@@ -155,10 +140,7 @@ impl FrameSplitter {
             return Ok(None);
         };
         let bytes = self.pending.bytes();
-        match skip
-            .run(bytes, self.at)
-            .map_err(|error| self.pending.placed(error))?
-        {
+        match skip.run(bytes, self.at).map_err(|error| self.pending.placed(error))? {
             Some(end) if end > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
             Some(end) => {
                 self.skip = None;
@@ -178,9 +160,7 @@ impl FrameSplitter {
         let bytes = self.pending.bytes();
         let index = Index::build(bytes, 0).map_err(|error| self.pending.placed(error))?;
         let find = |key: &'static str| match index.top.find(bytes, key) {
-            Ok(found) => found
-                .map(|(_, slot)| slot)
-                .ok_or(SplitError::Missing { key }),
+            Ok(found) => found.map(|(_, slot)| slot).ok_or(SplitError::Missing { key }),
             Err(Error::DuplicateKey { .. }) => Err(SplitError::Repeated { key }),
             Err(error) => Err(self.pending.placed(error)),
         };
@@ -188,28 +168,19 @@ impl FrameSplitter {
         let text = token::quoted(bytes, kind)
             .and_then(|quoted| string::text(bytes, quoted))
             .map_err(|error| self.pending.placed(error))?;
-        let event = EventType::parse(&text)
-            .ok_or_else(|| self.pending.malformed(kind, "an unknown type of event"))?;
+        let event = EventType::parse(&text).ok_or_else(|| self.pending.malformed(kind, "an unknown type of event"))?;
         if bytes.get(object.value()) != Some(&b'{') {
-            return Err(self
-                .pending
-                .malformed(object.value(), "the object of an event is none"));
+            return Err(self.pending.malformed(object.value(), "the object of an event is none"));
         }
         let object = object.value()..object.value_end();
-        Ok(Frame {
-            bytes: self.pending.take(length),
-            event,
-            object,
-        })
+        Ok(Frame { bytes: self.pending.take(length), event, object })
     }
 }
 
 /// A watch event as a line.
 pub fn event(event: EventType, object: &[u8]) -> Bytes {
     let kind = event.as_str().as_bytes();
-    [b"{\"type\":\"", kind, b"\",\"object\":", object, b"}\n"]
-        .concat()
-        .into()
+    [b"{\"type\":\"", kind, b"\",\"object\":", object, b"}\n"].concat().into()
 }
 
 /// The object with apiVersion and kind, which watch events must carry: what is missing or null is written in, at the
@@ -221,10 +192,7 @@ pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Err
     let mut splices = Splices::default();
     let mut front = Vec::new();
     let mut nulls = Vec::new();
-    for (name, text) in [
-        ("kind", &type_meta.kind),
-        ("apiVersion", &type_meta.api_version),
-    ] {
+    for (name, text) in [("kind", &type_meta.kind), ("apiVersion", &type_meta.api_version)] {
         let mut written = Vec::new();
         string::write_string(text, &mut written);
         match top.find(bytes, name)? {
@@ -253,11 +221,7 @@ pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Err
         let text = splices.text(written);
         splices.put(at, text);
     }
-    if splices.is_empty() {
-        Ok(bytes.clone())
-    } else {
-        splices.apply(bytes)
-    }
+    if splices.is_empty() { Ok(bytes.clone()) } else { splices.apply(bytes) }
 }
 
 #[cfg(test)]

@@ -118,12 +118,8 @@ enum Field {
     Other = 4,
 }
 
-const FIELDS: [(Field, &str); 4] = [
-    (Field::ApiVersion, "apiVersion"),
-    (Field::Kind, "kind"),
-    (Field::Metadata, "metadata"),
-    (Field::Items, "items"),
-];
+const FIELDS: [(Field, &str); 4] =
+    [(Field::ApiVersion, "apiVersion"), (Field::Kind, "kind"), (Field::Metadata, "metadata"), (Field::Items, "items")];
 
 impl Default for ListSplitter {
     fn default() -> Self {
@@ -169,10 +165,7 @@ impl ListSplitter {
     }
 
     /// The next piece, or none until more is pushed; none for good after the tail.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "not an iterator: none means not yet, and it can fail"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
         loop {
             let Some(progress) = self.step()? else { break };
@@ -202,17 +195,10 @@ impl ListSplitter {
     /// One step on: a piece, or progress; none if more bytes are needed.
     fn step(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         let bytes = self.pending.bytes();
-        if let State::InKey(token) | State::InValue(token) | State::InItem(token) = &mut self.state
-        {
-            let end = token
-                .run(bytes, self.at)
-                .map_err(|error| self.pending.placed(error))?;
+        if let State::InKey(token) | State::InValue(token) | State::InItem(token) = &mut self.state {
+            let end = token.run(bytes, self.at).map_err(|error| self.pending.placed(error))?;
             self.at = end.unwrap_or(bytes.len());
-            return if end.is_some() {
-                self.token_end()
-            } else {
-                Ok(None)
-            };
+            return if end.is_some() { self.token_end() } else { Ok(None) };
         }
         self.at = token::space(bytes, self.at);
         let Some(byte) = bytes.get(self.at).copied() else {
@@ -269,14 +255,7 @@ impl ListSplitter {
             (State::Key { .. }, _) => return wrong("expected a member name"),
             (State::Colon, _) => return wrong("expected a colon"),
             (State::AfterValue, _) => return wrong("expected a comma or }"),
-            (
-                State::AfterList
-                | State::Finished
-                | State::InKey(_)
-                | State::InValue(_)
-                | State::InItem(_),
-                _,
-            ) => {
+            (State::AfterList | State::Finished | State::InKey(_) | State::InValue(_) | State::InItem(_), _) => {
                 return wrong("bytes after the end of the list");
             }
         };
@@ -316,10 +295,7 @@ impl ListSplitter {
         self.at -= end.min(self.at);
         self.start = self.start.saturating_sub(end);
         self.items.reserve(items.len());
-        Piece::Batch(Batch {
-            bytes: self.pending.take(end),
-            items,
-        })
+        Piece::Batch(Batch { bytes: self.pending.take(end), items })
     }
 
     fn has(&self, field: Field) -> bool {
@@ -347,21 +323,17 @@ impl ListSplitter {
             (Field::Kind, Some(b'"')) => self.meta.kind = Some(self.text()?),
             (Field::Metadata, Some(b'{')) => {
                 self.meta.resource_version = self.metadata("resourceVersion")?;
-                self.meta.continue_token =
-                    self.metadata("continue")?.filter(|token| !token.is_empty());
+                self.meta.continue_token = self.metadata("continue")?.filter(|token| !token.is_empty());
             }
             (Field::Other, _) => {
-                let end = token::scalar(value, 0)
-                    .map_err(|error| self.pending.part(self.start, error))?;
+                let end = token::scalar(value, 0).map_err(|error| self.pending.part(self.start, error))?;
                 if end != value.len() {
                     return Err(self.pending.malformed(self.start, "expected a value"));
                 }
             }
             _ if value == b"null" => {}
             _ => {
-                return Err(self
-                    .pending
-                    .malformed(self.start, "a value of the wrong type"));
+                return Err(self.pending.malformed(self.start, "a value of the wrong type"));
             }
         }
         Ok(())
@@ -371,17 +343,12 @@ impl ListSplitter {
     fn text(&self) -> Result<String, SplitError> {
         let bytes = self.pending.bytes();
         let text = token::quoted(bytes, self.start).and_then(|quoted| string::text(bytes, quoted));
-        text.map(|text| text.into_owned())
-            .map_err(|error| self.pending.placed(error))
+        text.map(|text| text.into_owned()).map_err(|error| self.pending.placed(error))
     }
 
     /// A text of the metadata that was just stepped over.
     fn metadata(&self, name: &str) -> Result<Option<String>, SplitError> {
-        let bytes = self
-            .pending
-            .bytes()
-            .get(self.start..self.at)
-            .unwrap_or_default();
+        let bytes = self.pending.bytes().get(self.start..self.at).unwrap_or_default();
         let mut one = One::default();
         let found = walk(bytes, 0, &[Step::Name(name.to_owned())], &mut one)
             .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())

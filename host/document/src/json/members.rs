@@ -24,12 +24,7 @@ pub(crate) struct Member {
 impl<'a> Members<'a> {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Members {
-            bytes,
-            at: at + 1,
-            last: at + 1,
-            first: true,
-        }
+        Members { bytes, at: at + 1, last: at + 1, first: true }
     }
 
     /// The next member. Its value must be stepped over with [`Members::past`] before the next call.
@@ -51,10 +46,7 @@ impl<'a> Members<'a> {
         if self.bytes.get(colon) != Some(&b':') {
             return Err(Error::malformed(colon, "expected a colon"));
         }
-        Ok(Some(Member {
-            key,
-            value: token::space(self.bytes, colon + 1),
-        }))
+        Ok(Some(Member { key, value: token::space(self.bytes, colon + 1) }))
     }
 
     /// The value of the last member ends at `end`.
@@ -90,11 +82,7 @@ pub(crate) struct Elements<'a> {
 impl<'a> Elements<'a> {
     /// Of the array whose `[` is at `at`.
     pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Elements {
-            bytes,
-            at: at + 1,
-            first: true,
-        }
+        Elements { bytes, at: at + 1, first: true }
     }
 
     /// Where the next element begins. It must be stepped over with [`Elements::past`] before the next call.

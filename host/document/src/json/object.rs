@@ -18,10 +18,7 @@ pub(crate) struct Object {
 
 impl Object {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Object {
-            bytes,
-            index: OnceLock::new(),
-        }
+        Object { bytes, index: OnceLock::new() }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
@@ -57,20 +54,14 @@ impl Object {
             return Ok(());
         };
         let Some((i, slot)) = index.top.find(bytes, name)? else {
-            let gap = Gap::Member {
-                at: index.top.last,
-                empty: index.top.is_empty(),
-            };
+            let gap = Gap::Member { at: index.top.last, empty: index.top.is_empty() };
             return absent(steps, gap, visitor);
         };
         if let ([Step::Name(name), below @ ..], Some(b'{')) = (rest, bytes.get(slot.value()))
             && let Some(table) = index.below(bytes, i, slot.value())?
         {
             let Some((_, slot)) = table.find(bytes, name)? else {
-                let gap = Gap::Member {
-                    at: table.last,
-                    empty: table.is_empty(),
-                };
+                let gap = Gap::Member { at: table.last, empty: table.is_empty() };
                 return absent(rest, gap, visitor);
             };
             walk(bytes, slot.value(), below, visitor)?;

@@ -37,8 +37,7 @@ pub(crate) struct RawRows(pub(crate) Vec<Option<Range<usize>>>);
 impl Visit for RawRows {
     fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
         let end = check::checked_end(bytes, at)?;
-        self.0
-            .push((bytes.get(at) != Some(&b'n')).then_some(at..end));
+        self.0.push((bytes.get(at) != Some(&b'n')).then_some(at..end));
         Ok(end)
     }
 
@@ -69,10 +68,7 @@ impl Visit for Pick<'_> {
         while let Some(member) = members.next()? {
             let end = if string::is(bytes, member.key, self.name)? {
                 if self.found.is_some() {
-                    return Err(Error::DuplicateKey {
-                        key: self.name.to_owned(),
-                        offset: member.key.start,
-                    });
+                    return Err(Error::DuplicateKey { key: self.name.to_owned(), offset: member.key.start });
                 }
                 let end = check::checked_end(bytes, member.value)?;
                 self.found = Some(member.value..end);
@@ -153,10 +149,7 @@ impl Visit for Keys {
         while let Some(member) = members.next()? {
             let key = string::text(bytes, member.key)?.into_owned();
             if !seen.insert(key.clone()) {
-                return Err(Error::DuplicateKey {
-                    key,
-                    offset: member.key.start,
-                });
+                return Err(Error::DuplicateKey { key, offset: member.key.start });
             }
             self.0.push(key);
             members.past(token::value_end(bytes, member.value)?);
@@ -173,29 +166,33 @@ impl Visit for Keys {
 static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
 /// A number for the values of all rows. Strings count by their text, everything else by its spelling.
-pub(crate) struct Fingerprint(foldhash::quality::FoldHasher<'static>);
+///
+/// What is hashed must tell where a row ends and how many there are, and no part of it may end in zeros that the hasher
+/// cannot tell from its padding: hence tags that are not 0, lengths, and the count at the end.
+pub(crate) struct Fingerprint {
+    hasher: foldhash::quality::FoldHasher<'static>,
+    rows: u64,
+}
 
 impl Fingerprint {
     pub(crate) fn new() -> Self {
-        Fingerprint(SEED.build_hasher())
+        Fingerprint { hasher: SEED.build_hasher(), rows: 0 }
     }
 
-    pub(crate) fn finish(&self) -> u64 {
-        self.0.finish()
-    }
-
-    pub(crate) fn absent_value(&mut self) {
-        self.0.write_u8(0);
+    pub(crate) fn finish(mut self) -> u64 {
+        self.hasher.write_u64(self.rows + 1);
+        self.hasher.finish()
     }
 
     pub(crate) fn text(&mut self, text: &str) {
-        self.0.write_u8(1);
-        self.sized(text.as_bytes());
+        self.row(1, text.as_bytes());
     }
 
-    fn sized(&mut self, bytes: &[u8]) {
-        self.0.write_usize(bytes.len());
-        self.0.write(bytes);
+    fn row(&mut self, tag: u8, bytes: &[u8]) {
+        self.rows += 1;
+        self.hasher.write_u8(tag);
+        self.hasher.write_usize(bytes.len());
+        self.hasher.write(bytes);
     }
 }
 
@@ -206,14 +203,13 @@ impl Visit for Fingerprint {
             let quoted = token::quoted(bytes, at)?;
             self.text(&string::text(bytes, quoted)?);
         } else {
-            self.0.write_u8(2);
-            self.sized(bytes.get(at..end).unwrap_or_default());
+            self.row(2, bytes.get(at..end).unwrap_or_default());
         }
         Ok(end)
     }
 
     fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
-        self.absent_value();
+        self.row(3, &[]);
         Ok(())
     }
 }
@@ -230,9 +226,7 @@ pub(crate) fn cell(bytes: &[u8], at: Range<usize>) -> Result<Option<Cow<'_, str>
 /// A validated value as it crosses to a filter.
 pub(crate) fn value(bytes: &[u8], at: Range<usize>) -> Result<Value, Error> {
     Ok(match bytes.get(at.start) {
-        Some(b'"') => {
-            Value::Text(string::text(bytes, token::quoted(bytes, at.start)?)?.into_owned())
-        }
+        Some(b'"') => Value::Text(string::text(bytes, token::quoted(bytes, at.start)?)?.into_owned()),
         Some(b'n') => Value::Null,
         Some(b't') => Value::Boolean(true),
         Some(b'f') => Value::Boolean(false),

@@ -51,11 +51,7 @@ impl Splices {
 
     fn push(&mut self, at: Range<usize>, text: Option<u32>) {
         // Positions fit: an object has at most 31 bits of them.
-        self.list.push(Splice {
-            start: at.start as u32,
-            end: at.end as u32,
-            text,
-        });
+        self.list.push(Splice { start: at.start as u32, end: at.end as u32, text });
     }
 
     /// Writes the new buffer, in one pass, with one allocation of its exact size.

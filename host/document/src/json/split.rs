@@ -77,9 +77,7 @@ impl Pending {
         let (length, capacity) = (self.buffer.len(), self.buffer.capacity());
         if capacity - length < chunk.len() {
             // What is pending moves, at most the part of an item, and into twice its room: amortised, no byte moves often.
-            let room = (length + chunk.len())
-                .max(2 * length)
-                .max(BUFFER.min(2 * capacity));
+            let room = (length + chunk.len()).max(2 * length).max(BUFFER.min(2 * capacity));
             let mut next = BytesMut::with_capacity(room);
             next.extend_from_slice(&self.buffer);
             self.buffer = next;
@@ -99,18 +97,12 @@ impl Pending {
     }
 
     pub(crate) fn malformed(&self, at: usize, reason: &'static str) -> SplitError {
-        SplitError::Malformed {
-            offset: self.offset(at),
-            reason,
-        }
+        SplitError::Malformed { offset: self.offset(at), reason }
     }
 
     /// An error of a part that begins at `at`.
     pub(crate) fn part(&self, at: usize, source: Error) -> SplitError {
-        SplitError::Part {
-            offset: self.offset(at),
-            source,
-        }
+        SplitError::Part { offset: self.offset(at), source }
     }
 
     /// An error whose position counts in the buffer.
@@ -156,8 +148,7 @@ impl Token {
             Token::Text { escaped } => Ok(text_end(bytes, from, escaped)),
             Token::Scalar => {
                 let rest = bytes.get(from..).unwrap_or_default();
-                let ends =
-                    |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
                 Ok(rest.iter().position(ends).map(|length| from + length))
             }
         }

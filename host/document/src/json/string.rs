@@ -18,8 +18,8 @@ pub(crate) fn unescape_to(raw: &str, mut write: impl FnMut(&str)) -> Result<(), 
         write(rest.get(..plain).unwrap_or_default());
         let escape = rest.get(plain..).unwrap_or_default();
         let offset = raw.len() - escape.len();
-        let (text, length) = escaped(escape)
-            .ok_or_else(|| Error::malformed(offset, "an invalid escape in a string"))?;
+        let (text, length) =
+            escaped(escape).ok_or_else(|| Error::malformed(offset, "an invalid escape in a string"))?;
         write(text.encode_utf8(&mut [0; 4]));
         rest = escape.get(length..).unwrap_or_default();
     }
@@ -54,10 +54,7 @@ fn code_point(escape: &str) -> Option<(char, usize)> {
     if first >= 0xdc00 || !(0xdc00..0xe000).contains(&second) {
         return None;
     }
-    Some((
-        char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))?,
-        12,
-    ))
+    Some((char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))?, 12))
 }
 
 fn hex4(digits: &str) -> Option<u32> {
@@ -71,22 +68,12 @@ fn hex4(digits: &str) -> Option<u32> {
 /// Checks the content of a string: UTF-8, no control characters, valid escapes. Returns it as it is spelt.
 pub(crate) fn checked(bytes: &[u8], quoted: Quoted) -> Result<&str, Error> {
     let content = bytes.get(quoted.start..quoted.end).unwrap_or_default();
-    if content
-        .iter()
-        .fold(false, |found, byte| found | (*byte < 0x20))
-    {
+    if content.iter().fold(false, |found, byte| found | (*byte < 0x20)) {
         let position = content.iter().position(|byte| *byte < 0x20).unwrap_or(0);
-        return Err(Error::malformed(
-            quoted.start + position,
-            "a control character in a string",
-        ));
+        return Err(Error::malformed(quoted.start + position, "a control character in a string"));
     }
-    let raw = std::str::from_utf8(content).map_err(|error| {
-        Error::malformed(
-            quoted.start + error.valid_up_to(),
-            "a string that is not UTF-8",
-        )
-    })?;
+    let raw = std::str::from_utf8(content)
+        .map_err(|error| Error::malformed(quoted.start + error.valid_up_to(), "a string that is not UTF-8"))?;
     Ok(raw)
 }
 
@@ -96,9 +83,7 @@ pub(crate) fn text(bytes: &[u8], quoted: Quoted) -> Result<Cow<'_, str>, Error> 
     if quoted.plain {
         return Ok(Cow::Borrowed(raw));
     }
-    unescape(raw)
-        .map(Cow::Owned)
-        .map_err(|error| shifted(error, quoted.start))
+    unescape(raw).map(Cow::Owned).map_err(|error| shifted(error, quoted.start))
 }
 
 /// Checks that a string is valid without making its text.
@@ -121,10 +106,7 @@ pub(crate) fn is(bytes: &[u8], quoted: Quoted, name: &str) -> Result<bool, Error
 
 fn shifted(error: Error, by: usize) -> Error {
     match error {
-        Error::Malformed { offset, reason } => Error::Malformed {
-            offset: offset + by,
-            reason,
-        },
+        Error::Malformed { offset, reason } => Error::Malformed { offset: offset + by, reason },
         other => other,
     }
 }
@@ -154,11 +136,7 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
             0xc => out.extend_from_slice(b"\\f"),
             0..0x20 => {
                 out.extend_from_slice(b"\\u00");
-                out.extend(
-                    [byte >> 4, byte & 15]
-                        .iter()
-                        .filter_map(|digit| HEX.get(usize::from(*digit))),
-                );
+                out.extend([byte >> 4, byte & 15].iter().filter_map(|digit| HEX.get(usize::from(*digit))));
             }
             other => out.push(other),
         }
@@ -172,40 +150,22 @@ mod tests {
 
     #[test]
     fn escapes_become_the_characters_they_stand_for() {
-        assert_eq!(
-            unescape(r#"a\"\\\/\b\f\n\r\tz"#).unwrap(),
-            "a\"\\/\u{8}\u{c}\n\r\tz"
-        );
-        assert_eq!(
-            unescape(r"\u0041\u00fC\ud83d\ude00\u0000").unwrap(),
-            "Aü😀\0"
-        );
+        assert_eq!(unescape(r#"a\"\\\/\b\f\n\r\tz"#).unwrap(), "a\"\\/\u{8}\u{c}\n\r\tz");
+        assert_eq!(unescape(r"\u0041\u00fC\ud83d\ude00\u0000").unwrap(), "Aü😀\0");
     }
 
     #[test]
     fn invalid_escapes_and_half_pairs_are_refused() {
-        for raw in [
-            r"\x",
-            r"\",
-            r"\u12",
-            r"\u12g4",
-            r"\u+123",
-            r"\ud800",
-            r"\udc00",
-            r"\ud800\u0041",
-            r"\ud800x",
-            "\\uü12",
-        ] {
+        for raw in
+            [r"\x", r"\", r"\u12", r"\u12g4", r"\u+123", r"\ud800", r"\udc00", r"\ud800\u0041", r"\ud800x", "\\uü12"]
+        {
             assert!(unescape(raw).is_err(), "{raw}");
         }
     }
 
     #[test]
     fn written_strings_read_back() {
-        let all: String = (0..=0xffu8)
-            .map(char::from)
-            .chain("😀\u{2028}".chars())
-            .collect();
+        let all: String = (0..=0xffu8).map(char::from).chain("😀\u{2028}".chars()).collect();
         let mut written = Vec::new();
         write_string(&all, &mut written);
         assert_eq!(serde_json::from_slice::<String>(&written).unwrap(), all);

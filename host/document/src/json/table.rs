@@ -42,9 +42,7 @@ impl Index {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn build(bytes: &[u8], at: usize) -> Result<Index, Error> {
         let top = Table::build(bytes, at)?;
-        let below = std::iter::repeat_with(OnceLock::new)
-            .take(top.slots.len())
-            .collect();
+        let below = std::iter::repeat_with(OnceLock::new).take(top.slots.len()).collect();
         Ok(Index { top, below })
     }
 
@@ -78,11 +76,7 @@ impl Table {
                 value_end: narrow(end),
             });
         }
-        Ok(Table {
-            slots,
-            last: members.last(),
-            end: members.end(),
-        })
+        Ok(Table { slots, last: members.last(), end: members.end() })
     }
 
     /// The member of this name and its number. Twice is an error.
@@ -91,10 +85,7 @@ impl Table {
         for (i, slot) in self.slots.iter().enumerate() {
             let key = slot.key();
             if string::is(bytes, key, name)? && found.replace((i, *slot)).is_some() {
-                return Err(Error::DuplicateKey {
-                    key: name.to_owned(),
-                    offset: key.start,
-                });
+                return Err(Error::DuplicateKey { key: name.to_owned(), offset: key.start });
             }
         }
         Ok(found)

@@ -42,8 +42,7 @@ pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
         // Eight bytes at a time to the next quote or backslash.
         while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
             let word = u64::from_le_bytes(*word);
-            let found =
-                zero_byte(word ^ 0x2222_2222_2222_2222) | zero_byte(word ^ 0x5c5c_5c5c_5c5c_5c5c);
+            let found = zero_byte(word ^ 0x2222_2222_2222_2222) | zero_byte(word ^ 0x5c5c_5c5c_5c5c_5c5c);
             if found != 0 {
                 at += (found.trailing_zeros() / 8) as usize;
                 break;
@@ -52,11 +51,7 @@ pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
         }
         match bytes.get(at) {
             Some(b'"') => {
-                return Ok(Quoted {
-                    start,
-                    end: at,
-                    plain,
-                });
+                return Ok(Quoted { start, end: at, plain });
             }
             Some(b'\\') => {
                 plain = false;
@@ -116,11 +111,7 @@ fn digits(bytes: &[u8], start: usize) -> Result<usize, Error> {
     while let Some(b'0'..=b'9') = bytes.get(at) {
         at += 1;
     }
-    if at == start {
-        Err(Error::malformed(at, "expected a digit"))
-    } else {
-        Ok(at)
-    }
+    if at == start { Err(Error::malformed(at, "expected a digit")) } else { Ok(at) }
 }
 
 /// Steps over the value at `at`: containers structurally, strings by their ends.

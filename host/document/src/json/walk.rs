@@ -42,12 +42,7 @@ pub(crate) enum Gap {
 }
 
 /// Follows `steps` from the value at `at`; returns the value's end.
-pub(crate) fn walk<V: Visit>(
-    bytes: &[u8],
-    at: usize,
-    steps: &[Step],
-    visitor: &mut V,
-) -> Result<usize, Error> {
+pub(crate) fn walk<V: Visit>(bytes: &[u8], at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
     match steps {
         [] => visitor.value(bytes, at),
         [Step::Name(name), rest @ ..] => match bytes.get(at) {
@@ -84,10 +79,7 @@ fn member<V: Visit>(
     while let Some(member) = members.next()? {
         let end = if string::is(bytes, member.key, name)? {
             if std::mem::replace(&mut found, true) {
-                return Err(Error::DuplicateKey {
-                    key: name.to_owned(),
-                    offset: member.key.start,
-                });
+                return Err(Error::DuplicateKey { key: name.to_owned(), offset: member.key.start });
             }
             walk(bytes, member.value, rest, visitor)?
         } else {
@@ -96,14 +88,7 @@ fn member<V: Visit>(
         members.past(end);
     }
     if !found {
-        absent(
-            steps,
-            Gap::Member {
-                at: members.last(),
-                empty: members.is_empty(),
-            },
-            visitor,
-        )?;
+        absent(steps, Gap::Member { at: members.last(), empty: members.is_empty() }, visitor)?;
     }
     Ok(members.end())
 }
@@ -119,11 +104,7 @@ fn element<V: Visit>(
     let mut elements = Elements::new(bytes, at);
     let mut count = 0;
     while let Some(at) = elements.next()? {
-        let end = if count == index {
-            walk(bytes, at, rest, visitor)?
-        } else {
-            token::value_end(bytes, at)?
-        };
+        let end = if count == index { walk(bytes, at, rest, visitor)? } else { token::value_end(bytes, at)? };
         elements.past(end);
         count += 1;
     }
@@ -134,27 +115,14 @@ fn element<V: Visit>(
 }
 
 /// The value is not of the kind that the step needs.
-fn other<V: Visit>(
-    bytes: &[u8],
-    at: usize,
-    steps: &[Step],
-    visitor: &mut V,
-) -> Result<usize, Error> {
+fn other<V: Visit>(bytes: &[u8], at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
     let end = token::value_end(bytes, at)?;
-    let gap = if bytes.get(at) == Some(&b'n') {
-        Gap::Null { at: at..end }
-    } else {
-        Gap::Other { at }
-    };
+    let gap = if bytes.get(at) == Some(&b'n') { Gap::Null { at: at..end } } else { Gap::Other { at } };
     absent(steps, gap, visitor)?;
     Ok(end)
 }
 
 /// What is absent above a `[*]` has no rows: nobody is told.
 pub(crate) fn absent<V: Visit>(steps: &[Step], gap: Gap, visitor: &mut V) -> Result<(), Error> {
-    if steps.contains(&Step::Every) {
-        Ok(())
-    } else {
-        visitor.absent(steps, gap)
-    }
+    if steps.contains(&Step::Every) { Ok(()) } else { visitor.absent(steps, gap) }
 }

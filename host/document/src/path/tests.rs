@@ -23,24 +23,14 @@ fn names_indexes_and_wildcards_are_read() {
     assert_eq!(steps("['spec'].x"), [name("spec"), name("x")]);
     assert_eq!(
         steps("subsets[*].addresses[12]['a/b.c'][\"d'\"]"),
-        [
-            name("subsets"),
-            Step::Every,
-            name("addresses"),
-            Step::Index(12),
-            name("a/b.c"),
-            name("d'")
-        ]
+        [name("subsets"), Step::Every, name("addresses"), Step::Index(12), name("a/b.c"), name("d'")]
     );
     assert_eq!(steps("[*][0]"), [Step::Every, Step::Index(0)]);
 }
 
 #[test]
 fn quoted_names_take_the_escapes_of_json_and_the_single_quote() {
-    assert_eq!(
-        steps(r#"['it\'s "q" \" \\ \u00fc \ud83d\ude00']"#),
-        [name("it's \"q\" \" \\ ü 😀")]
-    );
+    assert_eq!(steps(r#"['it\'s "q" \" \\ \u00fc \ud83d\ude00']"#), [name("it's \"q\" \" \\ ü 😀")]);
     assert_eq!(steps("['']"), [name("")]);
     refused(r"['\x']");
     refused(r"['\ud800']");

@@ -49,6 +49,7 @@ fn an_equal_value_is_no_edit() {
         (r#"{"a": "x\/\u0079"}"#, text("x/y")),
         (r#"{"a":1.0}"#, Value::Number("1.0".into())),
         (r#"{"a":{"b":1}}"#, Value::Json(r#" {"b":1} "#.into())),
+        (r#"{"a":{"b":1,"c":[ ]}}"#, Value::Json(r#"{"c":[],"b":1}"#.into())),
         (r#"{"a":null}"#, Value::Null),
     ] {
         assert_eq!(set(before, "a", &value), before);
@@ -132,10 +133,7 @@ fn append_adds_to_every_row_and_makes_the_array() {
     assert_eq!(append(r#"{"a":[ 1 ]}"#, "a"), r#"{"a":[ 1,9 ]}"#);
     assert_eq!(append(r#"{"a":null}"#, "a"), r#"{"a":[9]}"#);
     assert_eq!(append("{}", "a.b"), r#"{"a":{"b":[9]}}"#);
-    assert_eq!(
-        append(r#"{"a":[{"b":[1]},{},{"b":null}]}"#, "a[*].b"),
-        r#"{"a":[{"b":[1,9]},{"b":[9]},{"b":[9]}]}"#
-    );
+    assert_eq!(append(r#"{"a":[{"b":[1]},{},{"b":null}]}"#, "a[*].b"), r#"{"a":[{"b":[1,9]},{"b":[9]},{"b":[9]}]}"#);
     assert!(matches!(document(r#"{"a":{}}"#).append(&path("a"), &Value::Null), Err(Error::NotAnArray { .. })));
 }
 
@@ -158,9 +156,8 @@ fn reads_see_edits_and_checkpoints_undo_them() {
 
 #[test]
 fn identity_cannot_be_edited_by_any_way() {
-    let mut object = document(
-        r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","labels":{"x":"1"},"ownerReferences":[{}]}}"#,
-    );
+    let mut object =
+        document(r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","labels":{"x":"1"},"ownerReferences":[{}]}}"#);
     for expression in [
         "kind",
         "apiVersion",

@@ -116,7 +116,21 @@ fn what_is_read_is_validated_and_what_is_passed_is_not() {
 #[test]
 fn what_is_no_object_is_an_error_of_every_read() {
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(600), "]".repeat(600));
-    for bytes in ["", " ", "[]", "null", "\"a\"", "{", "{}}", "{} x", "{\"a\":1", "{\"a\" 1}", "{\"a\":[}]}", "{\"a\":tru}", &deep] {
+    for bytes in [
+        "",
+        " ",
+        "[]",
+        "null",
+        "\"a\"",
+        "{",
+        "{}}",
+        "{} x",
+        "{\"a\":1",
+        "{\"a\" 1}",
+        "{\"a\":[}]}",
+        "{\"a\":tru}",
+        &deep,
+    ] {
         let document = document(bytes);
         assert!(document.name().is_err(), "{bytes}");
         assert!(document.column(&path("x[*]")).is_err(), "{bytes}");

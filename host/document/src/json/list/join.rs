@@ -41,20 +41,13 @@ impl Joiner {
         let mut last = 0;
         for (i, item) in batch.items.iter().enumerate() {
             let Some(outcome) = outcomes.next() else {
-                return Err(SplitError::Outcomes {
-                    items: batch.items.len(),
-                    outcomes: i,
-                });
+                return Err(SplitError::Outcomes { items: batch.items.len(), outcomes: i });
             };
             let before = std::mem::replace(&mut last, item.end);
             if outcome == Outcome::Drop {
                 continue;
             }
-            let from = if self.begun {
-                before
-            } else {
-                after_comma(&batch.bytes, before, item.start)
-            };
+            let from = if self.begun { before } else { after_comma(&batch.bytes, before, item.start) };
             self.begun = true;
             if from != run.end {
                 write(&batch.bytes, run, &mut out);
@@ -71,10 +64,7 @@ impl Joiner {
         write(&batch.bytes, run, &mut out);
         match outcomes.count() {
             0 => Ok(out),
-            more => Err(SplitError::Outcomes {
-                items: batch.items.len(),
-                outcomes: batch.items.len() + more,
-            }),
+            more => Err(SplitError::Outcomes { items: batch.items.len(), outcomes: batch.items.len() + more }),
         }
     }
 }

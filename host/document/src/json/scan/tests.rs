@@ -52,7 +52,17 @@ fn chunked(bytes: &[u8], cuts: &[usize]) -> Result<Option<usize>, ()> {
 
 /// Bytes that matter more often than chance.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
-    let byte = prop_oneof![Just(b'"'), Just(b'\\'), Just(b'\\'), Just(b'{'), Just(b'}'), Just(b'['), Just(b']'), Just(b'a'), any::<u8>()];
+    let byte = prop_oneof![
+        Just(b'"'),
+        Just(b'\\'),
+        Just(b'\\'),
+        Just(b'{'),
+        Just(b'}'),
+        Just(b'['),
+        Just(b']'),
+        Just(b'a'),
+        any::<u8>()
+    ];
     prop::collection::vec(byte, 0..300).prop_map(|mut bytes| {
         bytes.insert(0, b'{');
         bytes
@@ -95,7 +105,7 @@ fn runs_of_backslashes_cross_blocks() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
     fn random_blocks_are_classified(block in prop::array::uniform32(any::<u8>())) {

@@ -1,0 +1,151 @@
+//! How fast the engine is, alone and on one core: `cargo run --release -p weir-document --example speed`.
+//! Splitting, reading a column and cutting rows, on a list of Services and on one of EndpointSlices.
+
+use bytes::Bytes;
+use std::{error::Error, time::Instant};
+use weir_document::{
+    Document, Path,
+    json::{Joiner, ListSplitter, Outcome, Piece},
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for (name, list) in [("services", services()), ("slices", slices())] {
+        let megabytes = list.len() as f64 / 1e6;
+        report(name, "split", megabytes, || split(&list, 1 << 20).map(|pieces| pieces.len()))?;
+        report(name, "split, 16 KiB chunks", megabytes, || split(&list, 16 << 10).map(|pieces| pieces.len()))?;
+        let items = items(&list)?;
+        let kind = Path::parse("spec.type")?;
+        report(name, "two annotations and one path", megabytes, || {
+            items.iter().try_fold(0, |sum, item| {
+                let document = Document::json(item.clone());
+                let known =
+                    document.annotation("a/b")?.is_some() as usize + document.annotation("c")?.is_some() as usize;
+                Ok(sum + known + document.text(&kind)?.is_some() as usize)
+            })
+        })?;
+        let column = Path::parse("endpoints[*].nodeName")?;
+        report(name, "column", megabytes, || {
+            items.iter().try_fold(0, |sum, item| Ok(sum + Document::json(item.clone()).column(&column)?.len()))
+        })?;
+        report(name, "list in, half the rows cut, list out", megabytes, || filter(&list, &column))?;
+    }
+    Ok(())
+}
+
+/// The median and the best of several runs.
+fn report(
+    list: &str,
+    what: &str,
+    megabytes: f64,
+    mut run: impl FnMut() -> Result<usize, Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let mut times = Vec::new();
+    let mut result = 0;
+    for _ in 0..15 {
+        let start = Instant::now();
+        result = run()?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    let best = times.first().copied().unwrap_or_default();
+    let (median, best) = (megabytes / median, megabytes / best);
+    println!("{list:9} {what:40} {median:6.0} MB/s, best {best:6.0}  ({megabytes:.1} MB, {result})");
+    Ok(())
+}
+
+fn split(list: &[u8], chunk: usize) -> Result<Vec<Piece>, Box<dyn Error>> {
+    let mut splitter = ListSplitter::new();
+    let mut pieces = Vec::new();
+    for chunk in list.chunks(chunk) {
+        splitter.push(chunk);
+        while let Some(piece) = splitter.next()? {
+            pieces.push(piece);
+        }
+    }
+    splitter.finish();
+    while let Some(piece) = splitter.next()? {
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+fn items(list: &[u8]) -> Result<Vec<Bytes>, Box<dyn Error>> {
+    let mut items = Vec::new();
+    for piece in split(list, 1 << 20)? {
+        if let Piece::Batch(batch) = piece {
+            items.extend((0..batch.items.len()).filter_map(|i| batch.item(i)));
+        }
+    }
+    Ok(items)
+}
+
+/// What a topology filter does: a column, a bitmap, a cut. Returns the bytes that leave.
+fn filter(list: &[u8], column: &Path) -> Result<usize, Box<dyn Error>> {
+    let mut joiner = Joiner::new();
+    let mut size = 0;
+    for piece in split(list, 256 << 10)? {
+        match piece {
+            Piece::Head { bytes } | Piece::Tail { bytes } => size += bytes.len(),
+            Piece::Batch(batch) => {
+                let mut outcomes = Vec::with_capacity(batch.items.len());
+                for i in 0..batch.items.len() {
+                    let mut document = Document::json(batch.item(i).ok_or("no item")?);
+                    let rows = document.column(column)?;
+                    let mut keep = vec![0u8; rows.len().div_ceil(8)];
+                    for (row, node) in rows.iter().enumerate() {
+                        if let (Some(byte), Some(node)) = (keep.get_mut(row / 8), node) {
+                            *byte |= u8::from(node.ends_with(['0', '2', '4', '6', '8'])) << (row % 8);
+                        }
+                    }
+                    document.retain(column, &keep)?;
+                    let edited = document.is_edited();
+                    outcomes.push(if edited { Outcome::Edit(document.bytes().clone()) } else { Outcome::Keep });
+                }
+                size += joiner.push(&batch, outcomes)?.iter().map(Bytes::len).sum::<usize>();
+            }
+        }
+    }
+    Ok(size)
+}
+
+const MANAGED: &str = r#""managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"2025-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:a/b":{}},"f:labels":{".":{},"f:app":{},"f:app.kubernetes.io/managed-by":{}}},"f:spec":{"f:allocateLoadBalancerNodePorts":{},"f:externalTrafficPolicy":{},"f:internalTrafficPolicy":{},"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:sessionAffinity":{},"f:type":{}}}}]"#;
+
+/// 5,000 of about 1.7 KB.
+fn services() -> Vec<u8> {
+    let one = |i: usize| {
+        format!(
+            r#"{{"metadata":{{"name":"service-{i}","namespace":"namespace-{}","uid":"6b8a1c00-0000-4000-8000-{i:012}","resourceVersion":"{i}","creationTimestamp":"2025-01-01T00:00:00Z","labels":{{"app":"service-{i}","app.kubernetes.io/managed-by":"Helm"}},"annotations":{{"a/b":"value","kubectl.kubernetes.io/last-applied-configuration":"{{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{{\"name\":\"service-{i}\"}},\"spec\":{{\"ports\":[{{\"port\":80}}],\"selector\":{{\"app\":\"service-{i}\"}}}}}}\n"}},{MANAGED}}},"spec":{{"ports":[{{"name":"http","protocol":"TCP","port":80,"targetPort":8080,"nodePort":30080}},{{"name":"https","protocol":"TCP","port":443,"targetPort":8443,"nodePort":30443}}],"selector":{{"app":"service-{i}"}},"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"type":"LoadBalancer","sessionAffinity":"None","externalTrafficPolicy":"Cluster","ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack","allocateLoadBalancerNodePorts":true,"internalTrafficPolicy":"Cluster"}},"status":{{"loadBalancer":{{"ingress":[{{"ip":"192.0.2.1","ipMode":"VIP"}}]}}}}}}"#,
+            i % 50
+        )
+    };
+    list("ServiceList", "v1", (0..5000).map(one))
+}
+
+/// 1,000 of 100 endpoints, about 30 KB.
+fn slices() -> Vec<u8> {
+    let endpoint = |i: usize| {
+        format!(
+            r#"{{"addresses":["10.1.{}.{i}"],"conditions":{{"ready":true,"serving":true,"terminating":false}},"targetRef":{{"kind":"Pod","namespace":"namespace-1","name":"deployment-5d8f9c7b6-x{i:04}","uid":"0d0b4f1e-0000-4000-8000-{i:012}"}},"nodeName":"node-{i}","zone":"zone-{}"}}"#,
+            i / 7,
+            i % 3
+        )
+    };
+    let one = |i: usize| {
+        let endpoints: Vec<_> = (0..100).map(endpoint).collect();
+        format!(
+            r#"{{"metadata":{{"name":"slice-{i}","namespace":"namespace-1","resourceVersion":"{i}","labels":{{"kubernetes.io/service-name":"service-{i}"}},{MANAGED}}},"addressType":"IPv4","endpoints":[{}],"ports":[{{"name":"http","port":8080,"protocol":"TCP"}}]}}"#,
+            endpoints.join(",")
+        )
+    };
+    list("EndpointSliceList", "discovery.k8s.io/v1", (0..1000).map(one))
+}
+
+fn list(kind: &str, version: &str, items: impl Iterator<Item = String>) -> Vec<u8> {
+    let items: Vec<_> = items.collect();
+    format!(
+        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{{\"resourceVersion\":\"7\"}},\"items\":[{}]}}\n",
+        items.join(",")
+    )
+    .into_bytes()
+}

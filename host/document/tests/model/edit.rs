@@ -1,0 +1,205 @@
+//! What an edit should do, by the words of the contract; and the same edit on a document.
+
+use super::generate::{Edit, Kind};
+use super::read::{self, Step};
+use serde_json::{Map, Value as Tree};
+use weir_document::{Document, Error, Value};
+
+/// The edit on a document; how many were removed.
+pub(crate) fn run(document: &mut Document, edit: &Edit) -> Result<usize, Error> {
+    let rows = match edit.kind {
+        Kind::Retain if edit.path().wildcards() == 0 => 0,
+        // The rows are those of the last `[*]`, whatever follows it.
+        _ => document.column(edit.path())?.len(),
+    };
+    let bits = bits(edit, rows);
+    match edit.kind {
+        Kind::Set => document.set(edit.path(), &edit.value).map(|()| 0),
+        Kind::SetRows => document.set_rows(edit.path(), &bits, &edit.value).map(|()| 0),
+        Kind::Remove => document.remove(edit.path()).map(|count| count as usize),
+        Kind::RemoveRows => document.remove_rows(edit.path(), &bits).map(|count| count as usize),
+        Kind::Retain => document.retain(edit.path(), &bits).map(|()| 0),
+        Kind::Append => document.append(edit.path(), &edit.value).map(|()| 0),
+    }
+}
+
+fn bits(edit: &Edit, rows: usize) -> Vec<u8> {
+    if edit.raw { edit.bits.clone() } else { edit.bits.iter().copied().cycle().take(rows.div_ceil(8)).collect() }
+}
+
+fn has(bits: &[u8], row: usize) -> bool {
+    bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1)
+}
+
+/// The edit on the model. An error leaves it as it was.
+pub(crate) fn apply(model: &mut Tree, edit: &Edit) -> Result<usize, ()> {
+    let steps = read::steps(&edit.expression);
+    if is_protected(&steps, edit.kind) {
+        return Err(());
+    }
+    let rows = read::rows(model, &steps).len();
+    let bits = bits(edit, rows);
+    let with_bits = matches!(edit.kind, Kind::SetRows | Kind::RemoveRows | Kind::Retain);
+    if with_bits && bits.len() != rows.div_ceil(8) {
+        return Err(());
+    }
+    let before = model.clone();
+    let mut row = 0;
+    let done = match edit.kind {
+        Kind::Set => put(model, &steps, &|_| true, &mut row, &mut |slot| set(slot, &edit.value)),
+        Kind::SetRows => put(model, &steps, &|row| has(&bits, row), &mut row, &mut |slot| set(slot, &edit.value)),
+        Kind::Append => put(model, &steps, &|_| true, &mut row, &mut |slot| append(slot, &edit.value)),
+        Kind::Remove => Ok(cut(model, &steps, &|_| true, &mut row)),
+        Kind::RemoveRows => Ok(cut(model, &steps, &|row| has(&bits, row), &mut row)),
+        Kind::Retain => match steps.iter().rposition(|step| *step == Step::Every) {
+            None => Err(()),
+            Some(last) => {
+                cut(model, &steps[..=last], &|row| !has(&bits, row), &mut row);
+                Ok(0)
+            }
+        },
+    };
+    if done.is_err() {
+        *model = before;
+    }
+    done
+}
+
+/// The generated names can only meet these two.
+fn is_protected(steps: &[Step], kind: Kind) -> bool {
+    let name = |step: &Step, name: &str| *step == Step::Name(name.to_owned());
+    let end = match kind {
+        Kind::Retain => match steps.iter().rposition(|step| *step == Step::Every) {
+            Some(last) => last,
+            None => return true,
+        },
+        _ => steps.len(),
+    };
+    match &steps[..end] {
+        [first] => name(first, "metadata"),
+        [first, second, ..] => name(first, "metadata") && name(second, "name"),
+        [] => true,
+    }
+}
+
+fn tree(value: &Value) -> Tree {
+    match value {
+        Value::Null => Tree::Null,
+        Value::Boolean(value) => Tree::Bool(*value),
+        Value::Number(text) | Value::Json(text) => serde_json::from_str(text).unwrap(),
+        Value::Text(text) => Tree::String(text.clone()),
+    }
+}
+
+fn set(slot: &mut Tree, value: &Value) -> Result<(), ()> {
+    *slot = tree(value);
+    Ok(())
+}
+
+fn append(slot: &mut Tree, value: &Value) -> Result<(), ()> {
+    match slot {
+        Tree::Null => *slot = Tree::Array(vec![tree(value)]),
+        Tree::Array(elements) => elements.push(tree(value)),
+        _ => return Err(()),
+    }
+    Ok(())
+}
+
+/// Does something to the place that the steps lead to, in the rows that are wanted; makes objects on the way.
+fn put(
+    value: &mut Tree,
+    steps: &[Step],
+    wanted: &dyn Fn(usize) -> bool,
+    row: &mut usize,
+    act: &mut dyn FnMut(&mut Tree) -> Result<(), ()>,
+) -> Result<usize, ()> {
+    let Some((step, rest)) = steps.split_first() else {
+        *row += 1;
+        return if wanted(*row - 1) { act(value).map(|()| 0) } else { Ok(0) };
+    };
+    let many = steps.contains(&Step::Every);
+    match (step, value) {
+        (Step::Every, Tree::Array(elements)) => {
+            for element in elements {
+                put(element, rest, wanted, row, act)?;
+            }
+        }
+        (Step::Every, _) => {}
+        (Step::Name(name), Tree::Object(members)) if members.contains_key(name) => {
+            put(&mut members[name], rest, wanted, row, act)?;
+        }
+        (Step::Index(index), Tree::Array(elements)) if *index < elements.len() => {
+            put(&mut elements[*index], rest, wanted, row, act)?;
+        }
+        // Nothing there: no rows above a wildcard; else one row, in which objects may be made, elements never.
+        _ if many => {}
+        (_, value) => {
+            *row += 1;
+            let makes = steps.iter().all(|step| matches!(step, Step::Name(_)));
+            if wanted(*row - 1) && makes {
+                make(value, steps, act)?;
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn make(value: &mut Tree, steps: &[Step], act: &mut dyn FnMut(&mut Tree) -> Result<(), ()>) -> Result<(), ()> {
+    let Some((Step::Name(name), rest)) = steps.split_first() else {
+        return act(value);
+    };
+    if value.is_null() {
+        *value = Tree::Object(Map::new());
+    }
+    let members = value.as_object_mut().ok_or(())?;
+    make(members.entry(name.clone()).or_insert(Tree::Null), rest, act)
+}
+
+/// Cuts the last step out of what the others lead to; how many there were.
+fn cut(value: &mut Tree, steps: &[Step], goes: &dyn Fn(usize) -> bool, row: &mut usize) -> usize {
+    let Some((step, rest)) = steps.split_first() else {
+        return 0;
+    };
+    if !rest.is_empty() {
+        return match (step, value) {
+            (Step::Every, Tree::Array(elements)) => {
+                elements.iter_mut().map(|element| cut(element, rest, goes, row)).sum()
+            }
+            (Step::Name(name), Tree::Object(members)) if members.contains_key(name) => {
+                cut(&mut members[name], rest, goes, row)
+            }
+            (Step::Index(index), Tree::Array(elements)) if *index < elements.len() => {
+                cut(&mut elements[*index], rest, goes, row)
+            }
+            _ => {
+                *row += usize::from(!steps.contains(&Step::Every));
+                0
+            }
+        };
+    }
+    match (step, value) {
+        (Step::Every, Tree::Array(elements)) => {
+            let before = elements.len();
+            elements.retain(|_| {
+                *row += 1;
+                !goes(*row - 1)
+            });
+            before - elements.len()
+        }
+        (Step::Every, _) => 0,
+        (step, value) => {
+            *row += 1;
+            if !goes(*row - 1) {
+                return 0;
+            }
+            match (step, value) {
+                (Step::Name(name), Tree::Object(members)) => usize::from(members.shift_remove(name).is_some()),
+                (Step::Index(index), Tree::Array(elements)) if *index < elements.len() => {
+                    elements.remove(*index);
+                    1
+                }
+                _ => 0,
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Splitting against parsing the whole: random lists and watch streams at random cuts, joined again with random outcomes.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::Value as Tree;
+use weir_document::json::{EventType, FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError, event};
+
+#[path = "model/generate.rs"]
+#[expect(dead_code, reason = "paths and edits are for the other test")]
+mod generate;
+
+/// Cuts a body at these places.
+fn chunks<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(body.len() + 1)).chain([0, body.len()]).collect();
+    cuts.sort_unstable();
+    cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect()
+}
+
+fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
+    let mut splitter = ListSplitter::new();
+    let mut pieces = Vec::new();
+    for chunk in chunks {
+        splitter.push(chunk);
+        while let Some(piece) = splitter.next()? {
+            pieces.push(piece);
+        }
+    }
+    splitter.finish();
+    while let Some(piece) = splitter.next()? {
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+/// A list with its members in some order, and its items.
+fn list() -> impl Strategy<Value = (String, Vec<Tree>)> {
+    let items = prop::collection::vec(generate::object(), 0..12);
+    (items, generate::object(), any::<u64>(), 0..3usize).prop_map(|(items, other, seed, place)| {
+        let mut members = vec![("kind".to_owned(), Tree::from("List")), ("other".to_owned(), other)];
+        members.insert(place, ("items".to_owned(), Tree::from(items.clone())));
+        (generate::spell(&Tree::Object(members.into_iter().collect()), seed), items)
+    })
+}
+
+fn cuts() -> impl Strategy<Value = Vec<prop::sample::Index>> {
+    prop::collection::vec(any::<prop::sample::Index>(), 0..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
+
+    #[test]
+    fn items_are_those_of_a_whole_parse_wherever_chunks_end((body, items) in list(), cuts in cuts()) {
+        let mut all = Vec::new();
+        let mut found = Vec::new();
+        for piece in pieces(&chunks(body.as_bytes(), &cuts)).unwrap() {
+            match piece {
+                Piece::Head { bytes } | Piece::Tail { bytes } => all.extend_from_slice(&bytes),
+                Piece::Batch(batch) => {
+                    for i in 0..batch.items.len() {
+                        found.push(serde_json::from_slice::<Tree>(&batch.item(i).unwrap()).unwrap());
+                    }
+                    all.extend_from_slice(&batch.bytes);
+                }
+            }
+        }
+        prop_assert_eq!(found, items);
+        prop_assert_eq!(all, body.into_bytes());
+    }
+
+    #[test]
+    fn joined_lists_hold_what_was_kept_and_edited(
+        (body, items) in list(),
+        cuts in cuts(),
+        fates in prop::collection::vec(0..4u8, 12),
+    ) {
+        let whole: Tree = serde_json::from_str(&body).unwrap();
+        let mut fate = fates.iter();
+        let mut joiner = Joiner::new();
+        let mut out = Vec::new();
+        for piece in pieces(&chunks(body.as_bytes(), &cuts)).unwrap() {
+            match piece {
+                Piece::Head { bytes } | Piece::Tail { bytes } => out.extend_from_slice(&bytes),
+                Piece::Batch(batch) => {
+                    let outcomes = fate.by_ref().take(batch.items.len()).map(|fate| match fate {
+                        0 | 1 => Outcome::Keep,
+                        2 => Outcome::Edit(Bytes::from_static(b"{\"edited\":true}")),
+                        _ => Outcome::Drop,
+                    });
+                    joiner.push(&batch, outcomes).unwrap().iter().for_each(|bytes| out.extend_from_slice(bytes));
+                }
+            }
+        }
+        let mut expected = whole;
+        expected["items"] = items
+            .into_iter()
+            .zip(&fates)
+            .filter(|(_, fate)| **fate < 3)
+            .map(|(item, fate)| if *fate == 2 { serde_json::json!({"edited": true}) } else { item })
+            .collect();
+        prop_assert_eq!(serde_json::from_slice::<Tree>(&out).unwrap(), expected);
+        if fates.iter().all(|fate| *fate < 2) {
+            prop_assert_eq!(out, body.into_bytes());
+        }
+    }
+
+    #[test]
+    fn damaged_lists_end_in_an_error_or_in_the_same_pieces(
+        (body, _) in list(),
+        cuts in cuts(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), generate::bad_byte()), 1..3),
+    ) {
+        let mut body = body.into_bytes();
+        for (at, byte) in damage {
+            let at = at.index(body.len());
+            match byte {
+                Some(byte) => body[at] = byte,
+                None => body.truncate(at.max(1)),
+            }
+        }
+        let whole = pieces(&[&body]);
+        let cut = pieces(&chunks(&body, &cuts));
+        prop_assert_eq!(whole.is_ok(), cut.is_ok(), "{:?} {:?}", whole, cut);
+        if let Ok(whole) = whole {
+            let count = |pieces: &[Piece]| pieces.iter().map(|piece| match piece {
+                Piece::Batch(batch) => batch.items.len(),
+                _ => 0,
+            }).sum::<usize>();
+            prop_assert_eq!(count(&whole), count(&cut.unwrap()));
+        } else if serde_json::from_slice::<Tree>(&body).is_ok_and(|list| list["items"].is_array()) {
+            // Refusing what parsers take is right only where they disagree or the API never writes it.
+            let list: Tree = serde_json::from_slice(&body).unwrap();
+            let odd = list["items"].as_array().unwrap().iter().any(|item| !item.is_object());
+            let text = String::from_utf8_lossy(&body);
+            prop_assert!(odd || !list["kind"].is_string() || text.matches("\"kind\"").count() > 1, "{:?}", whole);
+        }
+    }
+
+    #[test]
+    fn frames_are_those_that_were_written(
+        events in prop::collection::vec((0..5usize, generate::object(), any::<u64>(), any::<bool>()), 0..8),
+        cuts in cuts(),
+    ) {
+        const TYPES: [EventType; 5] =
+            [EventType::Added, EventType::Modified, EventType::Deleted, EventType::Bookmark, EventType::Error];
+        let mut body = Vec::new();
+        for (kind, object, seed, line) in &events {
+            let kind = TYPES[*kind];
+            if *line {
+                body.extend_from_slice(&event(kind, generate::spell(object, *seed).as_bytes()));
+            } else {
+                let frame = serde_json::json!({"object": object, "type": kind.as_str()});
+                body.extend_from_slice(generate::spell(&frame, *seed).as_bytes());
+            }
+        }
+        let mut splitter = FrameSplitter::new();
+        let mut found = Vec::new();
+        for chunk in chunks(&body, &cuts) {
+            splitter.push(chunk);
+            while let Some(frame) = splitter.next().unwrap() {
+                found.push((frame.event, serde_json::from_slice::<Tree>(&frame.object_bytes()).unwrap()));
+            }
+        }
+        splitter.finish();
+        prop_assert_eq!(splitter.next(), Ok(None));
+        let written: Vec<_> = events.iter().map(|(kind, object, ..)| (TYPES[*kind], object.clone())).collect();
+        prop_assert_eq!(found, written);
+    }
+}
