@@ -1,4 +1,7 @@
-//! The admin port: livez, readyz, metrics, /filters.
+//! The admin port: is the daemon alive, is it ready, what does it measure, which filters are in force.
 
 pub mod metrics;
+mod port;
 pub mod status;
+
+pub use port::Admin;

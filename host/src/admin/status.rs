@@ -112,6 +112,12 @@ impl StatusBoard {
         })
     }
 
+    /// Instances of all filters in force that wait for work.
+    #[must_use]
+    pub fn warm_instances(&self) -> usize {
+        self.lock().live.iter().flatten().map(|(filter, _)| filter.warm_instances()).sum()
+    }
+
     /// The answer of `/filters`.
     #[must_use]
     pub fn to_json(&self) -> Value {

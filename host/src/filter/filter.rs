@@ -185,6 +185,12 @@ impl Filter {
         self.breaker.is_open()
     }
 
+    /// Instances that wait for work.
+    #[must_use]
+    pub fn warm_instances(&self) -> usize {
+        self.pool.idle()
+    }
+
     /// Whether it applies to a request.
     #[must_use]
     pub fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
