@@ -1,3 +1,4 @@
 //! The admin port: livez, readyz, metrics, /filters.
 
 pub mod metrics;
+pub mod status;

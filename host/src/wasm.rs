@@ -1,6 +1,24 @@
 //! Hosting of filter modules: engine, linking, instances, limits and faults. Knows nothing of HTTP; sees lookups as
 //! the trait [`World`].
 
+mod approve;
+mod bindings;
+mod cluster;
+mod engine;
+mod fault;
+mod instance;
+mod node;
+mod objects;
+mod pool;
+mod state;
+mod wasi;
 mod world;
 
-pub use world::{Address, Endpoint, LookedUp, Lookup, Read, Selection, Snapshot, World};
+pub use approve::Refused;
+pub use bindings::exports::weir::filter::module::Lookup as RawLookup;
+pub use engine::{Engine, EngineError, TICK, Ticking};
+pub use fault::{Fault, one_line};
+pub use instance::{Answer, Bounds, Description, Instance, LinkError, Linked, RawPlan, StartError};
+pub use pool::{Checkout, Pool};
+pub use state::Surroundings;
+pub use world::{Address, Endpoint, LookedUp, Lookup, Read, Recorder, Selection, Snapshot, World};

@@ -1,1 +1,112 @@
-//! Bundled filter discardcloudservice.
+//! # discardcloudservice: Services that are of no use at the edge
+//!
+//! Hides Services of type LoadBalancer, whose addresses belong to the cloud, unless the annotation `openyurt.io/skip-discard`
+//! is exactly `true`; and the Services that the settings name, whatever their type. All else stays as it is.
+//!
+//! ```yaml
+//! - name: discardcloudservice
+//!   module: discardcloudservice.wasm
+//!   settings:
+//!     loadBalancers: discard     # keep: only those go that carry svc.openyurt.io/discard: "true"
+//!     services: [kube-system/x-tunnel-server-internal-svc]
+//! ```
+
+use serde::Deserialize;
+use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
+
+static TYPE: Path = Path::new("spec.type");
+
+/// The settings: see the crate's documentation.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    load_balancers: LoadBalancers,
+    services: Vec<String>,
+}
+
+/// What becomes of a LoadBalancer Service that says nothing about it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LoadBalancers {
+    Discard,
+    Keep,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            load_balancers: LoadBalancers::Discard,
+            services: vec!["kube-system/x-tunnel-server-internal-svc".to_owned()],
+        }
+    }
+}
+
+/// The filter.
+pub struct DiscardCloudService {
+    load_balancers: LoadBalancers,
+    /// As namespace and name.
+    services: Vec<(String, String)>,
+}
+
+impl Filter for DiscardCloudService {
+    type Settings = Settings;
+
+    fn configure(settings: Settings) -> Result<Self, Error> {
+        let services = settings
+            .services
+            .iter()
+            .map(|service| match service.split_once('/') {
+                Some((namespace, name))
+                    if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
+                {
+                    Ok((namespace.to_owned(), name.to_owned()))
+                }
+                _ => Err(Error::setting(
+                    "services",
+                    format!("`{service}` is not of the form namespace/name"),
+                )),
+            });
+        Ok(Self {
+            load_balancers: settings.load_balancers,
+            services: services.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::matching(["kube-proxy/services#get;list;watch"])
+    }
+
+    fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
+        let discarded =
+            object.is("v1", "Service") && (self.is_named(object) || self.is_cloud_balancer(object));
+        Ok(if discarded {
+            Verdict::Hide
+        } else {
+            Verdict::Keep
+        })
+    }
+}
+
+impl DiscardCloudService {
+    fn is_named(&self, object: &Object<'_>) -> bool {
+        if self.services.is_empty() {
+            return false;
+        }
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name());
+        self.services
+            .iter()
+            .any(|service| service.0 == namespace && service.1 == name)
+    }
+
+    fn is_cloud_balancer(&self, object: &Object<'_>) -> bool {
+        let says = |annotation| object.annotation(annotation).as_deref() == Some("true");
+        object.text(&TYPE).as_deref() == Some("LoadBalancer")
+            && match self.load_balancers {
+                LoadBalancers::Discard => !says("openyurt.io/skip-discard"),
+                LoadBalancers::Keep => says("svc.openyurt.io/discard"),
+            }
+    }
+}
+
+weir_filter::export!(DiscardCloudService);
+weir_filter::cases!(DiscardCloudService);

@@ -1,1 +1,68 @@
-//! Bundled filter masterservice.
+//! # masterservice: `default/kubernetes` points to this node's daemon
+//!
+//! kubelet tells each new container where the API server is, from the Service `default/kubernetes`. This filter puts the
+//! daemon's own address there, so that pods that use their in-cluster configuration go through it too: `spec.clusterIP`,
+//! `spec.clusterIPs` and the port named `https`. All else stays.
+//!
+//! ```yaml
+//! - name: masterservice
+//!   module: masterservice.wasm
+//!   settings:
+//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is refused
+//!     port: 10268                # default: the daemon's --secure-port
+//! ```
+
+use serde::Deserialize;
+use weir_edge::gateway::Gateway;
+use weir_filter::{Error, Filter, Object, Path, Plan, Value, Verdict};
+
+static CLUSTER_IP: Path = Path::new("spec.clusterIP");
+static CLUSTER_IPS: Path = Path::new("spec.clusterIPs");
+static PORT_NAMES: Path = Path::new("spec.ports[*].name");
+static PORTS: Path = Path::new("spec.ports[*].port");
+
+/// The settings: see the crate's documentation.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    host: Option<String>,
+    port: Option<u16>,
+}
+
+/// The filter.
+pub struct MasterService {
+    gateway: Gateway,
+}
+
+impl Filter for MasterService {
+    type Settings = Settings;
+
+    fn configure(settings: Settings) -> Result<Self, Error> {
+        Ok(Self {
+            gateway: Gateway::configure(settings.host.as_deref(), settings.port)?,
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::matching(["kubelet/services#get;list;watch"])
+    }
+
+    fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
+        if object.name() == "kubernetes"
+            && object.namespace().as_deref() == Some("default")
+            && object.is("v1", "Service")
+        {
+            let host = self.gateway.host.to_string();
+            object.set(&CLUSTER_IPS, Value::Json(format!("[\"{host}\"]")))?;
+            object.set(&CLUSTER_IP, host)?;
+            let https = object
+                .column(&PORT_NAMES)
+                .rows(|name| name == Some("https"));
+            object.set_rows(&PORTS, &https, self.gateway.port)?;
+        }
+        Ok(Verdict::Keep)
+    }
+}
+
+weir_filter::export!(MasterService);
+weir_filter::cases!(MasterService);

@@ -1,1 +1,119 @@
-//! Bundled filter nodeportisolation.
+//! # nodeportisolation: node ports only in the node pools that a Service names
+//!
+//! A Service of type NodePort or LoadBalancer says with the annotation `nodeport.openyurt.io/listen` in which pools its node
+//! ports are open: `foo, bar` in these two, `-foo, *` in all but foo. Pools that are not named are closed unless `*` is
+//! listed; the first item for a name decides; an empty value closes all. A node in no pool keeps its node ports, as does a
+//! Service without the annotation.
+//!
+//! Where they are closed, the Service goes on serving its cluster IP: a NodePort Service becomes one of type ClusterIP, a
+//! LoadBalancer Service keeps its addresses but has no node ports.
+//!
+//! ```yaml
+//! - name: nodeportisolation
+//!   module: nodeportisolation.wasm
+//!   settings:
+//!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
+//!     whenClosed: clusterip      # drop: hide the whole Service, as YurtHub does; its cluster IP is then gone too
+//! ```
+
+use serde::Deserialize;
+use weir_edge::pool::LocalPool;
+use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
+
+const LISTEN: &str = "nodeport.openyurt.io/listen";
+
+static TYPE: Path = Path::new("spec.type");
+static NODE_PORTS: Path = Path::new("spec.ports[*].nodePort");
+static EXTERNAL_IPS: Path = Path::new("spec.externalIPs[*]");
+static EXTERNAL_POLICY: Path = Path::new("spec.externalTrafficPolicy");
+static ALLOCATE: Path = Path::new("spec.allocateLoadBalancerNodePorts");
+static HEALTH_PORT: Path = Path::new("spec.healthCheckNodePort");
+
+/// The settings: see the crate's documentation.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    node_pool: Option<String>,
+    when_closed: WhenClosed,
+}
+
+/// What becomes of a Service whose node ports are closed here.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WhenClosed {
+    #[default]
+    ClusterIp,
+    Drop,
+}
+
+/// The filter.
+pub struct NodePortIsolation {
+    pool: LocalPool,
+    when_closed: WhenClosed,
+}
+
+impl Filter for NodePortIsolation {
+    type Settings = Settings;
+
+    fn configure(settings: Settings) -> Result<Self, Error> {
+        Ok(Self {
+            pool: LocalPool::configure(settings.node_pool)?,
+            when_closed: settings.when_closed,
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::matching(["kube-proxy/services#get;list;watch"]).with_all(self.pool.lookup())
+    }
+
+    fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
+        let Some(listen) = object.annotation(LISTEN) else {
+            return Ok(Verdict::Keep);
+        };
+        let service = object.text(&TYPE).unwrap_or_default();
+        if !matches!(service.as_str(), "NodePort" | "LoadBalancer") || !object.is("v1", "Service") {
+            return Ok(Verdict::Keep);
+        }
+        let Some(pool) = self.pool.name() else {
+            return Ok(Verdict::Keep);
+        };
+        if is_open(&listen, &pool) {
+            return Ok(Verdict::Keep);
+        }
+        match self.when_closed {
+            WhenClosed::Drop => return Ok(Verdict::Hide),
+            WhenClosed::ClusterIp if service == "NodePort" => {
+                object.set(&TYPE, "ClusterIP")?;
+                // Beside external IPs the policy still has a meaning; without them the API server would refuse it.
+                if object.lengths(&EXTERNAL_IPS).iter().sum::<u32>() == 0 {
+                    object.remove(&EXTERNAL_POLICY)?;
+                }
+            }
+            WhenClosed::ClusterIp => {
+                object.set(&ALLOCATE, false)?;
+                object.remove(&HEALTH_PORT)?;
+            }
+        }
+        object.remove(&NODE_PORTS)?;
+        Ok(Verdict::Keep)
+    }
+}
+
+/// Whether the annotation opens node ports in this pool: the first item for the pool decides, else the first for `*`.
+fn is_open(listen: &str, pool: &str) -> bool {
+    let first = |wanted: &str| {
+        let items = listen.split(',').map(str::trim);
+        items
+            .map(|item| {
+                item.strip_prefix('-')
+                    .map_or((item, true), |name| (name, false))
+            })
+            .find(|(name, _)| *name == wanted)
+    };
+    first(pool)
+        .or_else(|| first("*"))
+        .is_some_and(|(_, open)| open)
+}
+
+weir_filter::export!(NodePortIsolation);
+weir_filter::cases!(NodePortIsolation);

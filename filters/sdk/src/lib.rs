@@ -1,1 +1,122 @@
-//! SDK.
+//! Write a Weir filter in Rust. This file is the front door: what there is, a whole filter, the export macro.
+//!
+//! Built for `wasm32-wasip2` a filter talks to the daemon through the contract in `wit/`. Built for the machine it is written
+//! on, the same filter stands on `weir-document`, the daemon's own object engine, with a made-up cluster around it, so that
+//! plain `cargo test` runs it: see [`cases`](crate::cases) and [`native`](crate::native).
+//!
+//! A whole filter, which hides what carries an annotation:
+//!
+//! ```
+//! use serde::Deserialize;
+//! use weir_filter::{Error, Filter, Object, Plan, Verdict};
+//!
+//! #[derive(Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! struct HideMarked {
+//!     annotation: String,
+//! }
+//!
+//! impl Filter for HideMarked {
+//!     type Settings = Self;
+//!
+//!     fn configure(settings: Self) -> Result<Self, Error> {
+//!         Ok(settings)
+//!     }
+//!
+//!     fn plan(&self) -> Plan {
+//!         Plan::matching(["kube-proxy/services#get;list;watch"])
+//!     }
+//!
+//!     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
+//!         let hidden = object.annotation(&self.annotation).is_some_and(|value| value == "true");
+//!         Ok(if hidden { Verdict::Hide } else { Verdict::Keep })
+//!     }
+//! }
+//!
+//! weir_filter::export!(HideMarked);
+//! ```
+
+pub mod cluster;
+mod column;
+mod error;
+mod filter;
+pub mod log;
+mod memo;
+pub mod node;
+mod object;
+mod path;
+mod settings;
+mod value;
+
+#[cfg(not(target_family = "wasm"))]
+pub mod cases;
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+pub mod guest;
+#[cfg(not(target_family = "wasm"))]
+pub mod native;
+
+#[cfg(target_family = "wasm")]
+use guest as backend;
+#[cfg(not(target_family = "wasm"))]
+use native::backend;
+
+pub use column::{Column, Rows};
+pub use error::Error;
+pub use filter::{Filter, Lookup, Plan, Verdict};
+pub use memo::Memo;
+pub use object::Object;
+pub use path::Path;
+pub use value::Value;
+
+/// Makes a [`Filter`] the one that this crate's module exports. Name, version and summary are those of Cargo.toml (`name`,
+/// of the library if it has its own, `version`, `description`). On other targets it only checks the type.
+#[macro_export]
+macro_rules! export {
+    ($filter:ty) => {
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            struct Component;
+
+            ::std::thread_local! {
+                static FILTER: ::std::cell::OnceCell<$filter> = const { ::std::cell::OnceCell::new() };
+            }
+
+            impl $crate::guest::bindings::exports::weir::filter::module::Guest for Component {
+                fn describe() -> $crate::guest::bindings::exports::weir::filter::module::Description {
+                    $crate::guest::describe(
+                        ::std::env!("CARGO_CRATE_NAME"),
+                        ::std::env!("CARGO_PKG_VERSION"),
+                        ::std::env!("CARGO_PKG_DESCRIPTION"),
+                    )
+                }
+
+                fn configure(
+                    settings: ::std::string::String,
+                ) -> ::std::result::Result<
+                    $crate::guest::bindings::exports::weir::filter::module::Plan,
+                    ::std::string::String,
+                > {
+                    FILTER.with(|slot| $crate::guest::configure(slot, &settings))
+                }
+
+                fn filter(
+                    object: &$crate::guest::bindings::exports::weir::filter::module::Object,
+                ) -> ::std::result::Result<
+                    $crate::guest::bindings::exports::weir::filter::module::Verdict,
+                    ::std::string::String,
+                > {
+                    FILTER.with(|slot| $crate::guest::filter(slot, object))
+                }
+            }
+
+            $crate::guest::bindings::export!(Component with_types_in $crate::guest::bindings);
+        };
+
+        #[cfg(not(target_family = "wasm"))]
+        const _: fn() = || {
+            fn is_filter<F: $crate::Filter>() {}
+            is_filter::<$filter>();
+        };
+    };
+}

@@ -1,38 +1,85 @@
 //! The chain of filters of one (component, resource): get, list and watch always run the same one.
 
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use futures_util::future::select_all;
 use weir_document::Document;
 
+use super::filter::{Filter, Judged};
 use super::outcome::Outcome;
-use super::set::Filter;
+use crate::resource::GroupResource;
 
 /// The filters that apply to one component's reads of one resource, in order. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Chain {
     filters: Arc<[Arc<Filter>]>,
+    /// Whether the resource's objects have fields that only filters named for it may edit.
+    guarded: bool,
 }
 
 /// Says which filters a chain has and what their lookups were when it was taken: while two stamps are equal, the same
 /// object has the same outcome. Not ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Stamp(pub u64);
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// The stamp of no chain at all: what passed unfiltered.
+    pub const UNFILTERED: Self = Self(0);
+}
 
 impl Chain {
-    pub(super) fn new(filters: Arc<[Arc<Filter>]>) -> Self {
-        Self { filters }
+    pub(super) fn new(filters: Arc<[Arc<Filter>]>, resource: &GroupResource) -> Self {
+        Self { filters, guarded: resource.group.is_empty() && resource.resource == "pods" }
     }
 
     /// Runs the chain over a batch; one outcome per document, in order. An instance per filter is checked out for the
-    /// batch only. Not cancel-safe in the sense that a dropped call throws its instances away; nothing else is lost.
+    /// batch only. Dropping the future throws those instances away; nothing else is lost.
     pub async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
-        documents.into_iter().map(|_| Outcome::Unchanged).collect()
+        let mut outcomes: Vec<Option<Outcome>> = documents.iter().map(|_| None).collect();
+        let mut present: Vec<(usize, Document)> = documents.into_iter().enumerate().collect();
+        for filter in self.filters.iter() {
+            if present.is_empty() {
+                break;
+            }
+            let (places, documents): (Vec<_>, Vec<_>) = present.into_iter().unzip();
+            present = Vec::with_capacity(places.len());
+            for (place, judged) in places.into_iter().zip(filter.judge(documents, self.guarded).await) {
+                let end = match judged {
+                    Judged::Kept(document) => {
+                        present.push((place, document));
+                        continue;
+                    }
+                    Judged::Hidden => Outcome::Hidden,
+                    Judged::Failed(failure) => Outcome::Failed(failure),
+                };
+                if let Some(slot) = outcomes.get_mut(place) {
+                    *slot = Some(end);
+                }
+            }
+        }
+        for (place, document) in present {
+            if let Some(slot) = outcomes.get_mut(place) {
+                *slot = Some(if document.is_edited() {
+                    Outcome::Edited(document.bytes().clone())
+                } else {
+                    Outcome::Unchanged
+                });
+            }
+        }
+        // Every place was filled by exactly one of the above; hiding is the safe reading of "no answer".
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Hidden)).collect()
     }
 
     /// The present stamp.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
-        Stamp(self.filters.len() as u64)
+        let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+        for filter in self.filters.iter() {
+            filter.identity().hash(&mut hasher);
+            filter.reads_generation().hash(&mut hasher);
+        }
+        Stamp(hasher.finish() | 1)
     }
 
     /// Whether two chains are the same filters in the same order (a swap of the set need not change every chain).
@@ -45,7 +92,13 @@ impl Chain {
     /// Resolves when something that these filters looked up has changed its value since the stamp was taken
     /// (debounced). Cancel-safe.
     pub async fn changed_since(&self, stamp: Stamp) {
-        let _ = stamp;
-        std::future::pending().await
+        // Subscribed before the comparison, so that no change falls between.
+        let mut followed: Vec<_> = self.filters.iter().map(|filter| filter.follow_reads()).collect();
+        while self.stamp() == stamp {
+            let changes = followed.iter_mut().map(|generation| Box::pin(generation.changed()));
+            if select_all(changes).await.0.is_err() {
+                return;
+            }
+        }
     }
 }

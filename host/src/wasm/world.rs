@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weir_document::{Document, Path};
 
@@ -60,6 +60,12 @@ pub trait World: Send + Sync + fmt::Debug {
     fn secure_endpoint(&self) -> Option<Endpoint>;
 }
 
+/// Where reads are recorded, so that a change of what a filter looked up is told from a change of what it did not.
+pub trait Recorder: Send + Sync + fmt::Debug {
+    /// A value was read. Called for every read: it must be cheap when nothing is new.
+    fn note(&self, read: &Read, value: u64);
+}
+
 /// One consistent state. Objects are unfiltered.
 pub trait Snapshot: Send + Sync + fmt::Debug {
     /// One object, or nothing. `lookup` is the declared lookup that covers the question.
@@ -80,6 +86,7 @@ pub struct LookedUp {
 /// Objects found by a selector, with the fingerprints that were asked of them.
 pub struct Selection {
     objects: Vec<Arc<LookedUp>>,
+    identity: OnceLock<u64>,
     fingerprints: Mutex<HashMap<Path, u64, foldhash::fast::RandomState>>,
 }
 
@@ -112,7 +119,7 @@ impl Selection {
     /// Wraps objects that are sorted by namespace and name.
     #[must_use]
     pub fn new(objects: Vec<Arc<LookedUp>>) -> Self {
-        Self { objects, fingerprints: Mutex::default() }
+        Self { objects, identity: OnceLock::new(), fingerprints: Mutex::default() }
     }
 
     /// The objects, sorted by namespace and name.
@@ -189,4 +196,63 @@ pub enum Read {
     },
     /// The node's addresses.
     Addresses,
+}
+
+impl Read {
+    /// Reads again, as it is now. Equal to what was recorded while nothing that counts has changed.
+    #[must_use]
+    pub fn value(&self, snapshot: &dyn Snapshot) -> u64 {
+        match self {
+            Self::Object { lookup, namespace, name, at } => {
+                match (snapshot.get(lookup, namespace.as_deref(), name), at) {
+                    (Some(object), Some(at)) => value_at(&object, at),
+                    (found, _) => u64::from(found.is_some()),
+                }
+            }
+            Self::Selection { lookup, namespace, label_selector, at } => {
+                match (snapshot.find(lookup, namespace.as_deref(), label_selector), at) {
+                    (Ok(selection), Some(at)) => selection_value_at(&selection, at),
+                    (Ok(selection), None) => identity_of(&selection),
+                    (Err(_), _) => UNREADABLE,
+                }
+            }
+            Self::Addresses => addresses_value(&snapshot.addresses()),
+        }
+    }
+}
+
+/// Stands for a value that can't be read.
+const UNREADABLE: u64 = 0x7265_6164_6572_726f;
+
+/// The recorded form of a value in an object.
+#[must_use]
+pub(super) fn value_at(object: &LookedUp, at: &Path) -> u64 {
+    object.fingerprint(at).unwrap_or(UNREADABLE)
+}
+
+/// The recorded form of a value in all objects of a selection.
+#[must_use]
+pub(super) fn selection_value_at(selection: &Selection, at: &Path) -> u64 {
+    selection.fingerprint(at).unwrap_or(UNREADABLE).rotate_left(1) ^ identity_of(selection)
+}
+
+/// The recorded form of which objects a selection holds.
+#[must_use]
+pub(super) fn identity_of(selection: &Selection) -> u64 {
+    use std::hash::{BuildHasher, Hash, Hasher};
+    *selection.identity.get_or_init(|| {
+        let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+        for object in &selection.objects {
+            object.document.namespace().ok().flatten().hash(&mut hasher);
+            object.document.name().ok().hash(&mut hasher);
+        }
+        hasher.finish()
+    })
+}
+
+/// The recorded form of the node's addresses.
+#[must_use]
+pub(super) fn addresses_value(addresses: &[Address]) -> u64 {
+    use std::hash::BuildHasher;
+    foldhash::fast::FixedState::default().hash_one(addresses)
 }

@@ -1,0 +1,240 @@
+//! One value of a YAML text, replaced in place. Lines, not a YAML tree: whatever else the text says, comments included, stays
+//! as it is, byte for byte. Linear in the text; keeps nothing.
+
+const KEY: &str = "nodePortAddresses";
+
+/// The text with `nodePortAddresses` set to these, in whatever form it was there before, or added at the end; or why it
+/// cannot be done. Comments within the old value stay in their lines.
+pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<String, String> {
+    let items: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
+    let value = format!("[{}]", items.join(", "));
+
+    let lines: Vec<&str> = config.split_inclusive('\n').collect();
+    let body = Body::find(&lines)?;
+    let mut keys = (body.first..body.end).filter_map(|at| {
+        let line = lines.get(at).filter(|line| indent(line) == body.indent)?;
+        value_offset(line).map(|offset| (at, offset))
+    });
+    let result = match (keys.next(), keys.next()) {
+        (None, _) => added(&lines, &body, &value),
+        (Some((at, offset)), None) => replaced(&lines, &body, at, offset, &value)?,
+        (Some(_), Some(_)) => return Err(format!("config.conf has {KEY} twice")),
+    };
+    Ok(result)
+}
+
+/// The lines of the first document's top mapping.
+struct Body {
+    first: usize,
+    end: usize,
+    indent: usize,
+}
+
+impl Body {
+    fn find(lines: &[&str]) -> Result<Self, String> {
+        let marker = |line: &&str, mark: &str| {
+            line.strip_prefix(mark)
+                .is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
+        };
+        let first = lines
+            .iter()
+            .position(|line| !is_idle(line) && !line.starts_with('%') && !marker(line, "---"));
+        let Some(first) = first else {
+            return Ok(Self {
+                first: lines.len(),
+                end: lines.len(),
+                indent: 0,
+            });
+        };
+        let start = lines.get(first).copied().unwrap_or_default();
+        if start.trim_start().starts_with(['{', '[']) {
+            return Err(
+                "config.conf is in flow style: its keys have no lines of their own".to_owned(),
+            );
+        }
+        let ends = |line: &&str| marker(line, "---") || marker(line, "...");
+        let end = lines
+            .iter()
+            .skip(first)
+            .position(ends)
+            .map_or(lines.len(), |length| first + length);
+        Ok(Self {
+            first,
+            end,
+            indent: indent(start),
+        })
+    }
+}
+
+/// The text with one more line at the end of the mapping.
+fn added(lines: &[&str], body: &Body, value: &str) -> String {
+    let (before, after) = lines.split_at_checked(body.end).unwrap_or((lines, &[]));
+    let mut result = before.concat();
+    let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) {
+        "\r\n"
+    } else {
+        "\n"
+    };
+    if !result.is_empty() && !result.ends_with('\n') {
+        result.push_str(line_end);
+    }
+    result.push_str(&" ".repeat(body.indent));
+    result.push_str(&format!("{KEY}: {value}{line_end}"));
+    result.push_str(&after.concat());
+    result
+}
+
+/// The text with another value for the key in line `at`, whose old value begins at `offset`.
+fn replaced(
+    lines: &[&str],
+    body: &Body,
+    at: usize,
+    offset: usize,
+    value: &str,
+) -> Result<String, String> {
+    let (before, rest) = lines.split_at_checked(at).unwrap_or((lines, &[]));
+    let (before_value, after_key) = rest
+        .first()
+        .and_then(|line| line.split_at_checked(offset))
+        .unwrap_or_default();
+    let mut scan = Scan::default();
+    let comment = scan.line(after_key)?;
+    // The key's line: what stood between the old value and its comment stays.
+    let mut result = before.concat();
+    result.push_str(before_value);
+    result.push(' ');
+    result.push_str(value);
+    result.push_str(after_key.get(comment..).unwrap_or_default());
+
+    // The value's further lines: their comments stay, lines without one go.
+    let mut left = rest.get(1..body.end - at).unwrap_or_default();
+    let block_at_key = scan.empty;
+    while let Some((line, after)) = left.split_first() {
+        let deeper = indent(line) > body.indent
+            || (block_at_key && indent(line) == body.indent && is_item(line));
+        if !scan.is_open() && !is_idle(line) && !deeper {
+            break;
+        }
+        let comment = scan.line(line)?;
+        if is_idle(line) {
+            result.push_str(line);
+        } else if let Some(comment) = line
+            .get(comment..)
+            .filter(|comment| !comment.trim().is_empty())
+        {
+            result.push_str(&" ".repeat(indent(line)));
+            result.push_str(comment.trim_start());
+        }
+        left = after;
+    }
+    if scan.is_open() {
+        return Err(format!("config.conf: {KEY} does not end"));
+    }
+    result.push_str(&left.concat());
+    let tail = lines.get(body.end..).unwrap_or_default();
+    result.push_str(&tail.concat());
+    Ok(result)
+}
+
+/// Where the value of the key begins in its line: behind the colon.
+fn value_offset(line: &str) -> Option<usize> {
+    let text = line.trim_start_matches(' ');
+    let quoted = [format!("\"{KEY}\""), format!("'{KEY}'")];
+    let rest = quoted
+        .iter()
+        .map(String::as_str)
+        .chain([KEY])
+        .find_map(|key| text.strip_prefix(key))?;
+    let value = rest.trim_start_matches([' ', '\t']).strip_prefix(':')?;
+    value
+        .is_empty()
+        .then_some(())
+        .or_else(|| value.starts_with([' ', '\t', '\r', '\n']).then_some(()))?;
+    Some(line.len() - value.len())
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// Whether the line says nothing: blank or all comment.
+fn is_idle(line: &str) -> bool {
+    let text = line.trim();
+    text.is_empty() || text.starts_with('#')
+}
+
+/// Whether the line is an element of a block sequence.
+fn is_item(line: &str) -> bool {
+    line.trim_start()
+        .strip_prefix('-')
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+/// A walk over the lines of a value: brackets and quotes may stay open from one line to the next.
+struct Scan {
+    /// Whether nothing of the value has been seen.
+    empty: bool,
+    depth: usize,
+    quote: Option<u8>,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self {
+            empty: true,
+            depth: 0,
+            quote: None,
+        }
+    }
+}
+
+impl Scan {
+    fn is_open(&self) -> bool {
+        self.depth > 0 || self.quote.is_some()
+    }
+
+    /// Walks one line; says where its comment begins, white space before it included: at the line's end if it has none.
+    fn line(&mut self, line: &str) -> Result<usize, String> {
+        let mut previous = b' ';
+        let mut escaped = false;
+        let mut value_end = 0;
+        for (at, byte) in line.bytes().enumerate() {
+            let after_gap = matches!(previous, b' ' | b'\t');
+            match (self.quote, byte) {
+                (Some(_), _) if escaped => escaped = false,
+                (Some(b'"'), b'\\') => escaped = true,
+                (Some(quote), _) if quote == byte => self.quote = None,
+                (Some(_), _) => {}
+                (None, b'#') if after_gap => break,
+                (None, b' ' | b'\t' | b'\r' | b'\n') => {}
+                (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`')
+                    if self.empty =>
+                {
+                    return Err(format!(
+                        "config.conf: {KEY} is written in a way that is not edited here (`{}`)",
+                        char::from(byte)
+                    ));
+                }
+                (None, b'"' | b'\'') if after_gap || matches!(previous, b'[' | b',') => {
+                    self.quote = Some(byte)
+                }
+                (None, b'[') if self.empty || self.depth > 0 => self.depth += 1,
+                (None, b']') => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            if self.quote.is_some() || !byte.is_ascii_whitespace() {
+                self.empty = false;
+                value_end = at + 1;
+            }
+            previous = byte;
+        }
+        // An open quote holds the line's end too; a line's end is no comment and stays.
+        Ok(value_end.min(line.trim_end_matches(['\r', '\n']).len()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! Cases as data: what a filter does to an object, in a file. The same file runs natively, with one line in the filter's crate
+//! ([`cases!`](crate::cases!)), and through the built module in the host.
+//!
+//! A case file is YAML or JSON:
+//!
+//! ```yaml
+//! node: {name: edge-1}               # what the filter can ask of the node
+//! cluster: []                        # whole objects that lookups find
+//! settings: {annotation: example.com/hidden}
+//! cases:
+//!   - name: a marked service is hidden
+//!     rule: 1                        # the rule it keeps, for the reader
+//!     input: {apiVersion: v1, kind: Service, metadata: {name: a, annotations: {example.com/hidden: "true"}}}
+//!     expect: hidden                 # unchanged | hidden | object: {…} | error: text | configureError: text
+//! ```
+//!
+//! `settings`, `node` (key by key) and `cluster` of a case stand in for those of the file. An `input` that is a text is taken
+//! as the object's very bytes. `unchanged` means byte for byte; the errors, that the message contains the text.
+
+mod judge;
+mod run;
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use weir_document::Document;
+
+use crate::native::{Node, World};
+use crate::node::{Address, Endpoint};
+
+pub use judge::Outcome;
+pub use run::check;
+
+/// A file of cases.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseFile {
+    #[serde(default)]
+    node: NodeSpec,
+    #[serde(default)]
+    cluster: Vec<Value>,
+    #[serde(default)]
+    settings: Option<Value>,
+    /// The cases, in the file's order.
+    pub cases: Vec<Case>,
+}
+
+/// One case.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What it shows.
+    pub name: String,
+    /// The rule that it keeps: a number of the filter's rules, or words.
+    rule: Value,
+    #[serde(default)]
+    settings: Option<Value>,
+    #[serde(default)]
+    node: NodeSpec,
+    #[serde(default)]
+    cluster: Option<Vec<Value>>,
+    #[serde(default)]
+    input: Value,
+    /// What becomes of the input.
+    pub expect: Expect,
+}
+
+/// What a case expects.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Expect {
+    /// The very bytes of the input.
+    Unchanged,
+    /// The object does not pass.
+    Hidden,
+    /// An object equal to this one; the order of members does not count.
+    Object(Value),
+    /// The filter refuses its settings, with a message that contains this.
+    ConfigureError(String),
+    /// The filter fails on the object, with a message that contains this.
+    Error(String),
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeSpec {
+    name: Option<String>,
+    addresses: Option<Vec<AddressSpec>>,
+    endpoint: Option<EndpointSpec>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct AddressSpec {
+    interface: String,
+    ip: String,
+    prefix_length: u8,
+    #[serde(default)]
+    default_route: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndpointSpec {
+    host: String,
+    port: u16,
+}
+
+/// Why case files cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// The folder or a file in it cannot be read.
+    #[error("{}", path.display())]
+    Io {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is no case file.
+    #[error("{}: {reason}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        reason: String,
+    },
+    /// There is no case file in the folder.
+    #[error("{}: no case files", path.display())]
+    None {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl CaseFile {
+    /// The case files of a folder (`.yaml`, `.yml`, `.json`), sorted by name.
+    pub fn read_all(folder: &Path) -> Result<Vec<(PathBuf, Self)>, CaseError> {
+        let io = |source| CaseError::Io {
+            path: folder.to_owned(),
+            source,
+        };
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            if path.extension().is_some_and(|extension| {
+                ["yaml", "yml", "json"]
+                    .iter()
+                    .any(|known| extension == *known)
+            }) {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        if paths.is_empty() {
+            return Err(CaseError::None {
+                path: folder.to_owned(),
+            });
+        }
+        paths
+            .into_iter()
+            .map(|path| Self::read(&path).map(|file| (path, file)))
+            .collect()
+    }
+
+    /// One case file.
+    pub fn read(path: &Path) -> Result<Self, CaseError> {
+        let text = std::fs::read_to_string(path).map_err(|source| CaseError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|reason| CaseError::Format {
+            path: path.to_owned(),
+            reason,
+        })
+    }
+
+    /// A case file's text, or what is wrong in it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // By way of JSON, so that objects keep their order and enums read the same from both.
+        let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    /// The settings of a case, as JSON text.
+    pub fn settings(&self, case: &Case) -> String {
+        case.settings
+            .as_ref()
+            .or(self.settings.as_ref())
+            .map_or_else(|| "{}".to_owned(), Value::to_string)
+    }
+
+    /// The objects of a case's cluster, as JSON text.
+    pub fn cluster<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = String> + 'a {
+        case.cluster
+            .as_ref()
+            .unwrap_or(&self.cluster)
+            .iter()
+            .map(Value::to_string)
+    }
+
+    /// The world of a case.
+    pub fn world(&self, case: &Case) -> World {
+        let (own, common) = (&case.node, &self.node);
+        let addresses = own.addresses.as_ref().or(common.addresses.as_ref());
+        let addresses = addresses.into_iter().flatten().map(|address| Address {
+            interface_name: address.interface.clone(),
+            ip: address.ip.clone(),
+            prefix_length: address.prefix_length,
+            default_route: address.default_route,
+        });
+        let endpoint = own.endpoint.as_ref().or(common.endpoint.as_ref());
+        World {
+            node: Node {
+                name: own
+                    .name
+                    .as_ref()
+                    .or(common.name.as_ref())
+                    .cloned()
+                    .unwrap_or_default(),
+                addresses: addresses.collect(),
+                endpoint: endpoint.map(|endpoint| Endpoint {
+                    host: endpoint.host.clone(),
+                    port: endpoint.port,
+                }),
+            },
+            cluster: self
+                .cluster(case)
+                .map(|json| Document::json(Bytes::from(json)))
+                .collect(),
+        }
+    }
+}
+
+impl Case {
+    /// The rule that it keeps.
+    pub fn rule(&self) -> String {
+        self.rule
+            .as_str()
+            .map_or_else(|| self.rule.to_string(), str::to_owned)
+    }
+
+    /// The bytes of the object that goes in.
+    pub fn input(&self) -> Bytes {
+        Bytes::from(
+            self.input
+                .as_str()
+                .map_or_else(|| self.input.to_string(), str::to_owned),
+        )
+    }
+}
+
+/// Runs all case files in the crate's folder `cases` natively, as a test of its own: `weir_filter::cases!(MyFilter);`
+#[macro_export]
+macro_rules! cases {
+    ($filter:ty) => {
+        #[cfg(test)]
+        #[test]
+        fn cases() -> ::std::result::Result<(), $crate::cases::Failures> {
+            $crate::cases::check::<$filter>(::std::concat!(
+                ::std::env!("CARGO_MANIFEST_DIR"),
+                "/cases"
+            ))
+        }
+    };
+}
+
+pub use run::Failures;

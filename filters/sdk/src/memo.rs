@@ -1,0 +1,95 @@
+//! What a filter may keep between objects: values derived from something it read, keyed by that thing's fingerprint. Bounded
+//! by the number of entries asked for; the least recently used one goes first.
+
+use std::cell::RefCell;
+
+/// A bounded store of derived values, keyed by the fingerprints they derive from.
+///
+/// The value must be a function of what the key is a fingerprint of (and of the settings), of nothing else: instances are
+/// discarded and reused at will. Keep it cheap to clone, an `Rc` for anything big.
+///
+/// ```
+/// # use std::{collections::HashSet, rc::Rc};
+/// # use weir_filter::{Memo, Object, Path};
+/// static NODES: Path = Path::new("status.nodes[*]");
+///
+/// struct Members(Memo<u64, Rc<HashSet<String>>>);
+///
+/// impl Members {
+///     fn of(&self, pool: &Object) -> Rc<HashSet<String>> {
+///         self.0.get(pool.fingerprint(&NODES), || {
+///             Rc::new(pool.column(&NODES).iter().flatten().map(str::to_owned).collect())
+///         })
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Memo<K, T> {
+    /// Most recently used first.
+    entries: RefCell<Vec<(K, T)>>,
+    capacity: usize,
+}
+
+impl<K: PartialEq, T: Clone> Memo<K, T> {
+    /// A store for one value: that of the last key.
+    pub fn new() -> Self {
+        Self::keeping(1)
+    }
+
+    /// A store for as many values; they are searched one by one, so keep it to some dozens.
+    pub fn keeping(capacity: usize) -> Self {
+        Self {
+            entries: RefCell::new(Vec::new()),
+            capacity: capacity.max(1),
+        }
+    }
+
+    /// The value of this key, made if it is not there.
+    pub fn get(&self, key: K, make: impl FnOnce() -> T) -> T {
+        if let Some(value) = self.find(&key) {
+            return value;
+        }
+        let value = make();
+        let mut entries = self.entries.borrow_mut();
+        entries.truncate(self.capacity - 1);
+        entries.insert(0, (key, value.clone()));
+        value
+    }
+
+    fn find(&self, key: &K) -> Option<T> {
+        let mut entries = self.entries.borrow_mut();
+        let place = entries.iter().position(|(entry, _)| entry == key)?;
+        entries.get_mut(..=place)?.rotate_right(1);
+        entries.first().map(|(_, value)| value.clone())
+    }
+}
+
+impl<K: PartialEq, T: Clone> Default for Memo<K, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Memo;
+
+    #[test]
+    fn a_value_is_made_once_per_key() {
+        let memo = Memo::new();
+        assert_eq!(memo.get(1, || "one"), "one");
+        assert_eq!(memo.get(1, || "never"), "one");
+        assert_eq!(memo.get(2, || "two"), "two");
+        assert_eq!(memo.get(1, || "again"), "again");
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let memo = Memo::keeping(2);
+        memo.get(1, || 1);
+        memo.get(2, || 2);
+        memo.get(1, || 0);
+        memo.get(3, || 3);
+        assert_eq!((memo.get(1, || 10), memo.get(2, || 20)), (1, 20));
+    }
+}

@@ -1,0 +1,288 @@
+//! The contract's imports on documents: the same functions as the wasm side has, answered in-process.
+
+use weir_document::{Column, Document, Error};
+
+use super::call;
+use super::runner::Fault;
+use crate::log::Level;
+use crate::node::{Address, Endpoint};
+use crate::{Path, Value};
+
+/// A parsed path.
+pub(crate) struct CompiledPath(weir_document::Path);
+
+impl CompiledPath {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        weir_document::Path::parse(text)
+            .map(Self)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// An object: lent by the runner for one call, or found.
+pub(crate) enum Handle<'a> {
+    Shown(&'a mut Document),
+    Found(Document),
+}
+
+/// The answer of a read; a fault and nothing, if it has none.
+fn read<T: Default>(at: &Path, read: impl FnOnce(&weir_document::Path) -> Result<T, Error>) -> T {
+    match at.compiled() {
+        Ok(path) => answer(read(&path.0)),
+        Err(reason) => {
+            call::fail(Fault::Misuse(reason));
+            T::default()
+        }
+    }
+}
+
+fn answer<T: Default>(result: Result<T, Error>) -> T {
+    result.unwrap_or_else(|error| {
+        call::fail(Fault::Document(error));
+        T::default()
+    })
+}
+
+impl Handle<'_> {
+    fn document(&self) -> &Document {
+        match self {
+            Self::Shown(document) => document,
+            Self::Found(document) => document,
+        }
+    }
+
+    /// The outcome of an edit, refused or not.
+    fn edit<T>(
+        &mut self,
+        at: &Path,
+        edit: impl FnOnce(&mut Document, &weir_document::Path) -> Result<T, Error>,
+    ) -> Result<T, String> {
+        let path = at.compiled()?;
+        let document = match self {
+            Self::Shown(document) => document,
+            Self::Found(document) => document,
+        };
+        edit(document, &path.0).map_err(told)
+    }
+
+    pub(crate) fn api_version(&self) -> String {
+        answer(self.document().api_version().map(|text| text.into_owned()))
+    }
+
+    pub(crate) fn kind(&self) -> String {
+        answer(self.document().kind().map(|text| text.into_owned()))
+    }
+
+    pub(crate) fn namespace(&self) -> Option<String> {
+        answer(
+            self.document()
+                .namespace()
+                .map(|text| text.map(|text| text.into_owned())),
+        )
+    }
+
+    pub(crate) fn name(&self) -> String {
+        answer(self.document().name().map(|text| text.into_owned()))
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<String> {
+        answer(
+            self.document()
+                .label(key)
+                .map(|text| text.map(|text| text.into_owned())),
+        )
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> Option<String> {
+        answer(
+            self.document()
+                .annotation(key)
+                .map(|text| text.map(|text| text.into_owned())),
+        )
+    }
+
+    pub(crate) fn get(&self, at: &Path) -> Option<Value> {
+        read(at, |path| self.document().get(path)).map(from_document)
+    }
+
+    pub(crate) fn text(&self, at: &Path) -> Option<String> {
+        read(at, |path| {
+            self.document()
+                .text(path)
+                .map(|text| text.map(|text| text.into_owned()))
+        })
+    }
+
+    pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
+        let column = read(at, |path| self.document().column(path));
+        (column.text, column.ends)
+    }
+
+    pub(crate) fn lengths(&self, at: &Path) -> Vec<u32> {
+        read(at, |path| self.document().lengths(path))
+    }
+
+    pub(crate) fn keys(&self, at: &Path) -> Vec<String> {
+        read(at, |path| self.document().keys(path))
+    }
+
+    pub(crate) fn fingerprint(&self, at: &Path) -> u64 {
+        read(at, |path| self.document().fingerprint(path))
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        answer(self.document().to_json())
+    }
+
+    pub(crate) fn set(&mut self, at: &Path, value: Value) -> Result<(), String> {
+        self.edit(at, |document, path| document.set(path, &to_document(value)))
+    }
+
+    pub(crate) fn set_rows(&mut self, at: &Path, rows: &[u8], value: Value) -> Result<(), String> {
+        self.edit(at, |document, path| {
+            document.set_rows(path, rows, &to_document(value))
+        })
+    }
+
+    pub(crate) fn remove(&mut self, at: &Path) -> Result<u32, String> {
+        self.edit(at, |document, path| document.remove(path))
+    }
+
+    pub(crate) fn remove_rows(&mut self, at: &Path, rows: &[u8]) -> Result<u32, String> {
+        self.edit(at, |document, path| document.remove_rows(path, rows))
+    }
+
+    pub(crate) fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), String> {
+        self.edit(at, |document, path| document.retain(path, keep))
+    }
+
+    pub(crate) fn append(&mut self, at: &Path, value: Value) -> Result<(), String> {
+        self.edit(at, |document, path| {
+            document.append(path, &to_document(value))
+        })
+    }
+
+    pub(crate) fn replace(&mut self, json: &str) -> Result<(), String> {
+        match self {
+            Self::Shown(document) => document.replace(json),
+            Self::Found(document) => document.replace(json),
+        }
+        .map_err(told)
+    }
+}
+
+/// An error with its sources: across the contract there is one line.
+fn told(error: Error) -> String {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(error) = source {
+        message = format!("{message}: {error}");
+        source = error.source();
+    }
+    message
+}
+
+fn from_document(value: weir_document::Value) -> Value {
+    match value {
+        weir_document::Value::Null => Value::Null,
+        weir_document::Value::Boolean(value) => Value::Boolean(value),
+        weir_document::Value::Number(number) => Value::Number(number),
+        weir_document::Value::Text(text) => Value::Text(text),
+        weir_document::Value::Json(json) => Value::Json(json),
+    }
+}
+
+fn to_document(value: Value) -> weir_document::Value {
+    match value {
+        Value::Null => weir_document::Value::Null,
+        Value::Boolean(value) => weir_document::Value::Boolean(value),
+        Value::Number(number) => weir_document::Value::Number(number),
+        Value::Text(text) => weir_document::Value::Text(text),
+        Value::Json(json) => weir_document::Value::Json(json),
+    }
+}
+
+/// Objects that were found.
+pub(crate) struct Selection(Vec<Document>);
+
+impl Selection {
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn at(&self, index: u32) -> Option<Handle<'static>> {
+        self.0
+            .get(usize::try_from(index).ok()?)
+            .cloned()
+            .map(Handle::Found)
+    }
+
+    pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
+        let column = read(at, |path| {
+            self.0
+                .iter()
+                .try_fold(Column::default(), |mut column, document| {
+                    document.column_into(path, &mut column)?;
+                    Ok(column)
+                })
+        });
+        (column.text, column.ends)
+    }
+
+    pub(crate) fn fingerprint(&self, at: &Path) -> u64 {
+        // FNV over the objects' own: fine where nobody attacks.
+        read(at, |path| {
+            self.0
+                .iter()
+                .try_fold(0xcbf2_9ce4_8422_2325_u64, |sum, document| {
+                    Ok((sum ^ document.fingerprint(path)?).wrapping_mul(0x0100_0000_01b3))
+                })
+        })
+    }
+}
+
+/// What the store answers; a fault and nothing, if the question was not declared.
+fn look_up<T: Default>(ask: impl FnOnce(&super::store::Store) -> Result<T, String>) -> T {
+    let Some(store) = call::store() else {
+        return T::default();
+    };
+    ask(&store).unwrap_or_else(|reason| {
+        call::fail(Fault::Misuse(reason));
+        T::default()
+    })
+}
+
+pub(crate) fn cluster_get(
+    resource: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<Handle<'static>> {
+    look_up(|store| store.get(resource, namespace, name)).map(Handle::Found)
+}
+
+pub(crate) fn cluster_find(
+    resource: &str,
+    namespace: Option<&str>,
+    label_selector: &str,
+) -> Selection {
+    Selection(look_up(|store| {
+        store.find(resource, namespace, label_selector)
+    }))
+}
+
+pub(crate) fn node_name() -> String {
+    call::node().name.clone()
+}
+
+pub(crate) fn node_addresses() -> Vec<Address> {
+    call::node().addresses.clone()
+}
+
+pub(crate) fn node_secure_endpoint() -> Option<Endpoint> {
+    call::node().endpoint.clone()
+}
+
+/// To standard error, which a test run shows beside a failure.
+pub(crate) fn log_write(level: Level, message: &str) {
+    eprintln!("{level:?}: {message}");
+}

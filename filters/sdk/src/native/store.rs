@@ -1,0 +1,127 @@
+//! What a plan's lookups hold of a world: per declared resource its objects, sorted, cut to metadata where only that was asked
+//! for. Made when a filter is configured or the world changes; holds the world's bytes.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use weir_document::{Document, Error, Path, Selector, Value, resource_of};
+
+use super::World;
+use crate::{Lookup, Plan};
+
+/// Objects of one resource, by namespace (empty = none) and name.
+type Objects = BTreeMap<(String, String), Document>;
+
+/// The declared part of a world.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    resources: BTreeMap<String, Objects>,
+}
+
+impl Store {
+    pub(super) fn new(plan: &Plan, world: &World) -> Result<Self, String> {
+        let mut store = Self::default();
+        for lookup in &plan.lookups {
+            let selector = Selector::parse(lookup.label_selector.as_deref().unwrap_or(""))
+                .map_err(|error| format!("lookup of {}: {error}", lookup.resource))?;
+            let objects = store.resources.entry(lookup.resource.clone()).or_default();
+            for document in &world.cluster {
+                let object = |error: Error| format!("an object of the cluster: {error}");
+                if declares(lookup, &selector, document).map_err(object)? {
+                    let key = key(document).map_err(object)?;
+                    let document = if lookup.metadata_only {
+                        metadata(document).map_err(object)?
+                    } else {
+                        document.clone()
+                    };
+                    objects.entry(key).or_insert_with(|| document.read_only());
+                }
+            }
+        }
+        Ok(store)
+    }
+
+    /// One object; an error if the resource is not declared.
+    pub(super) fn get(
+        &self,
+        resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Document>, String> {
+        let key = (namespace.unwrap_or("").to_owned(), name.to_owned());
+        Ok(self.objects(resource)?.get(&key).cloned())
+    }
+
+    /// The objects that a selector matches, sorted by namespace, then name.
+    pub(super) fn find(
+        &self,
+        resource: &str,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Document>, String> {
+        let selector = Selector::parse(selector).map_err(|error| error.to_string())?;
+        let start = Bound::Included((namespace.unwrap_or("").to_owned(), String::new()));
+        let within = self.objects(resource)?.range((start, Bound::Unbounded));
+        let within = within
+            .take_while(|((place, _), _)| namespace.is_none_or(|namespace| place == namespace));
+        let mut found = Vec::new();
+        for (_, document) in within {
+            if matches(&selector, document).map_err(|error| error.to_string())? {
+                found.push(document.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    fn objects(&self, resource: &str) -> Result<&Objects, String> {
+        self.resources
+            .get(resource)
+            .ok_or_else(|| format!("the plan declares no lookup of {resource}"))
+    }
+}
+
+fn declares(lookup: &Lookup, selector: &Selector, document: &Document) -> Result<bool, Error> {
+    let api_version = document.api_version()?;
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    Ok(
+        resource_of(&api_version, &document.kind()?) == lookup.resource
+            && (lookup.versions.is_empty()
+                || lookup.versions.iter().any(|declared| declared == version))
+            && lookup
+                .name
+                .as_deref()
+                .is_none_or(|name| document.name().is_ok_and(|found| found == name))
+            && matches(selector, document)?,
+    )
+}
+
+fn matches(selector: &Selector, document: &Document) -> Result<bool, Error> {
+    let mut unreadable = None;
+    let matched = selector.matches(|key| match document.label(key) {
+        Ok(value) => value.map(|value| value.into_owned()),
+        Err(error) => {
+            unreadable = Some(error);
+            None
+        }
+    });
+    unreadable.map_or(Ok(matched), Err)
+}
+
+fn key(document: &Document) -> Result<(String, String), Error> {
+    let namespace = document.namespace()?.unwrap_or_default().into_owned();
+    Ok((namespace, document.name()?.into_owned()))
+}
+
+/// The object as a PartialObjectMetadata.
+fn metadata(document: &Document) -> Result<Document, Error> {
+    let at = Path::parse("metadata").ok();
+    let metadata = match at.map(|at| document.get(&at)).transpose()?.flatten() {
+        Some(Value::Json(metadata)) => metadata,
+        _ => "{}".to_owned(),
+    };
+    let json = format!(
+        r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
+    );
+    Ok(Document::json(Bytes::from(json)))
+}

@@ -1,0 +1,235 @@
+//! Reads of a document. Each validates what it returns and what lies on the way; nothing else is looked at closely.
+
+use super::Document;
+use crate::{
+    Column, Error, Path, Value,
+    json::{
+        self,
+        read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
+    },
+    path::Step,
+};
+use std::{borrow::Cow, sync::LazyLock};
+
+/// The steps of the reads that every filter makes.
+struct Known {
+    api_version: Vec<Step>,
+    kind: Vec<Step>,
+    namespace: Vec<Step>,
+    name: Vec<Step>,
+    labels: Vec<Step>,
+    annotations: Vec<Step>,
+}
+
+static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+    let steps = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| Step::Name((*name).to_owned()))
+            .collect()
+    };
+    Known {
+        api_version: steps(&["apiVersion"]),
+        kind: steps(&["kind"]),
+        namespace: steps(&["metadata", "namespace"]),
+        name: steps(&["metadata", "name"]),
+        labels: steps(&["metadata", "labels"]),
+        annotations: steps(&["metadata", "annotations"]),
+    }
+});
+
+/// Reads. An error means that the object's bytes are bad, or that the path does not fit the call.
+impl Document {
+    /// `v1`, `discovery.k8s.io/v1`; empty if neither the bytes nor [`Document::with_type`] say it.
+    pub fn api_version(&self) -> Result<Cow<'_, str>, Error> {
+        Ok(self.text_at(&KNOWN.api_version)?.unwrap_or_default())
+    }
+
+    /// `Service`; empty if neither the bytes nor [`Document::with_type`] say it.
+    pub fn kind(&self) -> Result<Cow<'_, str>, Error> {
+        Ok(self.text_at(&KNOWN.kind)?.unwrap_or_default())
+    }
+
+    /// metadata.namespace; none for an object outside namespaces.
+    pub fn namespace(&self) -> Result<Option<Cow<'_, str>>, Error> {
+        Ok(self
+            .text_at(&KNOWN.namespace)?
+            .filter(|namespace| !namespace.is_empty()))
+    }
+
+    /// metadata.name; empty if there is none.
+    pub fn name(&self) -> Result<Cow<'_, str>, Error> {
+        Ok(self.text_at(&KNOWN.name)?.unwrap_or_default())
+    }
+
+    /// The value of one label.
+    pub fn label(&self, key: &str) -> Result<Option<Cow<'_, str>>, Error> {
+        self.pick(&KNOWN.labels, key)
+    }
+
+    /// The value of one annotation.
+    pub fn annotation(&self, key: &str) -> Result<Option<Cow<'_, str>>, Error> {
+        self.pick(&KNOWN.annotations, key)
+    }
+
+    /// The value at a path without `[*]`; none if it is missing.
+    pub fn get(&self, at: &Path) -> Result<Option<Value>, Error> {
+        one_place(at)?;
+        if let Some(text) = self.implied(at.steps())? {
+            return Ok(Some(Value::Text(text.to_owned())));
+        }
+        if at.steps().is_empty() {
+            return Ok(Some(Value::Json(self.to_json()?)));
+        }
+        match self.span(at.steps())? {
+            Some(span) => json::read::value(self.bytes(), span).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The value at a path without `[*]`, as a column's cell: none if it is missing or null.
+    pub fn text(&self, at: &Path) -> Result<Option<Cow<'_, str>>, Error> {
+        one_place(at)?;
+        self.text_at(at.steps())
+    }
+
+    /// The values of all rows.
+    pub fn column(&self, at: &Path) -> Result<Column, Error> {
+        let mut column = Column::default();
+        self.column_into(at, &mut column)?;
+        Ok(column)
+    }
+
+    /// Adds the values of all rows to a column: one column over many documents. After an error it may hold a part.
+    pub fn column_into(&self, at: &Path, column: &mut Column) -> Result<(), Error> {
+        if at.steps().is_empty() || self.implied(at.steps())?.is_some() {
+            return match self.text_at(at.steps())? {
+                Some(text) => column.push(&text),
+                None => column.push_absent(),
+            };
+        }
+        self.object.visit(at.steps(), &mut Cells(column))
+    }
+
+    /// Sizes of the arrays under the last `[*]`, one per row of the part before it; 0 for a missing one. Empty for a path
+    /// without `[*]`.
+    pub fn lengths(&self, at: &Path) -> Result<Vec<u32>, Error> {
+        let Some(steps) = at.rows_in() else {
+            return Ok(Vec::new());
+        };
+        let mut lengths = Lengths::default();
+        self.object.visit(steps, &mut lengths)?;
+        Ok(lengths.0)
+    }
+
+    /// Member names of the object at a path without `[*]`, in document order.
+    pub fn keys(&self, at: &Path) -> Result<Vec<String>, Error> {
+        one_place(at)?;
+        let mut keys = Keys::default();
+        self.object.visit(at.steps(), &mut keys)?;
+        let mut keys = keys.0;
+        if at.steps().is_empty() {
+            for (steps, name) in [(&KNOWN.api_version, "apiVersion"), (&KNOWN.kind, "kind")] {
+                if self.implied(steps)?.is_some() && !keys.iter().any(|key| key == name) {
+                    keys.push(name.to_owned());
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    /// A number for the values of all rows: equal values, equal number, for the life of this process.
+    pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
+        let mut fingerprint = Fingerprint::new();
+        match self.implied(at.steps())? {
+            Some(text) => fingerprint.text(text),
+            None if at.steps().is_empty() => fingerprint.text(&self.to_json()?),
+            None => self.object.visit(at.steps(), &mut fingerprint)?,
+        }
+        Ok(fingerprint.finish())
+    }
+
+    /// The whole object as JSON text.
+    pub fn to_json(&self) -> Result<String, Error> {
+        let text = match &self.type_meta {
+            Some(type_meta) => json::with_type_meta(self.bytes(), type_meta)?,
+            None => {
+                self.object.index()?;
+                self.bytes().clone()
+            }
+        };
+        String::from_utf8(text.into()).map_err(|error| {
+            Error::malformed(error.utf8_error().valid_up_to(), "text that is not UTF-8")
+        })
+    }
+
+    /// What apiVersion and kind answer where the bytes are silent.
+    fn implied(&self, steps: &[Step]) -> Result<Option<&str>, Error> {
+        let Some(type_meta) = &self.type_meta else {
+            return Ok(None);
+        };
+        let [Step::Name(name)] = steps else {
+            return Ok(None);
+        };
+        let text = match name.as_str() {
+            "apiVersion" => &type_meta.api_version,
+            "kind" => &type_meta.kind,
+            _ => return Ok(None),
+        };
+        let silent = match self.span(steps)? {
+            None => true,
+            Some(span) => self.bytes().get(span).is_some_and(|value| value == b"null"),
+        };
+        Ok(silent.then_some(text))
+    }
+
+    fn text_at(&self, steps: &[Step]) -> Result<Option<Cow<'_, str>>, Error> {
+        if steps.is_empty() {
+            return self.to_json().map(|text| Some(Cow::Owned(text)));
+        }
+        if let Some(text) = self.implied(steps)? {
+            return Ok(Some(Cow::Borrowed(text)));
+        }
+        match self.span(steps)? {
+            Some(span) => json::read::cell(self.bytes(), span),
+            None => Ok(None),
+        }
+    }
+
+    fn span(&self, steps: &[Step]) -> Result<Option<std::ops::Range<usize>>, Error> {
+        let mut one = One::default();
+        self.object.visit(steps, &mut one)?;
+        Ok(one.0)
+    }
+
+    fn pick(&self, steps: &[Step], key: &str) -> Result<Option<Cow<'_, str>>, Error> {
+        let mut pick = Pick::new(key);
+        self.object.visit(steps, &mut pick)?;
+        match pick.found {
+            Some(span) => json::read::cell(self.bytes(), span),
+            None => Ok(None),
+        }
+    }
+
+    /// The values of all rows as they are spelt; none for missing and null.
+    pub(super) fn raw_rows(&self, at: &Path) -> Result<Vec<Option<Cow<'_, [u8]>>>, Error> {
+        if let Some(text) = self.implied(at.steps())? {
+            let mut spelt = Vec::new();
+            json::write_string(text, &mut spelt);
+            return Ok(vec![Some(Cow::Owned(spelt))]);
+        }
+        let mut rows = RawRows::default();
+        self.object.visit(at.steps(), &mut rows)?;
+        let raw =
+            |span: Option<std::ops::Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
+        Ok(rows.0.into_iter().map(raw).collect())
+    }
+}
+
+fn one_place(at: &Path) -> Result<(), Error> {
+    if at.wildcards() == 0 {
+        Ok(())
+    } else {
+        Err(Error::Wildcard { path: at.clone() })
+    }
+}

@@ -1,0 +1,33 @@
+//! JSON: scanning, walking, splicing one object; splitting lists and watch streams into objects.
+
+mod check;
+pub(crate) mod edit;
+mod equal;
+pub mod frame;
+pub mod list;
+mod members;
+mod object;
+pub(crate) mod read;
+pub mod scan;
+mod splice;
+mod split;
+mod string;
+mod table;
+mod token;
+mod walk;
+
+pub(crate) use equal::equal;
+pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};
+pub use list::{Batch, Joiner, ListMeta, ListSplitter, Outcome, Piece};
+pub(crate) use object::Object;
+pub use split::SplitError;
+pub(crate) use string::{unescape, write_string};
+
+/// Checks that a text is one JSON object, every byte of it.
+pub(crate) fn validate_object(text: &str) -> Result<(), crate::Error> {
+    let at = check::whole(text.as_bytes())?;
+    match text.as_bytes().get(at.start) {
+        Some(b'{') => Ok(()),
+        _ => Err(crate::Error::malformed(at.start, "expected an object")),
+    }
+}

@@ -1,0 +1,264 @@
+//! Watch streams: JSON documents `{"type":…,"object":…}` one after another, with or without newlines.
+//! Memory: one frame and one chunk. Each byte is scanned once for the frame's end and once for its members.
+
+use super::{
+    object::Object,
+    scan::Skip,
+    splice::Splices,
+    split::{Pending, SplitError},
+    string,
+    table::Index,
+    token,
+};
+use crate::{Error, TypeMeta};
+use bytes::Bytes;
+use std::{fmt, ops::Range};
+
+/// The largest frame unless told otherwise.
+const LIMIT: usize = 64 << 20;
+
+/// What a watch event tells about its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// The object is new to this watch.
+    Added,
+    /// The object has changed.
+    Modified,
+    /// The object is gone; it is given as it was last.
+    Deleted,
+    /// Only the object's `metadata.resourceVersion` (and annotations) mean something.
+    Bookmark,
+    /// The object is a Status; the watch ends.
+    Error,
+}
+
+/// One event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The document as it came, with the newline if it came along.
+    pub bytes: Bytes,
+    /// Its `type`.
+    pub event: EventType,
+    /// Where its `object` is in the bytes.
+    pub object: Range<usize>,
+}
+
+/// Splits a watch stream: [`push`](FrameSplitter::push) what has arrived, then [`next`](FrameSplitter::next) until it
+/// returns none; [`finish`](FrameSplitter::finish) at the end and drain once more. After an error it is of no more use.
+#[derive(Debug)]
+pub struct FrameSplitter {
+    pending: Pending,
+    /// The frame that is being stepped over.
+    skip: Option<Skip>,
+    at: usize,
+    limit: usize,
+    ended: bool,
+}
+
+impl EventType {
+    /// As it stands in `type`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+            EventType::Bookmark => "BOOKMARK",
+            EventType::Error => "ERROR",
+        }
+    }
+
+    /// From `type`; none for what Kubernetes does not send.
+    pub fn parse(text: &str) -> Option<EventType> {
+        [
+            EventType::Added,
+            EventType::Modified,
+            EventType::Deleted,
+            EventType::Bookmark,
+            EventType::Error,
+        ]
+        .into_iter()
+        .find(|event| event.as_str() == text)
+    }
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Frame {
+    /// The object's bytes.
+    pub fn object_bytes(&self) -> Bytes {
+        let end = self.object.end.min(self.bytes.len());
+        self.bytes.slice(self.object.start.min(end)..end)
+    }
+
+    /// The frame as a line: the bytes as they came, with a newline after them.
+    pub fn line(&self) -> Bytes {
+        if self.bytes.ends_with(b"\n") {
+            return self.bytes.clone();
+        }
+        [&self.bytes, b"\n".as_slice()].concat().into()
+    }
+}
+
+impl Default for FrameSplitter {
+    fn default() -> Self {
+        FrameSplitter::new()
+    }
+}
+
+impl FrameSplitter {
+    /// A splitter that takes frames of up to 64 MiB.
+    pub fn new() -> Self {
+        FrameSplitter::with_limit(LIMIT)
+    }
+
+    /// A splitter that refuses frames larger than this.
+    pub fn with_limit(limit: usize) -> Self {
+        FrameSplitter {
+            pending: Pending::default(),
+            skip: None,
+            at: 0,
+            limit,
+            ended: false,
+        }
+    }
+
+    /// The next bytes of the stream.
+    pub fn push(&mut self, chunk: impl AsRef<[u8]>) {
+        self.pending.push(chunk.as_ref());
+    }
+
+    /// The stream has ended. Half a frame becomes an error.
+    pub fn finish(&mut self) {
+        self.ended = true;
+    }
+
+    /// The next frame, or none until more is pushed.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none means not yet, and it can fail"
+    )]
+    pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
+        if self.skip.is_none() {
+            let blank = token::space(self.pending.bytes(), 0);
+            self.pending.take(blank);
+            match self.pending.bytes().first() {
+                None => return Ok(None),
+                Some(b'{') => (self.skip, self.at) = (Some(Skip::new()), 0),
+                Some(_) => return Err(self.pending.malformed(0, "expected a watch event")),
+            }
+        }
+        let Some(skip) = &mut self.skip else {
+            return Ok(None);
+        };
+        let bytes = self.pending.bytes();
+        match skip
+            .run(bytes, self.at)
+            .map_err(|error| self.pending.placed(error))?
+        {
+            Some(end) if end > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
+            Some(end) => {
+                self.skip = None;
+                let newline = usize::from(bytes.get(end) == Some(&b'\n'));
+                self.frame(end + newline).map(Some)
+            }
+            None if bytes.len() > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
+            None if self.ended => Err(SplitError::Truncated),
+            None => {
+                self.at = bytes.len();
+                Ok(None)
+            }
+        }
+    }
+
+    fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
+        let bytes = self.pending.bytes();
+        let index = Index::build(bytes, 0).map_err(|error| self.pending.placed(error))?;
+        let find = |key: &'static str| match index.top.find(bytes, key) {
+            Ok(found) => found
+                .map(|(_, slot)| slot)
+                .ok_or(SplitError::Missing { key }),
+            Err(Error::DuplicateKey { .. }) => Err(SplitError::Repeated { key }),
+            Err(error) => Err(self.pending.placed(error)),
+        };
+        let (kind, object) = (find("type")?.value(), find("object")?);
+        let text = token::quoted(bytes, kind)
+            .and_then(|quoted| string::text(bytes, quoted))
+            .map_err(|error| self.pending.placed(error))?;
+        let event = EventType::parse(&text)
+            .ok_or_else(|| self.pending.malformed(kind, "an unknown type of event"))?;
+        if bytes.get(object.value()) != Some(&b'{') {
+            return Err(self
+                .pending
+                .malformed(object.value(), "the object of an event is none"));
+        }
+        let object = object.value()..object.value_end();
+        Ok(Frame {
+            bytes: self.pending.take(length),
+            event,
+            object,
+        })
+    }
+}
+
+/// A watch event as a line.
+pub fn event(event: EventType, object: &[u8]) -> Bytes {
+    let kind = event.as_str().as_bytes();
+    [b"{\"type\":\"", kind, b"\",\"object\":", object, b"}\n"]
+        .concat()
+        .into()
+}
+
+/// The object with apiVersion and kind, which watch events must carry: what is missing or null is written in, at the
+/// front. An object that has both is returned as it is.
+pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Error> {
+    let object = Object::new(object.clone());
+    let bytes = object.bytes();
+    let top = &object.index()?.top;
+    let mut splices = Splices::default();
+    let mut front = Vec::new();
+    let mut nulls = Vec::new();
+    for (name, text) in [
+        ("kind", &type_meta.kind),
+        ("apiVersion", &type_meta.api_version),
+    ] {
+        let mut written = Vec::new();
+        string::write_string(text, &mut written);
+        match top.find(bytes, name)? {
+            None => {
+                string::write_string(name, &mut front);
+                front.push(b':');
+                front.extend_from_slice(&written);
+                front.push(b',');
+            }
+            Some((_, slot)) if bytes.get(slot.value()) == Some(&b'n') => {
+                nulls.push((slot.value()..slot.value_end(), written));
+            }
+            Some(_) => {}
+        }
+    }
+    if !front.is_empty() {
+        if top.is_empty() {
+            front.pop();
+        }
+        let start = object.start() + 1;
+        let text = splices.text(front);
+        splices.put(start..start, text);
+    }
+    nulls.sort_unstable_by_key(|(at, _)| at.start);
+    for (at, written) in nulls {
+        let text = splices.text(written);
+        splices.put(at, text);
+    }
+    if splices.is_empty() {
+        Ok(bytes.clone())
+    } else {
+        splices.apply(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

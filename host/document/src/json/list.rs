@@ -1,0 +1,394 @@
+//! Cuts a Kubernetes list into its items as it arrives, and joins what becomes of them into a list again.
+//!
+//! Nothing is parsed but the list's own members. Memory: what has come and is not handed out, that is one item and one
+//! chunk. Each byte is scanned once, wherever the chunks end.
+
+mod join;
+
+use super::{
+    read::One,
+    split::{Pending, Token},
+    string, token,
+    walk::walk,
+};
+use crate::path::Step;
+use bytes::Bytes;
+use std::ops::Range;
+
+pub use super::split::SplitError;
+pub use join::{Joiner, Outcome};
+
+/// A batch is cut when it has this many bytes: enough to make writes few, little enough to stay in a cache.
+const BATCH: usize = 96 << 10;
+
+/// The largest item, head or tail unless told otherwise.
+const LIMIT: usize = 64 << 20;
+
+/// A part of a list, in order. The bytes of all pieces together are the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// The first piece: up to and including the `[` of `items` (or up to the `null` that stands there).
+    Head {
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// Some items, any number of times.
+    Batch(Batch),
+    /// The last piece: from what follows the last item.
+    Tail {
+        /// The bytes.
+        bytes: Bytes,
+    },
+}
+
+/// Consecutive items with what is between them. The first byte is the one after the last piece's last: for a later
+/// batch the comma.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The items and what is before each.
+    pub bytes: Bytes,
+    /// Where the items are, at least one.
+    pub items: Vec<Range<usize>>,
+}
+
+impl Batch {
+    /// The bytes of one item.
+    pub fn item(&self, index: usize) -> Option<Bytes> {
+        let at = self.items.get(index)?;
+        (at.end <= self.bytes.len()).then(|| self.bytes.slice(at.clone()))
+    }
+}
+
+/// What a list says about itself, as far as it has been seen: each of them may stand after `items`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    /// `v1`
+    pub api_version: Option<String>,
+    /// `ServiceList`
+    pub kind: Option<String>,
+    /// `metadata.resourceVersion`
+    pub resource_version: Option<String>,
+    /// `metadata.continue`; none if empty.
+    pub continue_token: Option<String>,
+}
+
+/// Splits one list: [`push`](ListSplitter::push) what has arrived, then [`next`](ListSplitter::next) until it returns
+/// none; [`finish`](ListSplitter::finish) at the end of the body and drain once more. After an error it is of no more use.
+#[derive(Debug)]
+pub struct ListSplitter {
+    pending: Pending,
+    state: State,
+    /// How far the pending bytes are scanned.
+    at: usize,
+    /// Where the token of the state began.
+    start: usize,
+    limit: usize,
+    field: Field,
+    seen: [bool; 4],
+    meta: ListMeta,
+    /// Complete items of the pending bytes.
+    items: Vec<Range<usize>>,
+    ended: bool,
+}
+
+/// What is expected next, or stepped over.
+#[derive(Debug)]
+enum State {
+    List,
+    Key { first: bool },
+    InKey(Token),
+    Colon,
+    Value,
+    InValue(Token),
+    AfterValue,
+    Item { first: bool },
+    InItem(Token),
+    AfterItem,
+    AfterList,
+    Finished,
+}
+
+/// A member of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    ApiVersion = 0,
+    Kind = 1,
+    Metadata = 2,
+    Items = 3,
+    Other = 4,
+}
+
+const FIELDS: [(Field, &str); 4] = [
+    (Field::ApiVersion, "apiVersion"),
+    (Field::Kind, "kind"),
+    (Field::Metadata, "metadata"),
+    (Field::Items, "items"),
+];
+
+impl Default for ListSplitter {
+    fn default() -> Self {
+        ListSplitter::new()
+    }
+}
+
+impl ListSplitter {
+    /// A splitter that takes items of up to 64 MiB.
+    pub fn new() -> Self {
+        ListSplitter::with_limit(LIMIT)
+    }
+
+    /// A splitter that refuses items larger than this, and as much before or after the items.
+    pub fn with_limit(limit: usize) -> Self {
+        ListSplitter {
+            pending: Pending::default(),
+            state: State::List,
+            at: 0,
+            start: 0,
+            limit,
+            field: Field::Other,
+            seen: [false; 4],
+            meta: ListMeta::default(),
+            items: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// The next bytes of the body. What is at hand is best pushed before pieces are taken: batches get larger.
+    pub fn push(&mut self, chunk: impl AsRef<[u8]>) {
+        self.pending.push(chunk.as_ref());
+    }
+
+    /// The body is complete.
+    pub fn finish(&mut self) {
+        self.ended = true;
+    }
+
+    /// What the list has said about itself so far.
+    pub fn meta(&self) -> &ListMeta {
+        &self.meta
+    }
+
+    /// The next piece, or none until more is pushed; none for good after the tail.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none means not yet, and it can fail"
+    )]
+    pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
+        loop {
+            let Some(progress) = self.step()? else { break };
+            if let Some(piece) = progress {
+                return Ok(Some(piece));
+            }
+        }
+        if !self.items.is_empty() {
+            return Ok(Some(self.batch()));
+        }
+        if self.pending.bytes().len() > self.limit {
+            return Err(SplitError::TooLarge { limit: self.limit });
+        }
+        match self.state {
+            State::AfterList if self.ended => {
+                self.state = State::Finished;
+                self.at = 0;
+                let bytes = self.pending.take(usize::MAX);
+                Ok(Some(Piece::Tail { bytes }))
+            }
+            State::Finished => Ok(None),
+            _ if self.ended => Err(SplitError::Truncated),
+            _ => Ok(None),
+        }
+    }
+
+    /// One step on: a piece, or progress; none if more bytes are needed.
+    fn step(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
+        let bytes = self.pending.bytes();
+        if let State::InKey(token) | State::InValue(token) | State::InItem(token) = &mut self.state
+        {
+            let end = token
+                .run(bytes, self.at)
+                .map_err(|error| self.pending.placed(error))?;
+            self.at = end.unwrap_or(bytes.len());
+            return if end.is_some() {
+                self.token_end()
+            } else {
+                Ok(None)
+            };
+        }
+        self.at = token::space(bytes, self.at);
+        let Some(byte) = bytes.get(self.at).copied() else {
+            return Ok(None);
+        };
+        self.start = self.at;
+        let wrong = |reason| Err(self.pending.malformed(self.at, reason));
+        self.state = match (&self.state, byte) {
+            (State::List, b'{') => State::Key { first: true },
+            (State::List, _) => return wrong("expected a list object"),
+            (State::Key { .. }, b'"') => State::InKey(Token::new(byte).0),
+            (State::Key { first: true } | State::AfterValue, b'}') => {
+                if !self.has(Field::Items) {
+                    return Err(SplitError::NoItems);
+                }
+                State::AfterList
+            }
+            (State::AfterValue, b',') => State::Key { first: false },
+            (State::Colon, b':') => State::Value,
+            (State::Value, b'[') if self.field == Field::Items => {
+                let bytes = self.pending.take(self.at + 1);
+                self.at = 0;
+                self.state = State::Item { first: true };
+                return Ok(Some(Some(Piece::Head { bytes })));
+            }
+            (State::Value, b'n') if self.field == Field::Items => {
+                let bytes = self.pending.take(self.at);
+                (self.at, self.start) = (0, 0);
+                self.state = State::InValue(Token::Scalar);
+                return Ok(Some(Some(Piece::Head { bytes })));
+            }
+            (State::Value, _) if self.field == Field::Items => {
+                return wrong("expected an array of items");
+            }
+            (State::Value, _) => {
+                let (token, skip) = Token::new(byte);
+                self.at += skip;
+                self.state = State::InValue(token);
+                return Ok(Some(None));
+            }
+            (State::Item { .. }, b'{') => {
+                self.state = State::InItem(Token::new(byte).0);
+                return Ok(Some(None));
+            }
+            (State::Item { first: true } | State::AfterItem, b']') => {
+                if !self.items.is_empty() {
+                    return Ok(Some(Some(self.batch())));
+                }
+                State::AfterValue
+            }
+            (State::AfterItem, b',') => State::Item { first: false },
+            (State::Item { .. }, _) => return wrong("expected an object as item"),
+            (State::AfterItem, _) => return wrong("expected a comma or ]"),
+            (State::Key { .. }, _) => return wrong("expected a member name"),
+            (State::Colon, _) => return wrong("expected a colon"),
+            (State::AfterValue, _) => return wrong("expected a comma or }"),
+            (
+                State::AfterList
+                | State::Finished
+                | State::InKey(_)
+                | State::InValue(_)
+                | State::InItem(_),
+                _,
+            ) => {
+                return wrong("bytes after the end of the list");
+            }
+        };
+        self.at += 1;
+        Ok(Some(None))
+    }
+
+    /// The token that the state steps over ends at `self.at`.
+    fn token_end(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
+        match self.state {
+            State::InItem(_) => {
+                if self.at - self.start > self.limit {
+                    return Err(SplitError::TooLarge { limit: self.limit });
+                }
+                self.items.push(self.start..self.at);
+                self.state = State::AfterItem;
+                if self.at >= BATCH {
+                    return Ok(Some(Some(self.batch())));
+                }
+            }
+            State::InKey(_) => {
+                self.field = self.key()?;
+                self.state = State::Colon;
+            }
+            _ => {
+                self.value()?;
+                self.state = State::AfterValue;
+            }
+        }
+        Ok(Some(None))
+    }
+
+    /// Cuts the complete items off.
+    fn batch(&mut self) -> Piece {
+        let items = std::mem::take(&mut self.items);
+        let end = items.last().map_or(0, |item| item.end);
+        self.at -= end.min(self.at);
+        self.start = self.start.saturating_sub(end);
+        self.items.reserve(items.len());
+        Piece::Batch(Batch {
+            bytes: self.pending.take(end),
+            items,
+        })
+    }
+
+    fn has(&self, field: Field) -> bool {
+        self.seen.get(field as usize).copied().unwrap_or(false)
+    }
+
+    fn key(&mut self) -> Result<Field, SplitError> {
+        let key = self.text()?;
+        let Some((field, name)) = FIELDS.iter().find(|(_, name)| *name == key) else {
+            return Ok(Field::Other);
+        };
+        match self.seen.get_mut(*field as usize) {
+            Some(seen @ false) => *seen = true,
+            _ => return Err(SplitError::Repeated { key: name }),
+        }
+        Ok(*field)
+    }
+
+    fn value(&mut self) -> Result<(), SplitError> {
+        let bytes = self.pending.bytes();
+        let value = bytes.get(self.start..self.at).unwrap_or_default();
+        match (self.field, value.first()) {
+            (Field::Other, Some(b'"' | b'{' | b'[')) => {}
+            (Field::ApiVersion, Some(b'"')) => self.meta.api_version = Some(self.text()?),
+            (Field::Kind, Some(b'"')) => self.meta.kind = Some(self.text()?),
+            (Field::Metadata, Some(b'{')) => {
+                self.meta.resource_version = self.metadata("resourceVersion")?;
+                self.meta.continue_token =
+                    self.metadata("continue")?.filter(|token| !token.is_empty());
+            }
+            (Field::Other, _) => {
+                let end = token::scalar(value, 0)
+                    .map_err(|error| self.pending.part(self.start, error))?;
+                if end != value.len() {
+                    return Err(self.pending.malformed(self.start, "expected a value"));
+                }
+            }
+            _ if value == b"null" => {}
+            _ => {
+                return Err(self
+                    .pending
+                    .malformed(self.start, "a value of the wrong type"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The string that was just stepped over.
+    fn text(&self) -> Result<String, SplitError> {
+        let bytes = self.pending.bytes();
+        let text = token::quoted(bytes, self.start).and_then(|quoted| string::text(bytes, quoted));
+        text.map(|text| text.into_owned())
+            .map_err(|error| self.pending.placed(error))
+    }
+
+    /// A text of the metadata that was just stepped over.
+    fn metadata(&self, name: &str) -> Result<Option<String>, SplitError> {
+        let bytes = self
+            .pending
+            .bytes()
+            .get(self.start..self.at)
+            .unwrap_or_default();
+        let mut one = One::default();
+        let found = walk(bytes, 0, &[Step::Name(name.to_owned())], &mut one)
+            .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())
+            .map_err(|error| self.pending.part(self.start, error))?;
+        Ok(found.flatten().map(|text| text.into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! One object's bytes with the table of its first levels. Cheap to clone; the bytes are shared.
+
+use super::{
+    table::Index,
+    token,
+    walk::{Gap, Visit, absent, walk},
+};
+use crate::{Error, MAX_OBJECT, path::Step};
+use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
+
+/// The bytes of one JSON object. Nothing is looked at before the first read.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    bytes: Bytes,
+    index: OnceLock<Arc<Index>>,
+}
+
+impl Object {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Object {
+            bytes,
+            index: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Where the object's `{` is.
+    pub(crate) fn start(&self) -> usize {
+        token::space(&self.bytes, 0)
+    }
+
+    pub(crate) fn index(&self) -> Result<&Arc<Index>, Error> {
+        if let Some(index) = self.index.get() {
+            return Ok(index);
+        }
+        if self.bytes.len() > MAX_OBJECT {
+            return Err(Error::TooLarge { limit: MAX_OBJECT });
+        }
+        let index = Index::build(&self.bytes, self.start())?;
+        let after = token::space(&self.bytes, index.top.end);
+        if after != self.bytes.len() {
+            return Err(Error::malformed(after, "bytes after the end of the object"));
+        }
+        Ok(self.index.get_or_init(|| Arc::new(index)))
+    }
+
+    /// Walks the steps, by the table as far as it reaches. Errors of a bad object come from here, whatever the steps.
+    pub(crate) fn visit(&self, steps: &[Step], visitor: &mut impl Visit) -> Result<(), Error> {
+        let bytes = &*self.bytes;
+        let index = self.index()?;
+        let [Step::Name(name), rest @ ..] = steps else {
+            walk(bytes, self.start(), steps, visitor)?;
+            return Ok(());
+        };
+        let Some((i, slot)) = index.top.find(bytes, name)? else {
+            let gap = Gap::Member {
+                at: index.top.last,
+                empty: index.top.is_empty(),
+            };
+            return absent(steps, gap, visitor);
+        };
+        if let ([Step::Name(name), below @ ..], Some(b'{')) = (rest, bytes.get(slot.value()))
+            && let Some(table) = index.below(bytes, i, slot.value())?
+        {
+            let Some((_, slot)) = table.find(bytes, name)? else {
+                let gap = Gap::Member {
+                    at: table.last,
+                    empty: table.is_empty(),
+                };
+                return absent(rest, gap, visitor);
+            };
+            walk(bytes, slot.value(), below, visitor)?;
+            return Ok(());
+        }
+        walk(bytes, slot.value(), rest, visitor)?;
+        Ok(())
+    }
+}

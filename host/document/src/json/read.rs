@@ -1,0 +1,249 @@
+//! Reads: what the visitors of a walk collect. Columns are bounded by 31 bits of text, the rest by the object.
+
+use super::{
+    check,
+    members::{Elements, Members},
+    string, token,
+    walk::{Gap, Visit},
+};
+use crate::{Column, Error, Value, path::Step};
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher, Hasher},
+    ops::Range,
+    sync::LazyLock,
+};
+
+/// The span of the one value of a path without `[*]`, validated.
+#[derive(Default)]
+pub(crate) struct One(pub(crate) Option<Range<usize>>);
+
+impl Visit for One {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(bytes, at)?;
+        self.0 = Some(at..end);
+        Ok(end)
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The spans of all rows, validated; none for missing and null.
+#[derive(Default)]
+pub(crate) struct RawRows(pub(crate) Vec<Option<Range<usize>>>);
+
+impl Visit for RawRows {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(bytes, at)?;
+        self.0
+            .push((bytes.get(at) != Some(&b'n')).then_some(at..end));
+        Ok(end)
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        self.0.push(None);
+        Ok(())
+    }
+}
+
+/// One member of the object that the walk ends at, by a name that is no step: labels and annotations.
+pub(crate) struct Pick<'a> {
+    name: &'a str,
+    pub(crate) found: Option<Range<usize>>,
+}
+
+impl<'a> Pick<'a> {
+    pub(crate) fn new(name: &'a str) -> Self {
+        Pick { name, found: None }
+    }
+}
+
+impl Visit for Pick<'_> {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        if bytes.get(at) != Some(&b'{') {
+            return token::value_end(bytes, at);
+        }
+        let mut members = Members::new(bytes, at);
+        while let Some(member) = members.next()? {
+            let end = if string::is(bytes, member.key, self.name)? {
+                if self.found.is_some() {
+                    return Err(Error::DuplicateKey {
+                        key: self.name.to_owned(),
+                        offset: member.key.start,
+                    });
+                }
+                let end = check::checked_end(bytes, member.value)?;
+                self.found = Some(member.value..end);
+                end
+            } else {
+                token::value_end(bytes, member.value)?
+            };
+            members.past(end);
+        }
+        Ok(members.end())
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Every row as a cell.
+pub(crate) struct Cells<'a>(pub(crate) &'a mut Column);
+
+impl Visit for Cells<'_> {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        if bytes.get(at) == Some(&b'"') {
+            let quoted = token::quoted(bytes, at)?;
+            self.0.push(&string::text(bytes, quoted)?)?;
+            return Ok(quoted.after());
+        }
+        let end = check::checked_end(bytes, at)?;
+        match cell(bytes, at..end)? {
+            Some(text) => self.0.push(&text)?,
+            None => self.0.push_absent()?,
+        }
+        Ok(end)
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        self.0.push_absent()
+    }
+}
+
+/// The sizes of arrays; 0 for what is none.
+#[derive(Default)]
+pub(crate) struct Lengths(pub(crate) Vec<u32>);
+
+impl Visit for Lengths {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        if bytes.get(at) != Some(&b'[') {
+            self.0.push(0);
+            return token::value_end(bytes, at);
+        }
+        let mut elements = Elements::new(bytes, at);
+        let mut count = 0;
+        while let Some(at) = elements.next()? {
+            elements.past(token::value_end(bytes, at)?);
+            count += 1;
+        }
+        self.0.push(count);
+        Ok(elements.end())
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        self.0.push(0);
+        Ok(())
+    }
+}
+
+/// The member names of one object.
+#[derive(Default)]
+pub(crate) struct Keys(pub(crate) Vec<String>);
+
+impl Visit for Keys {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        if bytes.get(at) != Some(&b'{') {
+            return token::value_end(bytes, at);
+        }
+        let mut members = Members::new(bytes, at);
+        let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
+        while let Some(member) = members.next()? {
+            let key = string::text(bytes, member.key)?.into_owned();
+            if !seen.insert(key.clone()) {
+                return Err(Error::DuplicateKey {
+                    key,
+                    offset: member.key.start,
+                });
+            }
+            self.0.push(key);
+            members.past(token::value_end(bytes, member.value)?);
+        }
+        Ok(members.end())
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// One seed per process: equal values have equal numbers for its life, and nobody outside can aim at a collision.
+static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+
+/// A number for the values of all rows. Strings count by their text, everything else by its spelling.
+pub(crate) struct Fingerprint(foldhash::quality::FoldHasher<'static>);
+
+impl Fingerprint {
+    pub(crate) fn new() -> Self {
+        Fingerprint(SEED.build_hasher())
+    }
+
+    pub(crate) fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+
+    pub(crate) fn absent_value(&mut self) {
+        self.0.write_u8(0);
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        self.0.write_u8(1);
+        self.sized(text.as_bytes());
+    }
+
+    fn sized(&mut self, bytes: &[u8]) {
+        self.0.write_usize(bytes.len());
+        self.0.write(bytes);
+    }
+}
+
+impl Visit for Fingerprint {
+    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(bytes, at)?;
+        if bytes.get(at) == Some(&b'"') {
+            let quoted = token::quoted(bytes, at)?;
+            self.text(&string::text(bytes, quoted)?);
+        } else {
+            self.0.write_u8(2);
+            self.sized(bytes.get(at..end).unwrap_or_default());
+        }
+        Ok(end)
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        self.absent_value();
+        Ok(())
+    }
+}
+
+/// A validated value as the cell of a column: none if it is null.
+pub(crate) fn cell(bytes: &[u8], at: Range<usize>) -> Result<Option<Cow<'_, str>>, Error> {
+    match bytes.get(at.start) {
+        Some(b'"') => string::text(bytes, token::quoted(bytes, at.start)?).map(Some),
+        Some(b'n') => Ok(None),
+        _ => raw(bytes, at).map(|text| Some(Cow::Borrowed(text))),
+    }
+}
+
+/// A validated value as it crosses to a filter.
+pub(crate) fn value(bytes: &[u8], at: Range<usize>) -> Result<Value, Error> {
+    Ok(match bytes.get(at.start) {
+        Some(b'"') => {
+            Value::Text(string::text(bytes, token::quoted(bytes, at.start)?)?.into_owned())
+        }
+        Some(b'n') => Value::Null,
+        Some(b't') => Value::Boolean(true),
+        Some(b'f') => Value::Boolean(false),
+        Some(b'{' | b'[') => Value::Json(raw(bytes, at)?.to_owned()),
+        _ => Value::Number(raw(bytes, at)?.to_owned()),
+    })
+}
+
+/// A span as text.
+pub(crate) fn raw(bytes: &[u8], at: Range<usize>) -> Result<&str, Error> {
+    let start = at.start;
+    std::str::from_utf8(bytes.get(at).unwrap_or_default())
+        .map_err(|error| Error::malformed(start + error.valid_up_to(), "text that is not UTF-8"))
+}

@@ -1,0 +1,124 @@
+//! The new bytes of an edited object: spans of the old ones with other text in their place.
+//! Memory: 16 bytes a splice and each different text once, until the one new buffer is written.
+
+use crate::{Error, MAX_EDITED, MAX_OBJECT};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// Replacements in the order of their places, none overlapping.
+#[derive(Default)]
+pub(crate) struct Splices {
+    list: Vec<Splice>,
+    texts: Vec<Vec<u8>>,
+}
+
+struct Splice {
+    start: u32,
+    end: u32,
+    /// Number of its text; none for a cut.
+    text: Option<u32>,
+}
+
+/// A text that several splices share.
+#[derive(Clone, Copy)]
+pub(crate) struct Text(u32);
+
+impl Splices {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Keeps a text for splices.
+    pub(crate) fn text(&mut self, text: Vec<u8>) -> Text {
+        self.texts.push(text);
+        Text((self.texts.len() - 1) as u32)
+    }
+
+    /// What was kept.
+    pub(crate) fn get(&self, text: Text) -> &[u8] {
+        self.texts.get(text.0 as usize).map_or(&[], |text| text)
+    }
+
+    /// Leaves the span out.
+    pub(crate) fn cut(&mut self, at: Range<usize>) {
+        self.push(at, None);
+    }
+
+    /// Puts a text in the place of the span.
+    pub(crate) fn put(&mut self, at: Range<usize>, text: Text) {
+        self.push(at, Some(text.0));
+    }
+
+    fn push(&mut self, at: Range<usize>, text: Option<u32>) {
+        // Positions fit: an object has at most 31 bits of them.
+        self.list.push(Splice {
+            start: at.start as u32,
+            end: at.end as u32,
+            text,
+        });
+    }
+
+    /// Writes the new buffer, in one pass, with one allocation of its exact size.
+    pub(crate) fn apply(&self, old: &[u8]) -> Result<Bytes, Error> {
+        let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
+        let mut size = old.len();
+        for splice in &self.list {
+            let text = splice.text.map_or(0, |text| self.get(Text(text)).len());
+            size = (size + text).saturating_sub((splice.end - splice.start) as usize);
+            // Before the sum can grow out of bounds: cuts come in order with the rest.
+            if size > limit + old.len() {
+                return Err(Error::TooLarge { limit });
+            }
+        }
+        if size > limit {
+            return Err(Error::TooLarge { limit });
+        }
+        let mut new = Vec::with_capacity(size);
+        let mut at = 0;
+        for splice in &self.list {
+            new.extend_from_slice(old.get(at..splice.start as usize).unwrap_or_default());
+            if let Some(text) = splice.text {
+                new.extend_from_slice(self.get(Text(text)));
+            }
+            at = splice.end as usize;
+        }
+        new.extend_from_slice(old.get(at..).unwrap_or_default());
+        Ok(Bytes::from(new))
+    }
+}
+
+/// Cuts some members or elements out of one container, with the commas that become too many.
+#[derive(Default)]
+pub(crate) struct Cutter {
+    /// Start of the run of cut ones that is going on.
+    run: Option<usize>,
+    kept_end: Option<usize>,
+    end: usize,
+    count: u32,
+}
+
+impl Cutter {
+    /// The next one, in order.
+    pub(crate) fn item(&mut self, at: Range<usize>, cut: bool, splices: &mut Splices) {
+        self.end = at.end;
+        if cut {
+            self.count += 1;
+            self.run.get_or_insert(at.start);
+            return;
+        }
+        // The comma after the last cut one goes with it.
+        if let Some(run) = self.run.take() {
+            splices.cut(run..at.start);
+        }
+        self.kept_end = Some(at.end);
+    }
+
+    /// There are no more; says how many were cut.
+    pub(crate) fn finish(self, splices: &mut Splices) -> u32 {
+        if let Some(run) = self.run {
+            // The comma before the first of a last run goes with it.
+            splices.cut(self.kept_end.unwrap_or(run)..self.end);
+        }
+        self.count
+    }
+}

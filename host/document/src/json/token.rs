@@ -1,0 +1,137 @@
+//! Single tokens: white space, strings by their ends, numbers and literals; and any value stepped over.
+//! Nothing is kept.
+
+use super::scan::Skip;
+use crate::Error;
+
+/// A string by its content: between the quotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quoted {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Without escapes, so that the bytes are the text.
+    pub(crate) plain: bool,
+}
+
+impl Quoted {
+    /// The position after the closing quote.
+    pub(crate) fn after(self) -> usize {
+        self.end + 1
+    }
+}
+
+/// The first position from `at` on that holds no white space.
+#[inline(always)]
+pub(crate) fn space(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// The string whose opening quote is at `at`. Its content is not looked at.
+#[inline(always)]
+pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
+    if bytes.get(at) != Some(&b'"') {
+        return Err(Error::malformed(at, "expected a string"));
+    }
+    let start = at + 1;
+    let mut at = start;
+    let mut plain = true;
+    loop {
+        // Eight bytes at a time to the next quote or backslash.
+        while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            let word = u64::from_le_bytes(*word);
+            let found =
+                zero_byte(word ^ 0x2222_2222_2222_2222) | zero_byte(word ^ 0x5c5c_5c5c_5c5c_5c5c);
+            if found != 0 {
+                at += (found.trailing_zeros() / 8) as usize;
+                break;
+            }
+            at += 8;
+        }
+        match bytes.get(at) {
+            Some(b'"') => {
+                return Ok(Quoted {
+                    start,
+                    end: at,
+                    plain,
+                });
+            }
+            Some(b'\\') => {
+                plain = false;
+                at += 2;
+            }
+            Some(_) => at += 1,
+            None => return Err(Error::malformed(bytes.len(), "a string without its end")),
+        }
+    }
+}
+
+/// The lowest set bit marks the lowest byte that is zero; higher ones may be wrong.
+#[inline(always)]
+fn zero_byte(word: u64) -> u64 {
+    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
+}
+
+/// The position after the number or literal at `at`.
+#[inline]
+pub(crate) fn scalar(bytes: &[u8], at: usize) -> Result<usize, Error> {
+    let literal: &[u8] = match bytes.get(at) {
+        Some(b't') => b"true",
+        Some(b'f') => b"false",
+        Some(b'n') => b"null",
+        Some(b'-' | b'0'..=b'9') => return number(bytes, at),
+        _ => return Err(Error::malformed(at, "expected a value")),
+    };
+    match bytes.get(at..) {
+        Some(rest) if rest.starts_with(literal) => Ok(at + literal.len()),
+        _ => Err(Error::malformed(at, "expected a value")),
+    }
+}
+
+fn number(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
+    if bytes.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    at = match bytes.get(at) {
+        Some(b'0') => at + 1,
+        _ => digits(bytes, at)?,
+    };
+    if bytes.get(at) == Some(&b'.') {
+        at = digits(bytes, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        at += 1;
+        if let Some(b'+' | b'-') = bytes.get(at) {
+            at += 1;
+        }
+        at = digits(bytes, at)?;
+    }
+    Ok(at)
+}
+
+fn digits(bytes: &[u8], start: usize) -> Result<usize, Error> {
+    let mut at = start;
+    while let Some(b'0'..=b'9') = bytes.get(at) {
+        at += 1;
+    }
+    if at == start {
+        Err(Error::malformed(at, "expected a digit"))
+    } else {
+        Ok(at)
+    }
+}
+
+/// Steps over the value at `at`: containers structurally, strings by their ends.
+#[inline]
+pub(crate) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
+    match bytes.get(at) {
+        Some(b'"') => Ok(quoted(bytes, at)?.after()),
+        Some(b'{' | b'[') => match Skip::new().run(bytes, at)? {
+            Some(end) => Ok(end),
+            None => Err(Error::malformed(bytes.len(), "a container without its end")),
+        },
+        _ => scalar(bytes, at),
+    }
+}

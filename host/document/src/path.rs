@@ -1,0 +1,264 @@
+//! Places in an object: a subset of RFC 9535 with names, quoted names, indexes and any number of `[*]`.
+//! A path is parsed once, cheap to clone, and bounded: 1,024 bytes, 32 steps.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    sync::Arc,
+};
+
+/// The longest expression, in bytes.
+const MAX_TEXT: usize = 1024;
+/// The most steps; what walks a path recurses this deep at most.
+const MAX_STEPS: usize = 32;
+
+/// A compiled place in an object. Equal if the texts are equal.
+#[derive(Clone)]
+pub struct Path(Arc<Compiled>);
+
+struct Compiled {
+    text: String,
+    steps: Vec<Step>,
+    wildcards: usize,
+}
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A member of an object, unescaped.
+    Name(String),
+    /// An element of an array.
+    Index(usize),
+    /// All elements of an array; never members of an object.
+    Every,
+}
+
+/// Why an expression is no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("path {expression:?}, byte {position}: {reason}")]
+pub struct PathError {
+    /// The expression, cut to what may be shown.
+    pub expression: String,
+    /// Position of the first byte that does not fit.
+    pub position: usize,
+    /// What was expected there.
+    pub reason: &'static str,
+}
+
+impl Path {
+    /// Compiles an expression: an optional leading `$`, names (`spec.type`), quoted names
+    /// (`metadata.annotations['a/b']`, with JSON's escapes and `\'`), indexes (`ports[0]`), `[*]`.
+    pub fn parse(expression: &str) -> Result<Path, PathError> {
+        let parsed = if expression.len() > MAX_TEXT {
+            Err((MAX_TEXT, "longer than 1024 bytes"))
+        } else {
+            Parser {
+                text: expression,
+                at: 0,
+            }
+            .steps()
+        };
+        match parsed {
+            Ok(steps) => Ok(Path(Arc::new(Compiled {
+                text: expression.to_owned(),
+                wildcards: steps.iter().filter(|step| **step == Step::Every).count(),
+                steps,
+            }))),
+            Err((position, reason)) => Err(PathError {
+                expression: expression.chars().take(80).collect(),
+                position,
+                reason,
+            }),
+        }
+    }
+
+    /// The expression it was parsed from.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// How many `[*]` it has.
+    pub fn wildcards(&self) -> usize {
+        self.0.wildcards
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.0.steps
+    }
+
+    /// The steps before the last `[*]`: they lead to the arrays that hold the rows.
+    pub(crate) fn rows_in(&self) -> Option<&[Step]> {
+        let last = self.steps().iter().rposition(|step| *step == Step::Every)?;
+        self.steps().get(..last)
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Path {}
+
+impl Hash for Path {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Path({:?})", self.text())
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl FromStr for Path {
+    type Err = PathError;
+
+    fn from_str(expression: &str) -> Result<Self, Self::Err> {
+        Path::parse(expression)
+    }
+}
+
+type Refusal = (usize, &'static str);
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn steps(mut self) -> Result<Vec<Step>, Refusal> {
+        let mut steps = Vec::new();
+        if self.text.is_empty() {
+            return Err((0, "an empty path; the whole object is $"));
+        }
+        let rooted = self.eat('$');
+        while let Some(next) = self.peek() {
+            if steps.len() == MAX_STEPS {
+                return Err((self.at, "more than 32 steps"));
+            }
+            let step = match next {
+                '[' => {
+                    self.at += 1;
+                    self.bracket()?
+                }
+                '.' if rooted || !steps.is_empty() => {
+                    self.at += 1;
+                    self.name()?
+                }
+                _ if !rooted && steps.is_empty() => self.name()?,
+                _ => return Err((self.at, "expected . or [")),
+            };
+            steps.push(step);
+        }
+        Ok(steps)
+    }
+
+    fn name(&mut self) -> Result<Step, Refusal> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || !c.is_ascii();
+        let length = rest.find(|c| !plain(c)).unwrap_or(rest.len());
+        let name = rest.get(..length).unwrap_or_default();
+        if name.is_empty() {
+            return Err((
+                self.at,
+                "expected a name of letters, digits, - and _; quote others as ['…']",
+            ));
+        }
+        self.at += length;
+        Ok(Step::Name(name.to_owned()))
+    }
+
+    fn bracket(&mut self) -> Result<Step, Refusal> {
+        let step = match self.peek() {
+            Some('*') => {
+                self.at += 1;
+                Step::Every
+            }
+            Some(quote @ ('\'' | '"')) => {
+                self.at += 1;
+                self.quoted(quote)?
+            }
+            Some(digit) if digit.is_ascii_digit() => self.index()?,
+            _ => return Err((self.at, "expected an index, *, or a quoted name")),
+        };
+        if self.eat(']') {
+            Ok(step)
+        } else {
+            Err((self.at, "expected ]"))
+        }
+    }
+
+    fn index(&mut self) -> Result<Step, Refusal> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let length = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let digits = rest.get(..length).unwrap_or_default();
+        if digits.len() > 1 && digits.starts_with('0') {
+            return Err((self.at, "an index has no leading zero"));
+        }
+        let index = digits
+            .parse::<u32>()
+            .map_err(|_| (self.at, "an index too large"))?;
+        self.at += length;
+        Ok(Step::Index(index as usize))
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<Step, Refusal> {
+        let start = self.at;
+        let mut json = String::new();
+        loop {
+            let at = self.at;
+            let next = self
+                .peek()
+                .ok_or((start, "a quoted name without its end"))?;
+            self.at += next.len_utf8();
+            match next {
+                _ if next == quote => break,
+                '\\' => {
+                    let escaped = self.peek().ok_or((at, "an escape without its end"))?;
+                    self.at += escaped.len_utf8();
+                    if escaped == '\'' {
+                        json.push('\'');
+                    } else {
+                        json.push('\\');
+                        json.push(escaped);
+                    }
+                }
+                '"' => json.push_str("\\\""),
+                control if control.is_control() => {
+                    return Err((at, "a control character in a name"));
+                }
+                other => json.push(other),
+            }
+        }
+        crate::json::unescape(&json)
+            .map(Step::Name)
+            .map_err(|_| (start, "a name with an invalid escape"))
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at..)?.chars().next()
+    }
+
+    fn eat(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests;

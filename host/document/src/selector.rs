@@ -1,0 +1,271 @@
+//! Kubernetes label selectors: `app=web,tier in (a,b),!canary`. Parsed once; holds its own text.
+
+/// Which labels an object must have. The empty selector takes everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selector(Vec<Requirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    Exists,
+    Absent,
+    /// The label is there with one of these values.
+    In(Vec<String>),
+    /// It is not there, or has none of these values.
+    NotIn(Vec<String>),
+}
+
+/// Why a text is no selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("label selector, byte {position}: {reason}")]
+pub struct SelectorError {
+    /// Position of the first byte that does not fit.
+    pub position: usize,
+    /// What was expected there.
+    pub reason: &'static str,
+}
+
+impl Selector {
+    /// Parses requirements separated by commas: `key`, `!key`, `key=value`, `key==value`, `key!=value`,
+    /// `key in (a,b)`, `key notin (a,b)`.
+    pub fn parse(text: &str) -> Result<Selector, SelectorError> {
+        let mut parser = Parser { text, at: 0 };
+        let mut all = Vec::new();
+        parser.space();
+        if parser.rest().is_empty() {
+            return Ok(Selector(all));
+        }
+        loop {
+            all.push(parser.requirement()?);
+            parser.space();
+            if parser.rest().is_empty() {
+                return Ok(Selector(all));
+            }
+            if !parser.eat(",") {
+                return parser.refuse("expected a comma");
+            }
+        }
+    }
+
+    /// Whether the labels fulfil every requirement; `label` gives the value of one.
+    pub fn matches<V: AsRef<str>>(&self, mut label: impl FnMut(&str) -> Option<V>) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = label(&requirement.key);
+            let value = value.as_ref().map(AsRef::as_ref);
+            let among = |values: &[String]| {
+                value.is_some_and(|value: &str| values.iter().any(|one| one == value))
+            };
+            match &requirement.test {
+                Test::Exists => value.is_some(),
+                Test::Absent => value.is_none(),
+                Test::In(values) => among(values),
+                Test::NotIn(values) => !among(values),
+            }
+        })
+    }
+
+    /// Whether it takes everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+        self.space();
+        let absent = self.eat("!");
+        self.space();
+        let key = self.word();
+        if key.is_empty() {
+            return self.refuse("expected a label key");
+        }
+        let key = key.to_owned();
+        if absent {
+            return Ok(Requirement {
+                key,
+                test: Test::Absent,
+            });
+        }
+        let spaced = self.space();
+        let test = if self.eat("==") || self.eat("=") {
+            Test::In(vec![self.value()?])
+        } else if self.eat("!=") {
+            Test::NotIn(vec![self.value()?])
+        } else if spaced && self.keyword("in") {
+            Test::In(self.set()?)
+        } else if spaced && self.keyword("notin") {
+            Test::NotIn(self.set()?)
+        } else {
+            Test::Exists
+        };
+        Ok(Requirement { key, test })
+    }
+
+    /// `(a,b)`; a value may be empty.
+    fn set(&mut self) -> Result<Vec<String>, SelectorError> {
+        self.space();
+        if !self.eat("(") {
+            return self.refuse("expected (");
+        }
+        let mut values = Vec::new();
+        loop {
+            values.push(self.value()?);
+            if self.eat(")") {
+                return Ok(values);
+            }
+            if !self.eat(",") {
+                return self.refuse("expected , or )");
+            }
+        }
+    }
+
+    fn value(&mut self) -> Result<String, SelectorError> {
+        self.space();
+        let value = self.word().to_owned();
+        self.space();
+        match self.rest().chars().next() {
+            None | Some(',' | ')') => Ok(value),
+            _ => self.refuse("not a label value"),
+        }
+    }
+
+    fn keyword(&mut self, word: &str) -> bool {
+        let start = self.at;
+        let found = self.word() == word;
+        if !found {
+            self.at = start;
+        }
+        found
+    }
+
+    /// What keys and values are made of.
+    fn word(&mut self) -> &'a str {
+        let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+        let rest = self.rest();
+        let word = rest
+            .get(..rest.find(|c| !part(c)).unwrap_or(rest.len()))
+            .unwrap_or_default();
+        self.at += word.len();
+        word
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn space(&mut self) -> bool {
+        let rest = self.rest();
+        let skipped = rest.len() - rest.trim_start().len();
+        self.at += skipped;
+        skipped > 0
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn refuse<T>(&self, reason: &'static str) -> Result<T, SelectorError> {
+        Err(SelectorError {
+            position: self.at,
+            reason,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Selector;
+
+    fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
+        let find = |key: &str| {
+            labels
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| *value)
+        };
+        Selector::parse(selector).unwrap().matches(find)
+    }
+
+    #[test]
+    fn each_operator_keeps_its_rule() {
+        let labels = [
+            ("app", "web"),
+            ("tier", "a"),
+            ("empty", ""),
+            ("x.io/in", "1"),
+        ];
+        for yes in [
+            "",
+            " ",
+            "app=web",
+            "app==web",
+            "app = web , tier=a",
+            "app!=db",
+            "none!=db",
+            "app in (db,web)",
+            "app in ( web )",
+            "app notin (db)",
+            "none notin (db)",
+            "app",
+            "!none",
+            "empty=",
+            "empty in (,x)",
+            "x.io/in=1",
+            "x.io/in in (1)",
+            "app,!none",
+        ] {
+            assert!(matches(yes, &labels), "{yes}");
+        }
+        for no in [
+            "app=db",
+            "app!=web",
+            "app in (db)",
+            "app notin (web)",
+            "none",
+            "!app",
+            "none=",
+            "none in (a)",
+            "app,none",
+            "empty=x",
+        ] {
+            assert!(!matches(no, &labels), "{no}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_selector_is_refused_with_its_position() {
+        for (text, position) in [
+            (",", 0),
+            ("app=web,", 8),
+            ("a b", 2),
+            ("a in", 4),
+            ("a in b", 5),
+            ("a in (b", 7),
+            ("=a", 0),
+            ("!", 1),
+            ("a=b=c", 3),
+            ("a>1", 1),
+            ("a in (b))", 8),
+        ] {
+            assert_eq!(
+                Selector::parse(text).unwrap_err().position,
+                position,
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The rules of the configuration, each with the message its breach gets.
+
+use super::*;
+use crate::config::{Class, Digest};
+
+/// A manifest around `filters.yaml`.
+fn listed(filters: &str) -> Result<Configuration, ConfigurationError> {
+    manifest(&format!("data:\n  filters.yaml: |\n{}", indent(filters, 4)))
+}
+
+fn manifest(rest: &str) -> Result<Configuration, ConfigurationError> {
+    Configuration::from_manifest("weir.yaml", &format!("apiVersion: v1\nkind: ConfigMap\n{rest}"))
+}
+
+fn indent(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+}
+
+/// The problems as `key: reason`.
+fn problems(result: Result<Configuration, ConfigurationError>) -> Vec<String> {
+    let error = result.expect_err("must be refused");
+    assert_eq!(error.source_name(), "weir.yaml");
+    error.problems().iter().map(ToString::to_string).collect()
+}
+
+fn only_problem(result: Result<Configuration, ConfigurationError>) -> String {
+    let mut found = problems(result);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+fn names(configuration: &Configuration) -> Vec<&str> {
+    configuration.filters.iter().map(|filter| filter.name.as_str()).collect()
+}
+
+const FULL: &str = r#"
+filters:
+  - name: servicetopology
+    module: topology.wasm
+    digest: sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+    match: ["kube-proxy/endpointslices#get;list;watch", "coredns/endpointslices"]
+    settings: {poolSource: nodepools, nested: {n: 1, list: [true, null]}}
+    failurePolicy: Ignore
+    grants: [services, nodepools.apps.openyurt.io]
+    limits: {memory: 32Mi, time: 5ms}
+    edits: [spec.volumes]
+  - name: masterservice
+"#;
+
+#[test]
+fn a_full_entry_is_read_key_by_key() {
+    let configuration = listed(FULL).unwrap();
+    assert_eq!(names(&configuration), ["servicetopology", "masterservice"]);
+    let filter = &configuration.filters[0];
+    assert_eq!(filter.module.as_str(), "topology.wasm");
+    assert_eq!(filter.digest, Some(Digest::of(b"")));
+    assert_eq!(filter.matches.as_ref().unwrap().len(), 2);
+    assert_eq!(filter.settings_json(), r#"{"poolSource":"nodepools","nested":{"n":1,"list":[true,null]}}"#);
+    assert_eq!(filter.failure_policy, FailurePolicy::Ignore);
+    assert_eq!(filter.granted(), [GroupResource::new("services", ""), GroupResource::new("nodepools", "apps.openyurt.io")]);
+    assert_eq!(filter.limits.memory.bytes(), 32 << 20);
+    assert_eq!(filter.limits.time.duration(), std::time::Duration::from_millis(5));
+    assert_eq!(filter.edits, [Path::parse("spec.volumes").unwrap()]);
+    assert_eq!(configuration.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn an_entry_with_only_a_name_has_the_defaults() {
+    let configuration = listed(FULL).unwrap();
+    let filter = &configuration.filters[1];
+    assert_eq!(filter.module.as_str(), "masterservice.wasm");
+    assert_eq!((filter.digest, &filter.matches, &filter.grants), (None, &None, &None));
+    assert_eq!(filter.settings_json(), "{}");
+    assert_eq!(filter.failure_policy, FailurePolicy::Fail);
+    assert_eq!(filter.limits, Limits::default());
+    assert!(!filter.granted().iter().any(|grant| grant.resource == "secrets"));
+}
+
+#[test]
+fn the_flat_form_alone_gives_filters_with_defaults() {
+    let configuration =
+        manifest("data:\n  filter_endpoints: nginx-ingress-controller/endpoints#list;watch, test/endpoints#list;watch,\n  filter_masterservice: \"\"\n")
+            .unwrap();
+    assert_eq!(names(&configuration), ["endpoints"], "an empty value is off");
+    let filter = &configuration.filters[0];
+    assert_eq!(filter.module.as_str(), "endpoints.wasm");
+    let rules = filter.matches.as_ref().unwrap();
+    assert_eq!(rules.len(), 2);
+    assert!(rules[1].matches("test", &GroupResource::new("endpoints", ""), Class::Read));
+}
+
+#[test]
+fn a_flat_key_replaces_a_listed_filters_rules_and_keeps_the_rest() {
+    let text = format!("data:\n  filters.yaml: |\n{}\n  filter_servicetopology: coredns/endpointslices\n  filter_masterservice: ' '\n  filter_a: '*/services'\n", indent(FULL, 4));
+    let configuration = manifest(&text).unwrap();
+    assert_eq!(names(&configuration), ["servicetopology", "a"], "order of the list, flat ones after; empty is off");
+    let filter = &configuration.filters[0];
+    assert_eq!(filter.module.as_str(), "topology.wasm");
+    assert_eq!(filter.matches.as_ref().unwrap()[0].to_string(), "coredns/endpointslices");
+    assert_eq!(filter.failure_policy, FailurePolicy::Ignore);
+}
+
+#[test]
+fn json_manifests_and_the_api_object_say_the_same() {
+    let json = "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"ConfigMap\",\n\t\"metadata\": {\"name\": \"weir-filters\"},\n\t\"data\": {\"filters.yaml\": \"filters: [{name: a, match: ['*/services']}]\"},\n\t\"binaryData\": {\"a.wasm\": \"AGFzbQ==\"}\n}";
+    let from_text = Configuration::from_manifest("weir.yaml", json).unwrap();
+    let object: ConfigMap = serde_json::from_str(json).unwrap();
+    assert_eq!(Configuration::from_config_map("ConfigMap kube-system/weir-filters", &object).unwrap(), from_text);
+    assert_eq!(from_text.binary_data["a.wasm"], &b"\0asm"[..]);
+}
+
+#[test]
+fn an_empty_config_map_has_no_filters() {
+    for rest in ["", "data: null", "data: {}", "data: {filters.yaml: ''}", "data: {filters.yaml: 'filters: []'}"] {
+        assert_eq!(manifest(rest).unwrap(), Configuration::default(), "{rest}");
+    }
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_key_and_reason() {
+    let found = problems(listed(
+        r#"
+filters:
+  - name: a
+    module: ../a.wasm
+    digest: sha512:00
+    match: [kube-proxy/services#lst, kube-proxy/foos, 7]
+    settings: [1]
+    failurePolicy: fail
+    grants: [secrets, Bad, services]
+    limits: {memory: lots, time: 1h, cpu: 1}
+    edits: ["spec..volumes"]
+    matches: []
+  - name: a
+  - {name: a}
+  - name: B
+  - module: c.wasm
+  - just text
+  - name: 7
+"#,
+    ));
+    let wanted = [
+        r#"filters.yaml: filters[0].module: "../a.wasm" is not a module file name"#,
+        r#"filters.yaml: filters[0].digest: "sha512:00" is not a digest"#,
+        r#"filters.yaml: filters[0].match[0]: rule "kube-proxy/services#lst": unknown verb "lst""#,
+        r#"filters.yaml: filters[0].match[1]: rule "kube-proxy/foos": "foos" is not a built-in resource"#,
+        "filters.yaml: filters[0].match[2]: must be a string, is a number",
+        "filters.yaml: filters[0].settings: must be a mapping, is a list",
+        r#"filters.yaml: filters[0].failurePolicy: "fail" is not a failure policy: Fail, Ignore or Hide"#,
+        r#"filters.yaml: filters[0].grants[1]: "Bad" is not a resource name"#,
+        "filters.yaml: filters[0].grants[0]: secrets are never granted to a filter",
+        r#"filters.yaml: filters[0].limits.memory: "lots" is not an amount of memory"#,
+        "filters.yaml: filters[0].limits.time: 1h is outside 1ms to 10s",
+        "filters.yaml: filters[0].limits.cpu: unknown key: known are memory and time",
+        r#"filters.yaml: filters[0].edits[0]: "spec..volumes" is not a path: "#,
+        "filters.yaml: filters[0].matches: unknown key: known are name, module,",
+        r#"filters.yaml: filters[1].name: "a" is used twice: names are unique"#,
+        r#"filters.yaml: filters[2].name: "a" is used twice: names are unique"#,
+        r#"filters.yaml: filters[3].name: "B" is not a filter name"#,
+        "filters.yaml: filters[4].name: missing: every filter has a name",
+        "filters.yaml: filters[5]: must be a mapping with at least `name`, is a string",
+        "filters.yaml: filters[6].name: must be a string, is a number",
+    ];
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!(found.starts_with(wanted), "{found:?} should start with {wanted:?}");
+    }
+}
+
+#[test]
+fn unknown_keys_of_every_level_are_named() {
+    assert_eq!(
+        only_problem(manifest("data: {filterz.yaml: ''}")),
+        "filterz.yaml: unknown key: known are filters.yaml and filter_<name>"
+    );
+    assert!(only_problem(manifest("dta: {}")).starts_with("dta: unknown key: a ConfigMap has"));
+    assert_eq!(only_problem(listed("filter: []")), "filters.yaml: filter: unknown key: the only one is `filters`");
+}
+
+#[test]
+fn what_is_not_a_config_map_is_refused() {
+    let of = |text: &str| problems(Configuration::from_manifest("weir.yaml", text));
+    assert!(of("a: [")[0].starts_with("not YAML: "), "{:?}", of("a: ["));
+    assert_eq!(of("[]"), ["not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"]);
+    assert_eq!(of("a\n")[0], "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data");
+    assert_eq!(of("{apiVersion: v1, kind: Secret}"), [r#"kind: must be ConfigMap, is "Secret""#]);
+    assert_eq!(of("{}"), ["apiVersion: missing: must be v1", "kind: missing: must be ConfigMap"]);
+    assert!(of(&format!("a: {}", "x".repeat(5 << 20)))[0].contains("too many for a ConfigMap"));
+    assert!(of("apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\n")[0].contains("duplicate"), "a key twice is an error");
+}
+
+#[test]
+fn mistyped_data_is_refused_by_key() {
+    assert_eq!(only_problem(manifest("data: []")), "data: must be a mapping of strings, is a list");
+    assert_eq!(only_problem(manifest("data: {filter_a: 1}")), "data.filter_a: must be a string, is a number");
+    assert!(only_problem(manifest("binaryData: {a.wasm: '*'}")).starts_with("binaryData.a.wasm: not base64: "));
+    assert!(only_problem(manifest("binaryData: {readme: 'AA=='}")).starts_with(r#"binaryData.readme: "readme" is not a module"#));
+    assert!(only_problem(listed("filters: {a: 1}")).starts_with("filters.yaml: filters: must be a list, is a mapping"));
+    assert!(only_problem(listed("- name: a")).starts_with("filters.yaml: must be a mapping with the key `filters`"));
+    assert!(only_problem(listed("a: [")).starts_with("filters.yaml: not YAML: "));
+    assert!(only_problem(listed("filters: [{name: a, match: x}]")).ends_with("match: must be a list of strings, is a string"));
+    assert!(only_problem(listed("filters: [{name: a, limits: x}]")).ends_with("limits: must be a mapping, is a string"));
+}
+
+#[test]
+fn bad_flat_keys_are_refused_by_key() {
+    assert!(only_problem(manifest("data: {filter_A: 'a/pods'}")).starts_with(r#"filter_A: "A" is not a filter name"#));
+    assert!(only_problem(manifest("data: {filter_a: 'pods'}")).starts_with(r#"filter_a: rule "pods": write it as"#));
+}
+
+#[test]
+fn the_number_of_filters_and_items_is_bounded() {
+    let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
+    assert!(only_problem(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
+    let rules: String = (0..201).map(|_| "a/pods,").collect();
+    assert!(only_problem(listed(&format!("filters: [{{name: a, match: [{rules}]}}]"))).contains("201 items are too many"));
+    let broken: String = (0..99).map(|i| format!("{{name: F{i}}},")).collect();
+    let found = problems(listed(&format!("filters: [{broken}]")));
+    assert_eq!(found.last().unwrap(), "…: and 49 more problems");
+}
+
+#[test]
+fn what_is_valid_but_surprising_is_a_warning() {
+    let configuration = manifest(
+        "data:\n  filters.yaml: 'filters: [{name: a, match: []}, {name: b, match: [x/pods#list]}]'\nbinaryData: {c.wasm: 'AA=='}",
+    )
+    .unwrap();
+    assert_eq!(configuration.warnings.len(), 3, "{:?}", configuration.warnings);
+    assert_eq!(configuration.warnings[0], "filter a: `match` is an empty list, so it matches nothing");
+    assert!(configuration.warnings[1].starts_with("filter b: rule \"x/pods#list\" names only some"));
+    assert_eq!(configuration.warnings[2], "binaryData.c.wasm is used by no filter");
+}
+
+#[test]
+fn a_message_names_the_source_and_every_problem_in_one_line() {
+    let error = manifest("data: {x: '', y: ''}").unwrap_err().to_string();
+    assert!(error.starts_with("weir.yaml: x: unknown key"), "{error}");
+    assert!(error.contains("; y: unknown key"), "{error}");
+    assert_eq!(error.lines().count(), 1);
+}

@@ -1,0 +1,120 @@
+//! Names in the configuration: of filters and of module files.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A filter's name: lower-case letters, digits and dashes, so that it can stand in a ConfigMap key, a metric label and a
+/// log field.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FilterName(Arc<str>);
+
+/// A module's file name: a plain name, never a path, so that the configuration reaches nothing but the modules directory
+/// and the ConfigMap's own `binaryData`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModuleFile(Box<str>);
+
+/// A name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// Not a filter's name.
+    #[error("{0:?} is not a filter name: 1 to 63 lower-case letters, digits and inner dashes")]
+    Filter(String),
+    /// Not a file name.
+    #[error("{0:?} is not a module file name: 1 to 253 letters, digits, `-`, `_` and `.`, no path, ending in .wasm")]
+    Module(String),
+}
+
+impl FilterName {
+    /// The name as a shared string, as labels and failures take it.
+    #[must_use]
+    pub fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl ModuleFile {
+    /// The file that a filter uses when its entry names none.
+    #[must_use]
+    pub fn of_filter(name: &FilterName) -> Self {
+        Self(format!("{name}.wasm").into())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for FilterName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| inner(*byte));
+        let bytes = text.as_bytes();
+        let valid = bytes.len() <= 63
+            && ends(bytes.first())
+            && ends(bytes.last())
+            && bytes.iter().all(|byte| inner(*byte) || *byte == b'-');
+        if valid { Ok(Self(text.into())) } else { Err(NameError::Filter(text.chars().take(100).collect())) }
+    }
+}
+
+impl FromStr for ModuleFile {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        // As a ConfigMap's keys: what is valid there is valid here.
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let valid = text.len() <= 253
+            && text.strip_suffix(".wasm").is_some_and(|stem| !stem.is_empty() && !stem.starts_with('.'))
+            && text.bytes().all(allowed);
+        if valid { Ok(Self(text.into())) } else { Err(NameError::Module(text.chars().take(300).collect())) }
+    }
+}
+
+impl fmt::Display for FilterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ModuleFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_names_fit_a_key_and_a_label() {
+        for good in ["a", "servicetopology", "my-filter-2"] {
+            assert_eq!(good.parse::<FilterName>().unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a b", &"a".repeat(64)] {
+            assert!(bad.parse::<FilterName>().unwrap_err().to_string().contains("is not a filter name"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_module_is_a_plain_file_name_never_a_path() {
+        for good in ["a.wasm", "My_filter-1.2.wasm"] {
+            assert_eq!(good.parse::<ModuleFile>().unwrap().as_str(), good);
+        }
+        for bad in ["", ".wasm", "..wasm", "../a.wasm", "/a.wasm", "a/b.wasm", "a\\b.wasm", "a.wat", "a b.wasm", "a\0.wasm"] {
+            assert!(bad.parse::<ModuleFile>().unwrap_err().to_string().contains("is not a module file name"), "{bad}");
+        }
+    }
+}

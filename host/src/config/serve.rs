@@ -1,0 +1,163 @@
+//! What `weir serve` runs with: the flags, validated in one step, every problem at once.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::flags::ServeFlags;
+use super::limits::duration;
+use super::upstream::Upstream;
+use crate::wasm::Endpoint;
+
+/// A validated `weir serve`.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// The API server and the daemon's own identity there.
+    pub upstream: Upstream,
+    /// The identity lent to loopback clients that bring none; none: nothing is lent.
+    pub node_kubeconfig: Option<PathBuf>,
+    /// The local node.
+    pub node_name: String,
+    /// The plain HTTP port.
+    pub bind: SocketAddr,
+    /// Whether `bind` may be other than loopback; checked already.
+    pub allow_remote_plaintext: bool,
+    /// Where pods reach the daemon.
+    pub pod_address: Option<std::net::IpAddr>,
+    /// The port beside it.
+    pub secure_port: u16,
+    /// The admin port.
+    pub admin: SocketAddr,
+    /// Where the filters' configuration comes from.
+    pub source: ConfigSource,
+    /// Where modules are dropped; none: only those inside the ConfigMap.
+    pub modules_dir: Option<PathBuf>,
+    /// Where compiled modules are kept; none: nothing is kept between starts.
+    pub cache_dir: Option<PathBuf>,
+    /// How long a request may wait for the first complete set.
+    pub start_wait: Duration,
+    /// How to log.
+    pub log: LogConfig,
+}
+
+/// Where the filters' configuration comes from. Shown as in messages: `ConfigMap kube-system/weir-filters`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// Watched through the API.
+    ConfigMap {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A manifest, watched through the file system.
+    File(PathBuf),
+}
+
+/// How to log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Text or JSON lines.
+    pub format: LogFormat,
+    /// 0: info; 1: debug; 2 and more: trace.
+    pub verbosity: u8,
+}
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl ServeConfig {
+    pub(super) fn validate(flags: ServeFlags) -> Result<Self, Vec<String>> {
+        let mut problems = Vec::new();
+        let upstream = Upstream::from_flags(&flags, &mut problems);
+        let node_name = flags.node_name.filter(|name| !name.is_empty());
+        if node_name.is_none() {
+            problems.push("--node-name: missing: the name of this node in the cluster".to_owned());
+        }
+        if !flags.bind_address.is_loopback() && !flags.allow_remote_plaintext {
+            problems.push(format!(
+                "--bind-address: {} is not a loopback address: give --allow-remote-plaintext if that is meant",
+                flags.bind_address
+            ));
+        }
+        if let Some(address) = flags.pod_address.filter(|address| address.is_loopback() || address.is_unspecified()) {
+            let kind = if address.is_loopback() { "loopback" } else { "unspecified" };
+            problems.push(format!("--pod-address: pods can not reach the {kind} address {address}"));
+        }
+        if flags.secure_port == 0 {
+            problems.push("--secure-port: 0 is no port that pods could be told".to_owned());
+        }
+        if flags.config_map.is_some() && flags.config_file.is_some() {
+            problems.push("--config-map and --config-file: only one of them".to_owned());
+        }
+        let source = flags.config_file.map_or_else(
+            || config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut problems),
+            |file| {
+                if let Some(map) = &flags.config_map {
+                    config_map(map, &mut problems);
+                }
+                Some(ConfigSource::File(file))
+            },
+        );
+        let start_wait = duration(&flags.start_wait);
+        if start_wait.is_none() {
+            problems.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
+        }
+        match (upstream, node_name, source, start_wait) {
+            (Some(upstream), Some(node_name), Some(source), Some(start_wait)) if problems.is_empty() => Ok(Self {
+                upstream,
+                node_kubeconfig: flags.node_kubeconfig,
+                node_name,
+                bind: SocketAddr::new(flags.bind_address, flags.port),
+                allow_remote_plaintext: flags.allow_remote_plaintext,
+                pod_address: flags.pod_address,
+                secure_port: flags.secure_port,
+                admin: SocketAddr::new(flags.admin_address, flags.admin_port),
+                source,
+                modules_dir: flags.modules_dir,
+                cache_dir: flags.cache_dir,
+                start_wait,
+                log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
+            }),
+            _ => Err(problems),
+        }
+    }
+
+    /// What the `node` import answers: none without `--pod-address`.
+    #[must_use]
+    pub fn secure_endpoint(&self) -> Option<Endpoint> {
+        self.pod_address.map(|address| Endpoint { host: address.to_string(), port: self.secure_port })
+    }
+}
+
+fn config_map(text: &str, problems: &mut Vec<String>) -> Option<ConfigSource> {
+    let word = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if word(namespace) && word(name) => {
+            Some(ConfigSource::ConfigMap { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => {
+            problems.push(format!("--config-map: {text:?} is not NAMESPACE/NAME, e.g. kube-system/weir-filters"));
+            None
+        }
+    }
+}
+
+impl fmt::Display for ConfigSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConfigMap { namespace, name } => write!(f, "ConfigMap {namespace}/{name}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}

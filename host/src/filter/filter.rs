@@ -1,0 +1,331 @@
+//! One filter in force: a proven module with its settings, and what happens when it fails.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use weir_document::{Document, Path};
+
+use super::breaker::{Breaker, Turn};
+use super::outcome::{Failure, FailureClass};
+use super::reads::Reads;
+use crate::admin::metrics::{BatchCounts, Metrics};
+use crate::config::{Class, FailurePolicy, FilterEntry, MatchRule};
+use crate::resource::GroupResource;
+use crate::wasm::{Answer, Checkout, Description, Fault, Pool, Read, Recorder, Snapshot};
+
+/// One object in this many is run again on a fresh instance, and the outcomes compared.
+const SPOT_CHECK: u64 = 1024;
+
+/// One filter in force.
+#[derive(Debug)]
+pub struct Filter {
+    identity: u64,
+    name: Arc<str>,
+    entry: FilterEntry,
+    digest: crate::config::Digest,
+    description: Description,
+    matches: Vec<MatchRule>,
+    pool: Pool,
+    guards: Arc<[Path]>,
+    breaker: Breaker,
+    reads: Arc<Reads>,
+    metrics: Arc<Metrics>,
+    judged: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    source: String,
+    _lookups: Lookups,
+}
+
+/// What keeps a filter's lookups fed; dropped with the filter.
+pub type Lookups = Box<dyn std::any::Any + Send + Sync>;
+
+/// The parts of a filter that its loading has proven.
+#[derive(Debug)]
+pub struct Proven {
+    /// As configured.
+    pub entry: FilterEntry,
+    /// Of the module's bytes.
+    pub digest: crate::config::Digest,
+    /// Where the module's bytes came from: `binaryData`, or a path.
+    pub source: String,
+    /// What the module says of itself.
+    pub description: Description,
+    /// From the configuration, else from the module's plan.
+    pub matches: Vec<MatchRule>,
+    /// Instances that took in the settings.
+    pub pool: Pool,
+    /// The reads of those instances.
+    pub reads: RecordedReads,
+    /// What keeps the lookups fed.
+    pub lookups: Lookups,
+}
+
+/// Where a filter's reads are recorded; made before its instances, which write into it.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedReads(Arc<Reads>);
+
+/// What one filter made of one document.
+#[derive(Debug)]
+pub(super) enum Judged {
+    Kept(Document),
+    Hidden,
+    Failed(Failure),
+}
+
+impl RecordedReads {
+    /// For the instances to write into.
+    #[must_use]
+    pub fn recorder(&self) -> Arc<dyn Recorder> {
+        self.0.clone()
+    }
+}
+
+/// Fields of a Pod that decide what runs with which rights on the node: a filter edits them only if its configuration
+/// says so under `edits:`.
+const POD_GUARDS: &[&str] = &[
+    "spec.volumes",
+    "spec.hostNetwork",
+    "spec.hostPID",
+    "spec.hostIPC",
+    "spec.hostUsers",
+    "spec.hostname",
+    "spec.hostAliases",
+    "spec.securityContext",
+    "spec.serviceAccountName",
+    "spec.containers[*].image",
+    "spec.containers[*].securityContext",
+    "spec.containers[*].volumeMounts",
+    "spec.containers[*].volumeDevices",
+    "spec.containers[*].ports[*].hostPort",
+    "spec.containers[*].ports[*].hostIP",
+    "spec.initContainers[*].image",
+    "spec.initContainers[*].securityContext",
+    "spec.initContainers[*].volumeMounts",
+    "spec.initContainers[*].volumeDevices",
+    "spec.initContainers[*].ports[*].hostPort",
+    "spec.initContainers[*].ports[*].hostIP",
+    "spec.ephemeralContainers[*].image",
+    "spec.ephemeralContainers[*].securityContext",
+    "spec.ephemeralContainers[*].volumeMounts",
+    "spec.ephemeralContainers[*].volumeDevices",
+];
+
+impl Filter {
+    /// A filter from its proven parts.
+    #[must_use]
+    pub fn new(parts: Proven, metrics: Arc<Metrics>) -> Self {
+        static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+        let Proven { entry, digest, source, description, matches, pool, reads, lookups } = parts;
+        Self {
+            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
+            name: entry.name.shared(),
+            guards: guards(&entry.edits),
+            entry,
+            digest,
+            description,
+            matches,
+            pool,
+            breaker: Breaker::default(),
+            reads: reads.0,
+            metrics,
+            judged: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            source,
+            _lookups: lookups,
+        }
+    }
+
+    /// As configured.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The configuration it was made from.
+    #[must_use]
+    pub fn entry(&self) -> &FilterEntry {
+        &self.entry
+    }
+
+    /// The digest of its module's bytes.
+    #[must_use]
+    pub fn digest(&self) -> &crate::config::Digest {
+        &self.digest
+    }
+
+    /// What its module says of itself.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Where its module came from: `binaryData`, or a path.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The last failure on an object, if there was one.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its match rules.
+    #[must_use]
+    pub fn rules(&self) -> &[MatchRule] {
+        &self.matches
+    }
+
+    /// Whether calls are suspended because the module failed again and again.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// Whether it applies to a request.
+    #[must_use]
+    pub fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
+        self.matches.iter().any(|rule| rule.matches(component, resource, class))
+    }
+
+    /// Reads again what the filter read of what has changed; true when a value differs, and its watches must re-list.
+    pub fn validate_reads(&self, snapshot: &dyn Snapshot, concerns: impl Fn(&Read) -> bool) -> bool {
+        self.reads.validate(snapshot, concerns)
+    }
+
+    pub(super) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    pub(super) fn reads_generation(&self) -> u64 {
+        self.reads.generation()
+    }
+
+    pub(super) fn follow_reads(&self) -> watch::Receiver<u64> {
+        self.reads.subscribe()
+    }
+
+    /// Judges a batch, in order. Each document comes back as the filter left it, or as it was before if the filter
+    /// failed and its policy is `Ignore`.
+    pub(super) async fn judge(&self, documents: Vec<Document>, guarded: bool) -> Vec<Judged> {
+        let began = Instant::now();
+        let mut counts = BatchCounts::default();
+        let mut out = None;
+        let mut judged = Vec::with_capacity(documents.len());
+        for document in documents {
+            // The guards are this filter's own: the next one of the chain sets its own.
+            let guards = if guarded { self.guards.clone() } else { Arc::default() };
+            let before = document.clone().with_guards(guards);
+            judged.push(match self.call(&mut out, before.clone()).await {
+                Ok(answer) => {
+                    self.spot_check(&before, &answer).await;
+                    self.turned(self.breaker.answered());
+                    if !answer.keep {
+                        counts.hidden += 1;
+                        Judged::Hidden
+                    } else {
+                        let edited = answer.object.bytes() != before.bytes();
+                        *if edited { &mut counts.edited } else { &mut counts.kept } += 1;
+                        Judged::Kept(answer.object)
+                    }
+                }
+                Err(fault) => {
+                    counts.failed += 1;
+                    self.turned(self.breaker.failed(fault.class));
+                    self.failed(fault, before)
+                }
+            });
+        }
+        if let Some(checkout) = out {
+            self.pool.give_back(checkout);
+        }
+        self.metrics.batch(&self.name, counts, began.elapsed());
+        judged
+    }
+
+    /// One call, on the instance that is out or a new one. Any fault retires the instance.
+    async fn call(&self, out: &mut Option<Checkout>, document: Document) -> Result<Answer, Fault> {
+        if self.breaker.is_open() {
+            return Err(Fault::new(FailureClass::BreakerOpen, "not called: it failed too often, see /filters"));
+        }
+        let mut checkout = match out.take() {
+            Some(checkout) => checkout,
+            None => self.pool.check_out().await?,
+        };
+        let answer = checkout.instance().filter(document).await?;
+        *out = Some(checkout);
+        Ok(answer)
+    }
+
+    /// Runs one object in [`SPOT_CHECK`] again on a fresh instance: a filter whose answers depend on anything but what
+    /// it reads through its imports would break every cache behind it.
+    async fn spot_check(&self, before: &Document, answer: &Answer) {
+        if self.judged.fetch_add(1, Ordering::Relaxed) % SPOT_CHECK != SPOT_CHECK / 2 {
+            return;
+        }
+        let Some(mut fresh) = self.pool.try_fresh().await else { return };
+        let Ok(again) = fresh.instance().filter(before.clone()).await else { return };
+        if again.keep != answer.keep || (answer.keep && again.object.bytes() != answer.object.bytes()) {
+            tracing::warn!(
+                filter = %self.name,
+                digest = %self.digest,
+                "the module answered differently on a fresh instance: it keeps state between objects, which filters must not"
+            );
+            self.metrics.impure(&self.name);
+        }
+    }
+
+    /// Applies the failure policy.
+    fn failed(&self, fault: Fault, before: Document) -> Judged {
+        self.metrics.failure(&self.name, fault.class);
+        if fault.class != FailureClass::BreakerOpen {
+            let told = format!("{}: {fault}", fault.class.label());
+            *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+            tracing::warn!(
+                filter = %self.name,
+                digest = %self.digest,
+                class = fault.class.label(),
+                policy = self.entry.failure_policy.as_str(),
+                namespace = before.namespace().ok().flatten().as_deref().unwrap_or_default(),
+                object = before.name().ok().as_deref().unwrap_or_default(),
+                "filter failed on an object: {fault}"
+            );
+        }
+        match self.entry.failure_policy {
+            FailurePolicy::Ignore => Judged::Kept(before),
+            FailurePolicy::Hide => Judged::Hidden,
+            FailurePolicy::Fail => Judged::Failed(Failure {
+                filter: self.name.clone(),
+                class: fault.class,
+                message: fault.message.into(),
+            }),
+        }
+    }
+
+    fn turned(&self, turn: Turn) {
+        match turn {
+            Turn::None => {}
+            Turn::Opened(pause) => {
+                tracing::error!(
+                    filter = %self.name,
+                    digest = %self.digest,
+                    policy = self.entry.failure_policy.as_str(),
+                    "the module failed too often in a row: not called for {pause:?}, its failure policy applies"
+                );
+                self.metrics.breaker(&self.name, true);
+            }
+            Turn::Closed => {
+                tracing::info!(filter = %self.name, "the module works again");
+                self.metrics.breaker(&self.name, false);
+            }
+        }
+    }
+}
+
+fn guards(edits: &[Path]) -> Arc<[Path]> {
+    let open: Vec<&str> = edits.iter().map(Path::text).collect();
+    POD_GUARDS.iter().filter(|guard| !open.contains(guard)).filter_map(|guard| Path::parse(guard).ok()).collect()
+}

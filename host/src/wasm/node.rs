@@ -1,0 +1,56 @@
+//! The `node` and `log` imports.
+
+use wasmtime::Result;
+
+use super::bindings::weir::filter::{log, node};
+use super::fault::{Refusal, one_line};
+use super::state::{GuestState, Phase};
+use super::world::{Read, addresses_value};
+
+/// Longest message that is logged, in bytes.
+const MESSAGE: usize = 1024;
+
+impl node::Host for GuestState {
+    fn name(&mut self) -> Result<String> {
+        Ok(self.surroundings.world.node_name().to_owned())
+    }
+
+    fn addresses(&mut self) -> Result<Vec<node::Address>> {
+        if self.phase == Phase::Configure {
+            return Err(Refusal::AddressesInConfigure.into());
+        }
+        let addresses = self.snapshot().addresses();
+        self.note(&Read::Addresses, addresses_value(&addresses));
+        Ok(addresses
+            .iter()
+            .map(|address| node::Address {
+                interface_name: address.interface_name.clone(),
+                ip: address.ip.to_string(),
+                prefix_length: address.prefix_length,
+                default_route: address.default_route,
+            })
+            .collect())
+    }
+
+    fn secure_endpoint(&mut self) -> Result<Option<node::Endpoint>> {
+        let endpoint = self.surroundings.world.secure_endpoint();
+        Ok(endpoint.map(|endpoint| node::Endpoint { host: endpoint.host, port: endpoint.port }))
+    }
+}
+
+impl log::Host for GuestState {
+    fn write(&mut self, level: log::Level, message: String) -> Result<()> {
+        if !self.printed.may_log() {
+            return Ok(());
+        }
+        let (filter, message) = (&self.surroundings.filter, one_line(&message, MESSAGE));
+        match level {
+            log::Level::Trace => tracing::trace!(%filter, message, "the module says"),
+            log::Level::Debug => tracing::debug!(%filter, message, "the module says"),
+            log::Level::Info => tracing::info!(%filter, message, "the module says"),
+            log::Level::Warn => tracing::warn!(%filter, message, "the module says"),
+            log::Level::Error => tracing::error!(%filter, message, "the module says"),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! The `objects` import: reads and edits of the object at hand, reads of looked-up ones. Every function is total and
+//! bounded; what can't be answered traps.
+
+use wasmtime::Result;
+use wasmtime::component::Resource;
+use weir_document::{Document, Path, Value};
+
+use super::bindings::weir::filter::objects::{self, Column};
+use super::fault::Refusal;
+use super::state::{GuestState, Held, ObjectHandle, PathHandle};
+use super::world::{Read, value_at};
+
+/// The handle of the object at hand; looked-up objects are numbered from 1.
+const AT_HAND: u32 = 0;
+
+impl GuestState {
+    fn looked_up(&self, handle: u32) -> Result<&Held> {
+        self.held.get(handle.wrapping_sub(1))
+    }
+
+    /// The object behind a handle, for reading. A read of a looked-up one is recorded as the value at `at`.
+    fn reading(&mut self, handle: &Resource<ObjectHandle>, at: &Path) -> Result<&Document> {
+        if handle.rep() == AT_HAND {
+            return self.object.as_ref().ok_or_else(|| Refusal::BadHandle(AT_HAND).into());
+        }
+        let held = self.looked_up(handle.rep())?;
+        let read = Read::Object {
+            lookup: held.lookup.clone(),
+            namespace: held.namespace.clone(),
+            name: held.name.clone(),
+            at: Some(at.clone()),
+        };
+        self.note(&read, value_at(&held.object, at));
+        Ok(self.looked_up(handle.rep())?.object.document())
+    }
+
+    /// As [`Self::reading`], for what can't change while the object is the same one.
+    fn identity(&self, handle: &Resource<ObjectHandle>) -> Result<&Document> {
+        match handle.rep() {
+            AT_HAND => self.object.as_ref().ok_or_else(|| Refusal::BadHandle(AT_HAND).into()),
+            other => Ok(self.looked_up(other)?.object.document()),
+        }
+    }
+
+    /// The path of one label or annotation.
+    fn member(&mut self, map: &str, key: &str) -> Result<Path> {
+        let quoted = key.replace('\\', "\\\\").replace('\'', "\\'");
+        match self.intern(&format!("metadata.{map}['{quoted}']"))? {
+            Ok(number) => self.path(number).cloned(),
+            Err(reason) => Err(wasmtime::Error::msg(reason)),
+        }
+    }
+
+    fn edit<T>(
+        &mut self,
+        handle: &Resource<ObjectHandle>,
+        change: impl FnOnce(&mut Document) -> Result<T, weir_document::Error>,
+    ) -> Result<Result<T, String>> {
+        if handle.rep() != AT_HAND {
+            self.looked_up(handle.rep())?;
+            return Ok(Err("a looked-up object can not be edited".to_owned()));
+        }
+        let object = self.object.as_mut().ok_or(Refusal::BadHandle(AT_HAND))?;
+        Ok(change(object).map_err(|error| error.to_string()))
+    }
+
+    fn path_of(&self, at: &Resource<PathHandle>) -> Result<Path> {
+        self.path(at.rep()).cloned()
+    }
+
+    fn single(&self, at: &Resource<PathHandle>) -> Result<Path> {
+        let path = self.path_of(at)?;
+        if path.wildcards() > 0 {
+            return Err(Refusal::WildcardRead(path.text().to_owned()).into());
+        }
+        Ok(path)
+    }
+}
+
+impl objects::Host for GuestState {}
+
+impl objects::HostPath for GuestState {
+    fn parse(&mut self, expression: String) -> Result<Result<Resource<PathHandle>, String>> {
+        Ok(self.intern(&expression)?.map(Resource::new_own))
+    }
+
+    fn drop(&mut self, _path: Resource<PathHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl objects::HostObject for GuestState {
+    fn api_version(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
+        Ok(self.identity(&this)?.api_version()?.to_string())
+    }
+
+    fn kind(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
+        Ok(self.identity(&this)?.kind()?.to_string())
+    }
+
+    fn namespace(&mut self, this: Resource<ObjectHandle>) -> Result<Option<String>> {
+        Ok(self.identity(&this)?.namespace()?.map(|text| text.to_string()))
+    }
+
+    fn name(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
+        Ok(self.identity(&this)?.name()?.to_string())
+    }
+
+    fn label(&mut self, this: Resource<ObjectHandle>, key: String) -> Result<Option<String>> {
+        if this.rep() == AT_HAND {
+            return Ok(self.identity(&this)?.label(&key)?.map(|text| text.to_string()));
+        }
+        let at = self.member("labels", &key)?;
+        Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
+    }
+
+    fn annotation(&mut self, this: Resource<ObjectHandle>, key: String) -> Result<Option<String>> {
+        if this.rep() == AT_HAND {
+            return Ok(self.identity(&this)?.annotation(&key)?.map(|text| text.to_string()));
+        }
+        let at = self.member("annotations", &key)?;
+        Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
+    }
+
+    fn get(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Option<objects::Value>> {
+        let at = self.single(&at)?;
+        Ok(self.reading(&this, &at)?.get(&at)?.map(lower))
+    }
+
+    fn text(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Option<String>> {
+        let at = self.single(&at)?;
+        Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
+    }
+
+    fn column(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Column> {
+        let at = self.path_of(&at)?;
+        let column = self.reading(&this, &at)?.column(&at)?;
+        Ok(Column { text: column.text, ends: column.ends })
+    }
+
+    fn lengths(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Vec<u32>> {
+        let at = self.path_of(&at)?;
+        Ok(self.reading(&this, &at)?.lengths(&at)?)
+    }
+
+    fn keys(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Vec<String>> {
+        let at = self.single(&at)?;
+        Ok(self.reading(&this, &at)?.keys(&at)?)
+    }
+
+    fn fingerprint(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<u64> {
+        let at = self.path_of(&at)?;
+        if this.rep() == AT_HAND {
+            return Ok(self.identity(&this)?.fingerprint(&at)?);
+        }
+        self.reading(&this, &at)?;
+        Ok(self.looked_up(this.rep())?.object.fingerprint(&at)?)
+    }
+
+    fn to_json(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
+        let root = match self.intern("$")? {
+            Ok(number) => self.path(number)?.clone(),
+            Err(reason) => return Err(wasmtime::Error::msg(reason)),
+        };
+        Ok(self.reading(&this, &root)?.to_json()?)
+    }
+
+    fn set(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        value: objects::Value,
+    ) -> Result<Result<(), String>> {
+        let at = self.path_of(&at)?;
+        self.edit(&this, |object| object.set(&at, &lift(value)))
+    }
+
+    fn set_rows(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        rows: Vec<u8>,
+        value: objects::Value,
+    ) -> Result<Result<(), String>> {
+        let at = self.path_of(&at)?;
+        self.edit(&this, |object| object.set_rows(&at, &rows, &lift(value)))
+    }
+
+    fn remove(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Result<u32, String>> {
+        let at = self.path_of(&at)?;
+        self.edit(&this, |object| object.remove(&at))
+    }
+
+    fn remove_rows(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        rows: Vec<u8>,
+    ) -> Result<Result<u32, String>> {
+        let at = self.path_of(&at)?;
+        self.edit(&this, |object| object.remove_rows(&at, &rows))
+    }
+
+    fn retain(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        keep: Vec<u8>,
+    ) -> Result<Result<(), String>> {
+        let at = self.path_of(&at)?;
+        self.edit(&this, |object| object.retain(&at, &keep))
+    }
+
+    fn append(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        value: objects::Value,
+    ) -> Result<Result<(), String>> {
+        let at = self.path_of(&at)?;
+        self.edit(&this, |object| object.append(&at, &lift(value)))
+    }
+
+    fn replace(&mut self, this: Resource<ObjectHandle>, json: String) -> Result<Result<(), String>> {
+        self.edit(&this, |object| object.replace(&json))
+    }
+
+    fn drop(&mut self, object: Resource<ObjectHandle>) -> Result<()> {
+        if object.owned() {
+            self.held.free(object.rep().wrapping_sub(1));
+        }
+        Ok(())
+    }
+}
+
+fn lower(value: Value) -> objects::Value {
+    match value {
+        Value::Null => objects::Value::Null,
+        Value::Boolean(truth) => objects::Value::Boolean(truth),
+        Value::Number(spelling) => objects::Value::Number(spelling),
+        Value::Text(text) => objects::Value::Text(text),
+        Value::Json(json) => objects::Value::Json(json),
+    }
+}
+
+fn lift(value: objects::Value) -> Value {
+    match value {
+        objects::Value::Null => Value::Null,
+        objects::Value::Boolean(truth) => Value::Boolean(truth),
+        objects::Value::Number(spelling) => Value::Number(spelling),
+        objects::Value::Text(text) => Value::Text(text),
+        objects::Value::Json(json) => Value::Json(json),
+    }
+}

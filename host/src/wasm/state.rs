@@ -1,0 +1,245 @@
+//! What the host keeps for one instance: the object at hand, the handles it gave out, and what bounds it.
+//! Everything here dies with the instance; handles to looked-up objects die with the call.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wasmtime::component::ResourceTable;
+use wasmtime::{ResourceLimiter, Result};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use weir_document::{Document, Path};
+
+use super::fault::Refusal;
+use super::wasi::{self, Printed};
+use super::world::{LookedUp, Lookup, Read, Recorder, Selection, Snapshot, World};
+
+/// Distinct paths of one instance.
+const PATHS: usize = 4096;
+/// Looked-up objects that one call may hold at once.
+const LOOKED_UP: usize = 16_384;
+/// Selections that one call may hold at once.
+const SELECTIONS: usize = 256;
+/// Elements of one of the module's tables.
+const TABLE_ELEMENTS: usize = 1 << 20;
+
+/// A guest's handle to an object: 0 is the one at hand, others are looked-up ones.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct ObjectHandle;
+/// A guest's handle to a path: an index into the instance's interned paths.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct PathHandle;
+/// A guest's handle to a selection.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct SelectionHandle;
+
+/// What an instance may see and how it is told; the same for all instances of a filter.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// The filter's name, for the log.
+    pub filter: Arc<str>,
+    /// Where lookups are answered.
+    pub world: Arc<dyn World>,
+    /// What the filter's plan declared and its configuration granted. Empty until the probe has run.
+    pub lookups: Vec<Arc<Lookup>>,
+    /// Where reads are recorded.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+/// Which export runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// describe or configure: nothing may be looked up.
+    Configure,
+    /// filter.
+    Filter,
+}
+
+/// A looked-up object as a call holds it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) object: Arc<LookedUp>,
+    pub(super) lookup: Arc<Lookup>,
+    pub(super) namespace: Option<Box<str>>,
+    pub(super) name: Box<str>,
+}
+
+/// A selection as a call holds it.
+#[derive(Debug)]
+pub(super) struct HeldSelection {
+    pub(super) selection: Arc<Selection>,
+    pub(super) lookup: Arc<Lookup>,
+    pub(super) namespace: Option<Box<str>>,
+    pub(super) label_selector: Box<str>,
+}
+
+/// The data of one store.
+#[allow(unreachable_pub, reason = "the generated bindings name it")]
+pub struct GuestState {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    pub(super) printed: Printed,
+    pub(super) memory: MemoryLimit,
+    /// Ticks left to the running call.
+    pub(super) budget: u64,
+    pub(super) phase: Phase,
+    pub(super) surroundings: Arc<Surroundings>,
+    /// The object at hand; present while `filter` runs.
+    pub(super) object: Option<Document>,
+    /// The state that this call's lookups see; taken by its first one.
+    pub(super) snapshot: Option<Arc<dyn Snapshot>>,
+    paths: Vec<Path>,
+    path_numbers: HashMap<String, u32, foldhash::fast::RandomState>,
+    pub(super) held: Slots<Held>,
+    pub(super) selections: Slots<HeldSelection>,
+}
+
+/// Caps the memory and tables of an instance and remembers whether it was refused.
+#[derive(Debug)]
+pub(super) struct MemoryLimit {
+    limit: usize,
+    pub(super) peak: usize,
+    pub(super) refused: bool,
+}
+
+/// Handles by number; freed numbers are used again, so that the table stays as small as what is held at once.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u32>,
+    limit: usize,
+    what: &'static str,
+}
+
+impl GuestState {
+    pub(super) fn new(surroundings: Arc<Surroundings>, memory: usize) -> Self {
+        let printed = Printed::new(surroundings.filter.clone());
+        Self {
+            wasi: wasi::context(&printed),
+            table: ResourceTable::new(),
+            printed,
+            memory: MemoryLimit { limit: memory, peak: 0, refused: false },
+            budget: 0,
+            phase: Phase::Configure,
+            surroundings,
+            object: None,
+            snapshot: None,
+            paths: Vec::new(),
+            path_numbers: HashMap::default(),
+            held: Slots::new(LOOKED_UP, "looked-up objects"),
+            selections: Slots::new(SELECTIONS, "selections"),
+        }
+    }
+
+    /// A call begins.
+    pub(super) fn begin(&mut self, phase: Phase, budget: u64, object: Option<Document>) {
+        self.phase = phase;
+        self.budget = budget;
+        self.object = object;
+        self.memory.refused = false;
+        self.printed.begin();
+    }
+
+    /// A call is over: what it held is let go, and the object comes back.
+    pub(super) fn end(&mut self) -> Option<Document> {
+        self.snapshot = None;
+        self.object.take()
+    }
+
+    /// Interns a path and gives its number.
+    pub(super) fn intern(&mut self, expression: &str) -> Result<Result<u32, String>> {
+        if let Some(number) = self.path_numbers.get(expression) {
+            return Ok(Ok(*number));
+        }
+        if self.paths.len() >= PATHS {
+            return Err(Refusal::TooMany(PATHS, "paths").into());
+        }
+        Ok(Path::parse(expression).map_err(|error| error.to_string()).map(|path| {
+            let number = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
+            self.paths.push(path);
+            self.path_numbers.insert(expression.to_owned(), number);
+            number
+        }))
+    }
+
+    pub(super) fn path(&self, number: u32) -> Result<&Path> {
+        self.paths.get(number as usize).ok_or_else(|| Refusal::BadHandle(number).into())
+    }
+
+    /// The state that this call's lookups see.
+    pub(super) fn snapshot(&mut self) -> Arc<dyn Snapshot> {
+        self.snapshot.get_or_insert_with(|| self.surroundings.world.snapshot()).clone()
+    }
+
+    /// Records a read, if it was not recorded yet with the same value.
+    pub(super) fn note(&self, read: &Read, value: u64) {
+        self.surroundings.recorder.note(read, value);
+    }
+}
+
+impl WasiView for GuestState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl<T> Slots<T> {
+    fn new(limit: usize, what: &'static str) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), limit, what }
+    }
+
+    pub(super) fn put(&mut self, value: T) -> Result<u32> {
+        if let Some(slot) = self.free.pop().and_then(|number| self.slots.get_mut(number as usize).zip(Some(number))) {
+            *slot.0 = Some(value);
+            return Ok(slot.1);
+        }
+        if self.slots.len() >= self.limit {
+            return Err(Refusal::TooMany(self.limit, self.what).into());
+        }
+        self.slots.push(Some(value));
+        u32::try_from(self.slots.len() - 1).map_err(Into::into)
+    }
+
+    pub(super) fn get(&self, number: u32) -> Result<&T> {
+        self.slots.get(number as usize).and_then(Option::as_ref).ok_or_else(|| Refusal::BadHandle(number).into())
+    }
+
+    pub(super) fn free(&mut self, number: u32) {
+        if let Some(slot @ Some(_)) = self.slots.get_mut(number as usize) {
+            *slot = None;
+            self.free.push(number);
+        }
+    }
+}
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
+        let granted = desired <= self.limit;
+        if granted {
+            self.peak = self.peak.max(desired);
+        } else {
+            self.refused = true;
+        }
+        Ok(granted)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
+        let granted = desired <= TABLE_ELEMENTS;
+        self.refused |= !granted;
+        Ok(granted)
+    }
+
+    fn instances(&self) -> usize {
+        64
+    }
+
+    fn tables(&self) -> usize {
+        64
+    }
+
+    fn memories(&self) -> usize {
+        4
+    }
+}

@@ -1,0 +1,220 @@
+//! The little of WASI that a filter may import: what a Rust program with the standard library always does, plus clocks
+//! that stand still. Environment and arguments are empty, standard input is closed, random numbers are constant;
+//! what the module prints goes to the daemon's log, line by line and bounded.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime::component::{HasData, Linker, ResourceTable};
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream, WasiCli, WasiCliView};
+use wasmtime_wasi::clocks::{HostMonotonicClock, HostWallClock, WasiClocks, WasiClocksView};
+use wasmtime_wasi::p2::bindings::{cli, clocks, random};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+use wasmtime_wasi::random::{Deterministic, WasiRandom, WasiRandomView};
+use wasmtime_wasi::{WasiCtx, WasiView};
+use wasmtime_wasi_io::bindings::wasi::io;
+
+use super::fault::one_line;
+use super::state::GuestState;
+
+/// Longest line of a module's output that is logged; the rest of a longer line is cut.
+const LINE: usize = 1024;
+/// Lines logged per call; further ones are dropped.
+const LINES: usize = 32;
+
+/// Interfaces of WASI that [`link`] provides, without versions.
+pub(super) const INTERFACES: &[&str] = &[
+    "wasi:io/poll",
+    "wasi:io/error",
+    "wasi:io/streams",
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/stderr",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:cli/terminal-stderr",
+    "wasi:clocks/wall-clock",
+    "wasi:clocks/monotonic-clock",
+    "wasi:random/random",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+];
+
+/// What a module printed: whole lines are logged as they come; the last ones are kept for the message of a panic.
+#[derive(Debug, Clone)]
+pub(super) struct Printed(Arc<Mutex<Lines>>);
+
+#[derive(Debug)]
+struct Lines {
+    filter: Arc<str>,
+    partial: Vec<u8>,
+    last: String,
+    logged: usize,
+}
+
+struct Table;
+
+impl HasData for Table {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+/// Links the interfaces of [`INTERFACES`].
+pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    let l = linker;
+    io::error::add_to_linker::<GuestState, Table>(l, |state| state.ctx().table)?;
+    io::poll::add_to_linker::<GuestState, Table>(l, |state| state.ctx().table)?;
+    io::streams::add_to_linker::<GuestState, Table>(l, |state| state.ctx().table)?;
+    cli::environment::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::exit::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::stdin::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::stdout::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::stderr::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::terminal_input::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::terminal_output::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::terminal_stdin::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::terminal_stdout::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    cli::terminal_stderr::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
+    clocks::wall_clock::add_to_linker::<GuestState, WasiClocks>(l, GuestState::clocks)?;
+    clocks::monotonic_clock::add_to_linker::<GuestState, WasiClocks>(l, GuestState::clocks)?;
+    random::random::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)?;
+    random::insecure::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)?;
+    random::insecure_seed::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)
+}
+
+/// The closed context of one instance.
+pub(super) fn context(printed: &Printed) -> WasiCtx {
+    WasiCtx::builder()
+        .stdout(printed.clone())
+        .stderr(printed.clone())
+        .secure_random(Deterministic::new(vec![0]))
+        .insecure_random(Deterministic::new(vec![0]))
+        .insecure_random_seed(0)
+        .wall_clock(Still)
+        .monotonic_clock(Still)
+        .build()
+}
+
+/// A clock that stands still: what a filter answers must not depend on when it is asked.
+struct Still;
+
+impl HostWallClock for Still {
+    fn resolution(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl HostMonotonicClock for Still {
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+}
+
+impl Printed {
+    pub(super) fn new(filter: Arc<str>) -> Self {
+        Self(Arc::new(Mutex::new(Lines { filter, partial: Vec::new(), last: String::new(), logged: 0 })))
+    }
+
+    /// A new call begins: its lines are counted anew.
+    pub(super) fn begin(&self) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.logged = 0;
+        lines.last.clear();
+        lines.partial.clear();
+    }
+
+    /// The last lines printed in this call, as one line.
+    pub(super) fn last(&self) -> String {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.end_line();
+        std::mem::take(&mut lines.last)
+    }
+
+    /// Counts one more line against the call's bound; false when it is used up.
+    pub(super) fn may_log(&self) -> bool {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.logged += 1;
+        lines.logged <= LINES
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE.saturating_sub(lines.partial.len());
+            let text = part.strip_suffix(b"\n").unwrap_or(part);
+            lines.partial.extend_from_slice(text.get(..room).unwrap_or(text));
+            if part.ends_with(b"\n") {
+                lines.end_line();
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn end_line(&mut self) {
+        if self.partial.is_empty() {
+            return;
+        }
+        let line = one_line(&String::from_utf8_lossy(&std::mem::take(&mut self.partial)), LINE);
+        if self.logged < LINES {
+            self.logged += 1;
+            tracing::info!(filter = %self.filter, line, "the module printed");
+        }
+        if self.last.len() + line.len() < LINE {
+            if !self.last.is_empty() {
+                self.last.push(' ');
+            }
+            self.last.push_str(&line);
+        }
+    }
+}
+
+impl IsTerminal for Printed {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Printed {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(tokio::io::sink())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Printed {
+    async fn ready(&mut self) {}
+}
+
+#[wasmtime_wasi::async_trait]
+impl OutputStream for Printed {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.take(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(4096)
+    }
+}
