@@ -86,6 +86,12 @@ impl Hidden {
         self.keys.remove(&key)
     }
 
+    /// Whether nothing is known to be hidden.
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Whether an object is known to be hidden.
     #[must_use]
     pub(super) fn contains(&self, key: u64) -> bool {
@@ -120,6 +126,14 @@ impl Key {
         let mut key = [0; 16];
         key.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
         Self(key)
+    }
+}
+
+#[cfg(test)]
+impl Key {
+    /// Any key.
+    pub(super) fn test(n: u8) -> Self {
+        Self([n; 16])
     }
 }
 
@@ -210,7 +224,7 @@ mod tests {
     use super::*;
 
     fn key(n: u8) -> Key {
-        Key([n; 16])
+        Key::test(n)
     }
 
     fn hidden(names: &[&str]) -> Arc<Hidden> {
@@ -222,35 +236,35 @@ mod tests {
     #[test]
     fn a_watch_without_a_record_under_its_stamp_must_list_again() {
         let ledger = Ledger::default();
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "5"), None);
-        ledger.ended(key(1), Stamp(1), "5", hidden(&["a"]));
-        assert_eq!(ledger.resume(&key(1), Stamp(2), "5"), None);
-        assert_eq!(ledger.resume(&key(2), Stamp(1), "5"), None);
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "5"), Some(hidden(&["a"])));
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), None);
+        ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
+        assert_eq!(ledger.resume(&key(1), Stamp::test(2), "5"), None);
+        assert_eq!(ledger.resume(&key(2), Stamp::test(1), "5"), None);
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), Some(hidden(&["a"])));
     }
 
     #[test]
     fn another_version_takes_the_empty_set() {
         let ledger = Ledger::default();
-        ledger.ended(key(1), Stamp(1), "5", hidden(&["a"]));
-        ledger.ended(key(1), Stamp(1), "7", hidden(&["b"]));
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "6"), Some(hidden(&[])));
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "5"), Some(hidden(&["a"])));
+        ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
+        ledger.ended(key(1), Stamp::test(1), "7", hidden(&["b"]));
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "6"), Some(hidden(&[])));
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), Some(hidden(&["a"])));
     }
 
     #[test]
     fn pages_of_a_list_belong_together() {
         let ledger = Ledger::default();
-        ledger.page(key(1), Stamp(1), "next", hidden(&["a"]));
-        assert_eq!(ledger.pages_before(&key(1), "next"), Some((Stamp(1), hidden(&["a"]))));
+        ledger.page(key(1), Stamp::test(1), "next", hidden(&["a"]));
+        assert_eq!(ledger.pages_before(&key(1), "next"), Some((Stamp::test(1), hidden(&["a"]))));
         assert_eq!(ledger.pages_before(&key(1), "other"), None);
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "next"), None, "a page is not the end of a list");
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "next"), None, "a page is not the end of a list");
     }
 
     #[test]
     fn forgetting_tells_whether_anything_was_known() {
         let ledger = Ledger::default();
-        ledger.ended(key(1), Stamp(1), "5", hidden(&["a"]));
+        ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
         assert!(ledger.forget(&key(1)));
         assert!(!ledger.forget(&key(1)));
         assert!(ledger.is_empty());
@@ -260,16 +274,16 @@ mod tests {
     fn records_are_bounded_and_the_longest_unused_goes_first() {
         let ledger = Ledger::default();
         for version in 0..10 {
-            ledger.ended(key(1), Stamp(1), &version.to_string(), hidden(&["a"]));
+            ledger.ended(key(1), Stamp::test(1), &version.to_string(), hidden(&["a"]));
         }
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "5"), Some(hidden(&[])));
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "6"), Some(hidden(&["a"])));
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), Some(hidden(&[])));
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "6"), Some(hidden(&["a"])));
         for n in 0..CLIENTS as u64 {
             let mut other = [9; 16];
             other[..8].copy_from_slice(&n.to_le_bytes());
-            ledger.ended(Key(other), Stamp(1), "1", hidden(&[]));
+            ledger.ended(Key(other), Stamp::test(1), "1", hidden(&[]));
         }
-        assert_eq!(ledger.resume(&key(1), Stamp(1), "9"), None);
+        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "9"), None);
         assert_eq!(ledger.locked(|state| (state.clients.len(), state.hidden)), (CLIENTS, 0));
     }
 

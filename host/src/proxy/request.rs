@@ -195,6 +195,21 @@ impl ResourceRequest {
         matches!(self.subresource.as_deref(), Some("exec" | "attach" | "portforward" | "proxy" | "log"))
     }
 
+    /// Where an object of the collection is.
+    #[must_use]
+    pub fn object_path(&self, namespace: Option<&str>, name: &str) -> Option<PathAndQuery> {
+        let name = utf8_percent_encode(name, SEGMENT);
+        let path = match namespace {
+            Some(namespace) if self.namespace.is_none() => {
+                let (prefix, resource) = self.collection.rsplit_once('/')?;
+                let namespace = utf8_percent_encode(namespace, SEGMENT);
+                format!("{prefix}/namespaces/{namespace}/{resource}/{name}")
+            }
+            _ => format!("{}/{name}", self.collection),
+        };
+        path.parse().ok()
+    }
+
     /// `group/version` as objects spell it: `v1`, `discovery.k8s.io/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {

@@ -41,6 +41,9 @@ pub enum Refusal {
     /// 503 with Retry-After: what the filters are is not known yet.
     #[error("weir is starting: its filters are not ready yet, and nothing is served unfiltered before they are")]
     Starting,
+    /// 505: a list too large to be held for a client that could not see it break off.
+    #[error("HTTP/1.0 cannot tell a list of this size from a truncated one: ask with HTTP/1.1")]
+    OldClient,
     /// 410: the client must list again, because what it is shown has changed without an event of the API server.
     #[error("too old resource version: {0}; list again")]
     Expired(&'static str),
@@ -111,6 +114,7 @@ impl Refusal {
             Self::Garbage(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expired(_) => StatusCode::GONE,
         }
     }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Builder};
@@ -44,7 +44,7 @@ pub(super) struct Dial {
 
 /// The headers that carry a credential: a token, a token file that is read again, a plug-in that is asked again.
 pub(super) struct Credential {
-    headers: BoxCloneSyncService<Request<Body>, HeaderMap, BoxError>,
+    headers: BoxCloneSyncService<Request<Body>, Response<()>, BoxError>,
 }
 
 /// Why clients for the API server cannot be made.
@@ -140,7 +140,11 @@ impl Credential {
     pub(super) fn new(config: &kube::Config) -> Result<Self, SetupError> {
         let setup = |error| SetupError::Credentials(Box::new(error));
         // kube's layers put the headers on a request; what stands below them here only tells which.
-        let tell = tower::service_fn(|request: Request<Body>| async move { Ok::<_, BoxError>(request.into_parts().0.headers) });
+        let tell = tower::service_fn(|request: Request<Body>| async move {
+            let mut told = Response::new(());
+            *told.headers_mut() = request.into_parts().0.headers;
+            Ok::<_, BoxError>(told)
+        });
         let extra = config.extra_headers_layer().map_err(setup)?.layer(tell);
         let headers = match config.auth_layer().map_err(setup)? {
             Some(auth) => BoxCloneSyncService::new(auth.layer(extra)),
@@ -156,7 +160,10 @@ impl Credential {
             .clone()
             .oneshot(Request::new(Body::empty()))
             .await
-            .map_err(|error| UpstreamError::Credential(error.to_string()))?;
+            .map_err(|error| UpstreamError::Credential(error.to_string()))?
+            .into_parts()
+            .0
+            .headers;
         // Replaces what the client may have sent under the same names, and keeps all values of each.
         for name in more.keys() {
             headers.remove(name);
