@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
-use self::upstream::Upstream;
 pub use self::upstream::SetupError;
+use self::upstream::Upstream;
 use crate::admin::metrics::Metrics;
 use crate::filter::ServingReceiver;
 use crate::tasks::Tasks;

@@ -19,14 +19,14 @@ use crate::admin::metrics::Metrics;
 use crate::filter::Failure;
 
 /// A boxed body of an answer to a client.
-pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 /// A boxed body of a request to the API server.
-pub type RequestBody = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(super) type RequestBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// Why a body breaks off after its headers were sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BodyError {
+pub(super) enum BodyError {
     /// The API server's side broke off.
     #[error("the API server's answer broke off")]
     Upstream(#[source] hyper::Error),
@@ -46,19 +46,19 @@ pub enum BodyError {
 
 /// No body.
 #[must_use]
-pub fn empty() -> ResponseBody {
+pub(super) fn empty() -> ResponseBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A body that is there already.
 #[must_use]
-pub fn full(bytes: Bytes) -> ResponseBody {
+pub(super) fn full(bytes: Bytes) -> ResponseBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// No request body.
 #[must_use]
-pub fn no_request_body() -> RequestBody {
+pub(super) fn no_request_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
@@ -71,7 +71,7 @@ struct Metered<G> {
 
 /// What is counted of one request; counted when it is dropped.
 #[derive(Debug)]
-pub struct Meter {
+pub(super) struct Meter {
     metrics: Arc<Metrics>,
     class: &'static str,
     code: u16,
@@ -82,19 +82,23 @@ pub struct Meter {
 impl Meter {
     /// For a request that began at `begun`.
     #[must_use]
-    pub fn new(metrics: Arc<Metrics>, class: &'static str, begun: Instant) -> Self {
+    pub(super) fn new(metrics: Arc<Metrics>, class: &'static str, begun: Instant) -> Self {
         Self { metrics, class, code: 0, bytes: 0, begun }
     }
 
     /// Ties the count, and `guard`, to the body of an answer.
     #[must_use]
-    pub fn attach<G: Send + Unpin + 'static>(mut self, answer: Response<ResponseBody>, guard: G) -> Response<ResponseBody> {
+    pub(super) fn attach<G: Send + Unpin + 'static>(
+        mut self,
+        answer: Response<ResponseBody>,
+        guard: G,
+    ) -> Response<ResponseBody> {
         self.code = answer.status().as_u16();
         answer.map(|inner| Metered { inner, meter: self, _guard: guard }.boxed_unsync())
     }
 
     /// Counts a request whose bytes went another way than through a body.
-    pub fn finish(mut self, code: StatusCode, bytes: u64) {
+    pub(super) fn finish(mut self, code: StatusCode, bytes: u64) {
         self.code = code.as_u16();
         self.bytes = bytes;
     }

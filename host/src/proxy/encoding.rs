@@ -17,14 +17,14 @@ const PIECE: usize = 64 << 10;
 
 /// The plain bytes of an upstream body.
 #[derive(Debug)]
-pub struct Plain {
+pub(super) struct Plain {
     body: UpstreamBody,
     gunzip: Option<Gunzip>,
 }
 
 /// Undoes gzip, any number of members one after another. Pull [`Gunzip::next`] until it wants more input.
 #[derive(Debug)]
-pub struct Gunzip {
+pub(super) struct Gunzip {
     input: Bytes,
     inflate: Decompress,
     /// Whether the last member ended where the input so far ends.
@@ -34,7 +34,7 @@ pub struct Gunzip {
 /// The API server's gzip stream is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum GunzipError {
+pub(super) enum GunzipError {
     /// Not gzip, or a wrong checksum.
     #[error("broken gzip data")]
     Broken,
@@ -48,7 +48,7 @@ impl Plain {
     ///
     /// # Errors
     /// The name of an encoding that was not asked for and cannot be undone.
-    pub fn new(headers: &HeaderMap, body: UpstreamBody) -> Result<Self, String> {
+    pub(super) fn new(headers: &HeaderMap, body: UpstreamBody) -> Result<Self, String> {
         let encoding = headers.get(header::CONTENT_ENCODING).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let gunzip = match encoding.as_deref().map(str::trim) {
             None | Some("" | "identity") => None,
@@ -62,7 +62,7 @@ impl Plain {
     ///
     /// # Errors
     /// The body broke off or its gzip is broken.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             if let Some(gunzip) = &mut self.gunzip
                 && let Some(piece) = gunzip.next().map_err(|error| BodyError::Garbage(error.to_string()))?
@@ -71,7 +71,9 @@ impl Plain {
             }
             let Some(frame) = self.body.frame().await else {
                 return match &self.gunzip {
-                    Some(gunzip) => gunzip.finish().map(|()| None).map_err(|error| BodyError::Garbage(error.to_string())),
+                    Some(gunzip) => {
+                        gunzip.finish().map(|()| None).map_err(|error| BodyError::Garbage(error.to_string()))
+                    }
                     None => Ok(None),
                 };
             };
@@ -88,7 +90,7 @@ impl Plain {
     ///
     /// # Errors
     /// As [`Plain::next`], and a body over the limit.
-    pub async fn collect(mut self, limit: usize) -> Result<Bytes, BodyError> {
+    pub(super) async fn collect(mut self, limit: usize) -> Result<Bytes, BodyError> {
         let hint = usize::try_from(self.body.size_hint().lower()).unwrap_or(0).min(limit);
         let mut whole = Vec::with_capacity(hint);
         while let Some(piece) = self.next().await? {
@@ -109,7 +111,7 @@ impl Default for Gunzip {
 
 impl Gunzip {
     /// Gives more input; what was given before must have been used up.
-    pub fn feed(&mut self, input: Bytes) {
+    pub(super) fn feed(&mut self, input: Bytes) {
         debug_assert!(self.input.is_empty(), "pull until more input is wanted");
         self.input = input;
     }
@@ -118,7 +120,7 @@ impl Gunzip {
     ///
     /// # Errors
     /// [`GunzipError::Broken`].
-    pub fn next(&mut self) -> Result<Option<Bytes>, GunzipError> {
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, GunzipError> {
         let mut piece = Vec::new();
         loop {
             if self.between_members {
@@ -154,7 +156,7 @@ impl Gunzip {
     ///
     /// # Errors
     /// [`GunzipError::Truncated`] inside a member.
-    pub fn finish(&self) -> Result<(), GunzipError> {
+    pub(super) fn finish(&self) -> Result<(), GunzipError> {
         if self.between_members { Ok(()) } else { Err(GunzipError::Truncated) }
     }
 }

@@ -102,7 +102,12 @@ pub(super) fn relist(why: &'static str) -> Response<ResponseBody> {
 
 /// Whether this is a watch that goes on from a state which was filtered when the client got it. Unfiltered lists, and
 /// watches that begin with the whole state, end that.
-fn holds_filtered_state(proxy: &Proxy, request: &http::Request<Incoming>, parsed: &Request, identity: Identity) -> bool {
+fn holds_filtered_state(
+    proxy: &Proxy,
+    request: &http::Request<Incoming>,
+    parsed: &Request,
+    identity: Identity,
+) -> bool {
     let Some(resource) = parsed.resource() else { return false };
     if proxy.ledger.is_empty() || resource.class().is_none() {
         return false;
@@ -139,7 +144,8 @@ fn switch(
         let copied = async {
             let (client, server) = tokio::try_join!(client, server).map_err(std::io::Error::other)?;
             // A side that has said its last is half-closed; the other one may go on.
-            tokio::io::copy_bidirectional_with_sizes(&mut TokioIo::new(client), &mut TokioIo::new(server), COPY, COPY).await
+            tokio::io::copy_bidirectional_with_sizes(&mut TokioIo::new(client), &mut TokioIo::new(server), COPY, COPY)
+                .await
         };
         let bytes = match copied.await {
             Ok((_, to_client)) => to_client,

@@ -5,7 +5,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// Whose credentials a request carries to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Identity {
+pub(super) enum Identity {
     /// The client's own, or none: goes over connections without a client certificate, since x509 wins over a token.
     Own,
     /// The node's, lent to a loopback client that brings none.
@@ -27,25 +27,28 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Whose identity a request travels under.
 #[must_use]
-pub fn identity(headers: &HeaderMap, may_lend: bool) -> Identity {
+pub(super) fn identity(headers: &HeaderMap, may_lend: bool) -> Identity {
     let token_protocol = headers
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
         .iter()
         .any(|value| value.as_bytes().windows(TOKEN_PROTOCOL.len()).any(|part| part == TOKEN_PROTOCOL.as_bytes()));
-    if may_lend && !headers.contains_key(header::AUTHORIZATION) && !token_protocol { Identity::Lent } else { Identity::Own }
+    if may_lend && !headers.contains_key(header::AUTHORIZATION) && !token_protocol {
+        Identity::Lent
+    } else {
+        Identity::Own
+    }
 }
 
 /// The protocol that a message asks to be upgraded to, if it does so properly.
 #[must_use]
-pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     headers.get(header::UPGRADE).filter(|_| asked).cloned()
 }
 
 /// Removes what is for one hop only (RFC 9110, 7.6.1), what `Connection` names included.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> =
-        tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
@@ -55,7 +58,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Makes a client's headers fit to travel upstream under an identity. `X-Remote-*` means something only from a front
 /// proxy, which we are not: it never passes.
-pub fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
+pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
     strip_hop_by_hop(headers);
     headers.remove(header::HOST);
     // hyper answers `100 Continue` itself.
@@ -65,7 +68,8 @@ pub fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
         .filter(|name| {
             let name = name.as_str();
             name.starts_with("x-remote-")
-                || (identity == Identity::Lent && (name.starts_with("impersonate-") || name.starts_with("x-forwarded-")))
+                || (identity == Identity::Lent
+                    && (name.starts_with("impersonate-") || name.starts_with("x-forwarded-")))
         })
         .cloned()
         .collect();
@@ -77,7 +81,7 @@ pub fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
 /// Makes the headers of a matched read ask for what can be filtered: plain JSON, and nothing that would change its
 /// form. Table, PartialObjectMetadata, protobuf, CBOR and unknown types all fall back to it; every client's decoder of
 /// a Kubernetes API reads JSON.
-pub fn ask_for_json(headers: &mut HeaderMap, compressed: bool) {
+pub(super) fn ask_for_json(headers: &mut HeaderMap, compressed: bool) {
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let encoding = if compressed { "gzip" } else { "identity" };
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
@@ -100,8 +104,10 @@ pub fn ask_for_json(headers: &mut HeaderMap, compressed: bool) {
 }
 
 /// Makes the headers of an answer fit for a body that was filtered.
-pub fn filtered_answer(headers: &mut HeaderMap) {
-    for name in [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES] {
+pub(super) fn filtered_answer(headers: &mut HeaderMap) {
+    for name in
+        [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES]
+    {
         headers.remove(name);
     }
     headers.remove("content-digest");
@@ -161,7 +167,8 @@ mod tests {
     #[test]
     fn who_brings_a_token_travels_under_it() {
         assert_eq!(identity(&headers(&[("authorization", "Bearer a")]), true), Identity::Own);
-        let browser = headers(&[("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ")]);
+        let browser =
+            headers(&[("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ")]);
         assert_eq!(identity(&browser, true), Identity::Own);
         assert_eq!(identity(&HeaderMap::new(), true), Identity::Lent);
         assert_eq!(identity(&HeaderMap::new(), false), Identity::Own);
@@ -180,7 +187,10 @@ mod tests {
 
     #[test]
     fn an_upgrade_needs_both_headers() {
-        assert_eq!(upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")])).unwrap(), "SPDY/3.1");
+        assert_eq!(
+            upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")])).unwrap(),
+            "SPDY/3.1"
+        );
         assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
     }
 }

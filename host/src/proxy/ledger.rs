@@ -206,7 +206,9 @@ impl State {
         let after: usize = records.iter().map(|record| record.hidden.keys.len()).sum();
         self.hidden = self.hidden + after - before;
         while self.clients.len() > CLIENTS || (self.hidden > HIDDEN && self.clients.len() > 1) {
-            let Some(oldest) = self.clients.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else { return };
+            let Some(oldest) = self.clients.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else {
+                return;
+            };
             self.remove(&oldest);
         }
     }

@@ -35,7 +35,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[non_exhaustive]
 pub enum ListenError {
     /// Plain HTTP beyond loopback.
-    #[error("{0} is not a loopback address: clients there could use this port without TLS; allow it by --allow-remote-plaintext")]
+    #[error(
+        "{0} is not a loopback address: clients there could use this port without TLS; allow it by --allow-remote-plaintext"
+    )]
     NotLoopback(SocketAddr),
     /// The socket tells no address.
     #[error("the listening socket is not usable")]
@@ -44,11 +46,11 @@ pub enum ListenError {
 
 /// Who is on the other side of a connection.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(super) struct Peer {
     /// Its address.
-    pub address: SocketAddr,
-    /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it.
-    pub permit: Arc<OwnedSemaphorePermit>,
+    pub(super) address: SocketAddr,
+    /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Lets hyper spawn through [`Tasks`].
@@ -77,7 +79,7 @@ pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usiz
         };
         match accepted {
             Ok((stream, address, permit)) => {
-                let peer = Peer { address, permit: Arc::new(permit) };
+                let peer = Peer { address, _permit: Arc::new(permit) };
                 tasks.spawn(connection(proxy.clone(), stream, peer, drain));
             }
             Err(error) => {

@@ -35,7 +35,7 @@ pub(super) struct Read {
 /// What the API server said to a matched read.
 pub(super) enum Answer {
     /// JSON, to be filtered.
-    Json(http::response::Parts, Plain),
+    Json(http::response::Parts, Box<Plain>),
     /// Not a success: a `Status` object, which passes as it is.
     Other(Response<ResponseBody>),
 }
@@ -89,15 +89,19 @@ impl Read {
 }
 
 fn json(mut parts: http::response::Parts, body: UpstreamBody) -> Result<Answer, Refusal> {
-    let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type =
+        parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut media = content_type.split(';').map(str::trim);
     // `application/json;as=Table` would be another shape than the one asked for.
     let plain = media.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
         && media.all(|parameter| !parameter.to_ascii_lowercase().starts_with("as="));
     if parts.status != StatusCode::OK || !plain {
-        return Err(Refusal::Garbage(format!("{} with content type {content_type:?} where JSON was asked for", parts.status)));
+        return Err(Refusal::Garbage(format!(
+            "{} with content type {content_type:?} where JSON was asked for",
+            parts.status
+        )));
     }
     let plain = Plain::new(&parts.headers, body).map_err(Refusal::Garbage)?;
     headers::filtered_answer(&mut parts.headers);
-    Ok(Answer::Json(parts, plain))
+    Ok(Answer::Json(parts, Box::new(plain)))
 }

@@ -14,7 +14,7 @@ use crate::resource::GroupResource;
 /// Why the proxy answers by itself, or ends a watch by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub(super) enum Refusal {
     /// 400: the request line has more than one reading.
     #[error("weir refuses the request: {0}")]
     Malformed(#[from] Malformed),
@@ -105,7 +105,7 @@ struct Cause {
 impl Refusal {
     /// The HTTP status code.
     #[must_use]
-    pub fn code(&self) -> StatusCode {
+    pub(super) fn code(&self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -162,7 +162,7 @@ impl Refusal {
 
     /// The answer.
     #[must_use]
-    pub fn response(&self) -> Response<ResponseBody> {
+    pub(super) fn response(&self) -> Response<ResponseBody> {
         let mut response = Response::new(full(json(&self.status())));
         *response.status_mut() = self.code();
         let headers = response.headers_mut();
@@ -176,7 +176,7 @@ impl Refusal {
 
     /// The event that ends a watch.
     #[must_use]
-    pub fn event(&self) -> Bytes {
+    pub(super) fn event(&self) -> Bytes {
         #[derive(Serialize)]
         struct Event<'a> {
             r#type: &'static str,
@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_hidden_object_is_worded_as_the_server_words_it() {
-        let refusal = Refusal::NotFound { resource: GroupResource::new("endpointslices", "discovery.k8s.io"), name: "a".into() };
+        let refusal =
+            Refusal::NotFound { resource: GroupResource::new("endpointslices", "discovery.k8s.io"), name: "a".into() };
         assert_eq!(
             status(&refusal),
             json!({

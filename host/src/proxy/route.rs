@@ -19,7 +19,11 @@ use crate::filter::{Chain, Serving};
 
 impl Proxy {
     /// Answers one request. The answer's body holds what the request occupies.
-    pub(super) async fn answer(self: &Arc<Self>, request: http::Request<Incoming>, peer: Peer) -> Response<ResponseBody> {
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        peer: Peer,
+    ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
@@ -50,7 +54,8 @@ impl Proxy {
                 return meter("refused").attach(refusal.response(), ());
             }
         };
-        self.filtered(Read::new(chain, component, identity, request, parsed.forward, parsed.query, resource), begun).await
+        self.filtered(Read::new(chain, component, identity, request, parsed.forward, parsed.query, resource), begun)
+            .await
     }
 
     async fn filtered(self: &Arc<Self>, read: Read, begun: Instant) -> Response<ResponseBody> {

@@ -21,13 +21,13 @@ use kube::config::AuthInfo;
 pub use self::connect::SetupError;
 use self::connect::{Client, Credential, Protocols, client};
 use self::lane::Lanes;
-pub use self::lane::UpstreamBody;
+pub(super) use self::lane::UpstreamBody;
 use super::body::{RequestBody, no_request_body};
 use super::headers::Identity;
 
 /// What a request needs of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub(super) enum Purpose {
     /// Ends soon: everything but the next two.
     Short,
     /// A watch or another body without an end.
@@ -38,18 +38,18 @@ pub enum Purpose {
 
 /// A request on its way up: everything but its body.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub(super) struct Head {
     /// The method.
-    pub method: Method,
+    pub(super) method: Method,
     /// As [`super::request::Request::forward`].
-    pub path: PathAndQuery,
+    pub(super) path: PathAndQuery,
     /// Prepared by [`super::headers::prepare_request`].
-    pub headers: HeaderMap,
+    pub(super) headers: HeaderMap,
 }
 
 /// The API server.
 #[derive(Debug)]
-pub struct Upstream {
+pub(super) struct Upstream {
     base: Base,
     own: Channel,
     lent: Option<(Channel, Credential)>,
@@ -73,7 +73,7 @@ struct Channel {
 /// No answer from the API server. None of these is a reason to try a write again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum UpstreamError {
+pub(super) enum UpstreamError {
     /// It could not be reached.
     #[error("cannot connect to the API server")]
     Connect(#[source] hyper_util::client::legacy::Error),
@@ -97,7 +97,7 @@ pub enum UpstreamError {
 impl UpstreamError {
     /// The status code of the proxy's answer.
     #[must_use]
-    pub fn code(&self) -> StatusCode {
+    pub(super) fn code(&self) -> StatusCode {
         match self {
             Self::Connect(_) | Self::Busy | Self::Credential(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -127,19 +127,22 @@ impl Upstream {
     ///
     /// # Errors
     /// A certificate, key, token or address that cannot be used.
-    pub fn new(own: &kube::Config, lent: Option<&kube::Config>, connect_timeout: Duration) -> Result<Self, SetupError> {
+    pub(super) fn new(
+        own: &kube::Config,
+        lent: Option<&kube::Config>,
+        connect_timeout: Duration,
+    ) -> Result<Self, SetupError> {
         let base = Base::new(&own.cluster_url)?;
         let mut anonymous = own.clone();
         anonymous.auth_info = AuthInfo::default();
-        let lent = lent
-            .map(|config| Ok((Channel::new(config, connect_timeout)?, Credential::new(config)?)))
-            .transpose()?;
+        let lent =
+            lent.map(|config| Ok((Channel::new(config, connect_timeout)?, Credential::new(config)?))).transpose()?;
         Ok(Self { base, own: Channel::new(&anonymous, connect_timeout)?, lent })
     }
 
     /// Whether there is an identity to lend.
     #[must_use]
-    pub fn lends(&self) -> bool {
+    pub(super) fn lends(&self) -> bool {
         self.lent.is_some()
     }
 
@@ -148,7 +151,7 @@ impl Upstream {
     /// # Errors
     /// See [`UpstreamError`]. A read without a body that broke before its answer is tried once more, as its connection
     /// may just have been closed for idleness.
-    pub async fn send(
+    pub(super) async fn send(
         &self,
         identity: Identity,
         purpose: Purpose,
@@ -162,10 +165,9 @@ impl Upstream {
             }
             _ => &self.own,
         };
-        let again = (purpose != Purpose::Upgrade
-            && matches!(head.method, Method::GET | Method::HEAD)
-            && body.is_end_stream())
-        .then(|| head.clone());
+        let again =
+            (purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream())
+                .then(|| head.clone());
         match channel.send(purpose, self.base.request(head, body)?).await {
             Err(UpstreamError::Broken(error)) => match again {
                 Some(head) => {
@@ -221,7 +223,11 @@ impl Channel {
         })
     }
 
-    async fn send(&self, purpose: Purpose, request: Request<RequestBody>) -> Result<Response<UpstreamBody>, UpstreamError> {
+    async fn send(
+        &self,
+        purpose: Purpose,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let (answer, slot) = match purpose {
             Purpose::Upgrade => (self.upgrade.request(request).await, None),
             Purpose::Short | Purpose::Stream => {

@@ -26,7 +26,7 @@ const INPUT: usize = 128 << 10;
 pub(super) struct Pump {
     proxy: Arc<Proxy>,
     read: Read,
-    plain: Plain,
+    plain: Box<Plain>,
     splitter: ListSplitter,
     joiner: Joiner,
     item_type: Option<Arc<TypeMeta>>,
@@ -55,7 +55,7 @@ impl From<SplitError> for PumpError {
 }
 
 impl Pump {
-    pub(super) fn new(proxy: Arc<Proxy>, read: Read, plain: Plain) -> Self {
+    pub(super) fn new(proxy: Arc<Proxy>, read: Read, plain: Box<Plain>) -> Self {
         let before = read.query.first("continue").filter(|token| !token.is_empty());
         let (begun, hidden) = match before.map(|token| proxy.ledger.pages_before(&read.key, token)) {
             None => (Some(read.stamp), Arc::default()),

@@ -62,15 +62,30 @@ fn requests_are_read_as_the_api_server_reads_them() {
             read.subresource.as_deref().unwrap_or_default(),
             read.name.as_deref().unwrap_or_default(),
         );
-        assert_eq!(got, (*verb, *group, *version, *namespace, *name_of_resource, *subresource, *name), "{method} {url}");
+        assert_eq!(
+            got,
+            (*verb, *group, *version, *namespace, *name_of_resource, *subresource, *name),
+            "{method} {url}"
+        );
     }
 }
 
 #[test]
 fn paths_that_name_no_resource_are_non_resource_requests() {
     for path in [
-        "/", "/api", "/api/", "/api/version", "/api/version/", "/apis", "/apis/group", "/apis/group/version",
-        "/apis/group/version/", "/apis/version/resource", "/badprefix/version/resource", "/healthz", "/openapi/v3",
+        "/",
+        "/api",
+        "/api/",
+        "/api/version",
+        "/api/version/",
+        "/apis",
+        "/apis/group",
+        "/apis/group/version",
+        "/apis/group/version/",
+        "/apis/version/resource",
+        "/badprefix/version/resource",
+        "/healthz",
+        "/openapi/v3",
     ] {
         assert_eq!(parse("GET", path).unwrap().target, Target::NonResource, "{path}");
     }
@@ -124,9 +139,15 @@ fn what_is_forwarded_is_the_parsed_form() {
         ("/api/v1/pods?watch", "/api/v1/pods?watch="),
         ("/logs/", "/logs/"),
         ("/", "/"),
-        ("/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c", "/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c"),
+        (
+            "/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c",
+            "/api/v1/namespaces/a/pods/b/exec?command=sh&command=-c",
+        ),
         ("/api/v1/namespaces/a/services/https:b:/proxy/", "/api/v1/namespaces/a/services/https:b:/proxy/"),
-        ("/api/v1/namespaces/a/services/b/proxy/x//y%2Fz/?q=a;b", "/api/v1/namespaces/a/services/b/proxy/x//y%2Fz/?q=a;b"),
+        (
+            "/api/v1/namespaces/a/services/b/proxy/x//y%2Fz/?q=a;b",
+            "/api/v1/namespaces/a/services/b/proxy/x//y%2Fz/?q=a;b",
+        ),
     ] {
         assert_eq!(parse("GET", sent).unwrap().forward.as_str(), forwarded, "{sent}");
     }

@@ -66,7 +66,11 @@ pub enum SetupError {
 }
 
 /// Prepares clients for an API server and an identity.
-pub(super) fn client(config: &kube::Config, timeout: Duration, protocols: Protocols) -> Result<ClientParts, SetupError> {
+pub(super) fn client(
+    config: &kube::Config,
+    timeout: Duration,
+    protocols: Protocols,
+) -> Result<ClientParts, SetupError> {
     if let Some(proxy) = &config.proxy_url {
         return Err(SetupError::Proxy(proxy.clone()));
     }

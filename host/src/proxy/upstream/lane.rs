@@ -39,7 +39,7 @@ pub(super) struct Slot(Arc<Lane>);
 
 /// The body of an upstream answer, with the stream it occupies: dropping it frees both.
 #[derive(Debug)]
-pub struct UpstreamBody {
+pub(in crate::proxy) struct UpstreamBody {
     inner: Incoming,
     _slot: Option<Slot>,
 }

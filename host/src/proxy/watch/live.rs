@@ -40,7 +40,7 @@ enum End {
 pub(super) struct Live {
     proxy: Arc<Proxy>,
     read: Arc<Read>,
-    plain: Plain,
+    plain: Box<Plain>,
     splitter: FrameSplitter,
     transitions: Transitions,
     /// The object delivered last; its version is read when the watch is over.
@@ -51,7 +51,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(proxy: Arc<Proxy>, read: Read, plain: Plain, hidden: Arc<Hidden>) -> Self {
+    pub(super) fn new(proxy: Arc<Proxy>, read: Read, plain: Box<Plain>, hidden: Arc<Hidden>) -> Self {
         proxy.metrics.watches().inc();
         let read = Arc::new(read);
         Self {
@@ -133,8 +133,11 @@ impl Live {
 
     async fn filter(&mut self, frames: Vec<Frame>) -> Vec<Bytes> {
         let judged = |event| matches!(event, EventType::Added | EventType::Modified | EventType::Deleted);
-        let documents: Vec<_> =
-            frames.iter().filter(|frame| judged(frame.event)).map(|frame| Document::json(frame.object_bytes())).collect();
+        let documents: Vec<_> = frames
+            .iter()
+            .filter(|frame| judged(frame.event))
+            .map(|frame| Document::json(frame.object_bytes()))
+            .collect();
         let mut outcomes: VecDeque<Outcome> =
             if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
         let mut events = Vec::with_capacity(frames.len());
@@ -160,7 +163,8 @@ impl Live {
     }
 
     fn step(&mut self, frame: &Frame, outcome: &Outcome) -> Result<Step, weir_document::Error> {
-        let key = if self.transitions.needs_key(outcome) { hidden_key(&Document::json(frame.object_bytes()))? } else { 0 };
+        let key =
+            if self.transitions.needs_key(outcome) { hidden_key(&Document::json(frame.object_bytes()))? } else { 0 };
         Ok(self.transitions.step(frame.event, key, outcome))
     }
 

@@ -130,7 +130,11 @@ mod tests {
             (Deleted, failed(), "original", "silence"),
         ] {
             assert_eq!(told(&mut Transitions::default(), event, &outcome), when_unknown, "{event} {outcome:?}");
-            assert_eq!(told(&mut with_hidden(), event, &outcome), when_known_hidden, "{event} {outcome:?}, known hidden");
+            assert_eq!(
+                told(&mut with_hidden(), event, &outcome),
+                when_known_hidden,
+                "{event} {outcome:?}, known hidden"
+            );
         }
     }
 
