@@ -48,7 +48,7 @@ pub(super) async fn forward(
     let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::begins_whole(&parsed.query);
     if remembered.is_some() && goes_on {
         proxy.metrics.relist("unmatched");
-        return meter.attach(relist("no filter matches this resource any more"), ());
+        return meter.attach(relist("no filter matches this resource any more"));
     }
 
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -72,14 +72,14 @@ pub(super) async fn forward(
         Err(error) => {
             let refusal = Refusal::Upstream(error);
             tracing::warn!(path = %parsed.forward, component, error = %refusal, "not forwarded; the client is told by a Status");
-            return meter.attach(refusal.response(), ());
+            return meter.attach(refusal.response());
         }
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = hyper::upgrade::on(&mut answer);
         return match client {
             Some(client) => switch(proxy, answer, client, server, meter, peer.clone()),
-            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response(), ()),
+            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response()),
         };
     }
     if let Some(key) = remembered.filter(|_| answer.status().is_success()) {
@@ -91,7 +91,7 @@ pub(super) async fn forward(
         Some(resource) if resource.verb == Verb::Watch => until_matched(proxy, component, resource, body),
         _ => through(body),
     };
-    meter.attach(Response::from_parts(parts, body), ())
+    meter.attach(Response::from_parts(parts, body))
 }
 
 /// An upstream body as it is.

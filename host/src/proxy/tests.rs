@@ -3,6 +3,7 @@
 
 mod filtered;
 mod identity;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
