@@ -59,6 +59,7 @@ struct Open {
 }
 
 /// Keeps a feed alive. Clones share it.
+#[must_use = "a feed ends with its last handle"]
 #[derive(Debug, Clone)]
 pub struct FeedHandle(Arc<Lease>);
 
@@ -100,7 +101,6 @@ impl Feeds {
     }
 
     /// The feed of a lookup, begun if there is none.
-    #[must_use]
     pub fn open(&self, lookup: &Lookup) -> FeedHandle {
         let inner = &self.0;
         let mut open = inner.open.lock().unwrap_or_else(PoisonError::into_inner);
