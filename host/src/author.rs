@@ -30,7 +30,11 @@ impl LookupSource for Still {
     }
 }
 
-/// A loader that compiles in this process: the author waits for his own module, there is no daemon to protect.
-fn loader(world: Arc<dyn World>) -> Result<Loader, EngineError> {
+/// A loader whose filters see a fixed world. It compiles in this process: the author waits for his own module, there is
+/// no daemon to protect.
+///
+/// # Errors
+/// When this machine can't run compiled modules.
+pub fn loader(world: Arc<dyn World>) -> Result<Loader, EngineError> {
     Ok(Loader::new(Engine::new(None)?, None, Arc::new(Still(world)), Arc::new(Metrics::default()), 1))
 }

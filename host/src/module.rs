@@ -3,11 +3,13 @@
 mod compile;
 mod load;
 mod notice;
+mod prove;
 mod reload;
 mod source;
 
 pub use compile::{ChildError, CompileError, Compiler, MAX_MODULE, code_cache, compile_child};
 pub use load::{LoadError, Loader, LookupSource};
 pub use notice::Notices;
+pub use prove::prove;
 pub use reload::Reloader;
 pub use source::{Found, Place};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use futures_util::StreamExt;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as Pool;
@@ -185,4 +186,13 @@ impl Events {
             }
         }
     }
+}
+
+/// An answer whose body a test feeds part by part.
+pub fn streamed(parts: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> weir_apiserver::Action {
+    let frames = parts.map(|part| Ok::<_, weir_apiserver::BodyError>(hyper::body::Frame::data(part)));
+    let body = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
+    weir_apiserver::Action::Stream(
+        Response::builder().header("content-type", "application/json").body(body).unwrap(),
+    )
 }

@@ -157,6 +157,12 @@ impl Daemon {
         Client::new(&self.admin, "test")
     }
 
+    /// Its admin port's URL.
+    #[must_use]
+    pub fn admin_url(&self) -> &str {
+        &self.admin
+    }
+
     /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {

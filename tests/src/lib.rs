@@ -3,6 +3,15 @@
 //!
 //! The tests run what is shipped: `target/release/weir` and `target/modules/*.wasm`. `make test` builds both first.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "test support: a panic is the report"
+)]
+
 pub mod built;
 pub mod client;
 pub mod daemon;

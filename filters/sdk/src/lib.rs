@@ -50,6 +50,10 @@ mod value;
 
 #[cfg(not(target_family = "wasm"))]
 pub mod cases;
+/// Holds the README's code to what compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 pub mod guest;

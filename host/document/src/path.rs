@@ -51,7 +51,7 @@ impl Path {
     /// (`metadata.annotations['a/b']`, with JSON's escapes and `\'`), indexes (`ports[0]`), `[*]`.
     pub fn parse(expression: &str) -> Result<Path, PathError> {
         let parsed = if expression.len() > MAX_TEXT {
-            Err((MAX_TEXT, "longer than 1024 bytes"))
+            Err((expression.floor_char_boundary(MAX_TEXT), "longer than 1024 bytes"))
         } else {
             Parser { text: expression, at: 0 }.steps()
         };

@@ -201,21 +201,27 @@ fn overlay(
             }
         }
         (None, true) => {}
-        (None, false) => filters.push(FilterEntry {
+        (None, false) => filters.push(FilterEntry::of(name, Some(rules))),
+    }
+}
+
+impl FilterEntry {
+    /// A filter with defaults: its module is the file of its name.
+    #[must_use]
+    pub fn of(name: FilterName, matches: Option<Vec<MatchRule>>) -> Self {
+        Self {
             module: ModuleFile::of_filter(&name),
             name,
             digest: None,
-            matches: Some(rules),
+            matches,
             settings: Map::new(),
             failure_policy: FailurePolicy::default(),
             grants: None,
             limits: Limits::default(),
             edits: Vec::new(),
-        }),
+        }
     }
-}
 
-impl FilterEntry {
     /// The settings as the module receives them.
     #[must_use]
     pub fn settings_json(&self) -> String {

@@ -28,6 +28,14 @@ impl Stamp {
     pub const UNFILTERED: Self = Self(0);
 }
 
+#[cfg(test)]
+impl Stamp {
+    /// Any stamp.
+    pub(crate) fn test(n: u64) -> Self {
+        Self(n)
+    }
+}
+
 impl Chain {
     pub(super) fn new(filters: Arc<[Arc<Filter>]>, resource: &GroupResource) -> Self {
         Self { filters, guarded: resource.group.is_empty() && resource.resource == "pods" }

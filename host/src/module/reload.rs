@@ -7,17 +7,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::compile::MAX_MODULE;
 use super::load::Loader;
 use super::notice::Notices;
+use super::prove::prove;
 use super::source::{Found, Place, read};
 use crate::admin::metrics::Metrics;
 use crate::admin::status::{Reloaded, StatusBoard, Trouble};
-use crate::config::{Configuration, Digest, FilterEntry, MatchRule};
-use crate::filter::{Filter, FilterSet, Serving, ServingSender};
+use crate::config::{Configuration, MatchRule};
+use crate::filter::{FilterSet, Serving, ServingSender};
 
 /// After a failure that nothing on our side may mend (a missing permission, a module not there yet) the next try.
 const RETRY: Duration = Duration::from_secs(2);
@@ -119,7 +118,8 @@ impl Reloader {
         let (mut filters, mut troubles) = (Vec::new(), Vec::new());
         for entry in &configuration.filters {
             self.board.loading(entry);
-            match self.filter(entry, &configuration, before.as_deref()).await {
+            let in_force = before.as_deref().map(FilterSet::filters).unwrap_or_default();
+            match prove(&self.loader, entry, &configuration, self.modules.as_deref(), in_force).await {
                 Ok(filter) => filters.push(filter),
                 Err(reason) => troubles.push(Trouble { filter: Some(entry.name.clone()), reason }),
             }
@@ -148,46 +148,6 @@ impl Reloader {
         End::Done
     }
 
-    /// The filter of an entry: the one in force if nothing about it changed, else a newly proven one.
-    async fn filter(
-        &self,
-        entry: &FilterEntry,
-        configuration: &Configuration,
-        before: Option<&FilterSet>,
-    ) -> Result<Arc<Filter>, String> {
-        let (module, from) = self.module(entry, configuration).await?;
-        let digest = Digest::of(&module);
-        let kept = before.and_then(|set| {
-            set.filters().iter().find(|filter| filter.entry() == entry && *filter.digest() == digest)
-        });
-        if let Some(filter) = kept {
-            return Ok(filter.clone());
-        }
-        self.loader
-            .load(entry, from.clone(), digest, &module)
-            .await
-            .map(Arc::new)
-            .map_err(|error| format!("module {} ({from}, {digest}): {}", entry.module, with_sources(&error)))
-    }
-
-    async fn module(&self, entry: &FilterEntry, configuration: &Configuration) -> Result<(Bytes, String), String> {
-        let name = entry.module.as_str();
-        if let Some(bytes) = configuration.binary_data.get(name) {
-            return Ok((bytes.clone(), "binaryData".to_owned()));
-        }
-        let Some(directory) = &self.modules else {
-            return Err(format!("module {name} is not in binaryData, and no --modules-dir is given"));
-        };
-        let path = directory.join(name);
-        let shown = path.display().to_string();
-        let failed = |error: std::io::Error| format!("module {name} is not in binaryData, and {shown} can not be read: {error}");
-        let size = tokio::fs::metadata(&path).await.map_err(failed)?.len();
-        if size > MAX_MODULE as u64 {
-            return Err(format!("module {shown} has {size} bytes, more than the {MAX_MODULE} allowed"));
-        }
-        Ok((tokio::fs::read(&path).await.map_err(failed)?.into(), shown))
-    }
-
     fn refuse(&self, source: &str, troubles: Vec<Trouble>) -> End {
         let kept = match &*self.serving.borrow() {
             Serving::Live(_) => "the last good set stays in force",
@@ -207,17 +167,4 @@ impl Reloader {
 fn known_rules(configuration: &Configuration) -> Option<Arc<[MatchRule]>> {
     let rules: Option<Vec<_>> = configuration.filters.iter().map(|entry| entry.matches.clone()).collect();
     rules.map(|rules| rules.into_iter().flatten().collect())
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }

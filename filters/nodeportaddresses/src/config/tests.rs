@@ -1,1 +1,103 @@
+use super::with_addresses;
 
+fn edited(config: &str) -> String {
+    with_addresses(config, &["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()]).expect("edited")
+}
+
+const VALUE: &str = r#"["10.0.0.0/8", "fd00::/8"]"#;
+
+/// Each text around an old value, and what is left of it around the new one (`@`).
+const FORMS: &[(&str, &str)] = &[
+    // null, by all its names, and the comments behind it
+    ("a: 1\nnodePortAddresses: null\nb: 2\n", "a: 1\nnodePortAddresses: @\nb: 2\n"),
+    ("nodePortAddresses: ~ # all\n", "nodePortAddresses: @ # all\n"),
+    ("nodePortAddresses:\nb: 2\n", "nodePortAddresses: @\nb: 2\n"),
+    ("nodePortAddresses:   # none yet\n\n# next\nb: 2\n", "nodePortAddresses: @   # none yet\n\n# next\nb: 2\n"),
+    ("nodePortAddresses:", "nodePortAddresses: @"),
+    // scalars that kube-proxy would not take
+    ("nodePortAddresses: 10.0.0.0/8\n", "nodePortAddresses: @\n"),
+    ("nodePortAddresses: \"a # b\" # c\n", "nodePortAddresses: @ # c\n"),
+    ("nodePortAddresses:\n  null # c\nb: 1\n", "nodePortAddresses: @\n  # c\nb: 1\n"),
+    // flow, in one line and over several
+    ("nodePortAddresses: []\n", "nodePortAddresses: @\n"),
+    ("nodePortAddresses: [ 'a', \"]\", b ]   # c\nb: [1]\n", "nodePortAddresses: @   # c\nb: [1]\n"),
+    (
+        "nodePortAddresses: [ # first\n  10.0.0.0/8, # office\n\n  # the lab\n  192.168.0.0/16\n] # last\nb: 1\n",
+        "nodePortAddresses: @ # first\n  # office\n\n  # the lab\n# last\nb: 1\n",
+    ),
+    ("nodePortAddresses:\n  [a,\n  b]\nb: 1\n", "nodePortAddresses: @\nb: 1\n"),
+    // block, indented and not
+    ("nodePortAddresses:\n- 10.0.0.0/8\n- \"fd00::/8\"\nb: 1\n", "nodePortAddresses: @\nb: 1\n"),
+    (
+        "nodePortAddresses: # c\n  # before\n  - 10.0.0.0/8 # office\n  -\n    x\n\n  # after\nb: 1\n",
+        "nodePortAddresses: @ # c\n  # before\n  # office\n\n  # after\nb: 1\n",
+    ),
+    ("nodePortAddresses:\n- a\n- b", "nodePortAddresses: @\n"),
+    // the key's own forms
+    ("\"nodePortAddresses\": []\n", "\"nodePortAddresses\": @\n"),
+    ("'nodePortAddresses' : []\n", "'nodePortAddresses' : @\n"),
+    ("nodePortAddresses  :\t[]\n", "nodePortAddresses  : @\n"),
+    // where it stands
+    ("---\n  a: 1\n  nodePortAddresses: []\n  b: 1\n", "---\n  a: 1\n  nodePortAddresses: @\n  b: 1\n"),
+    ("a: 1\r\nnodePortAddresses: []\r\nb: 1\r\n", "a: 1\r\nnodePortAddresses: @\r\nb: 1\r\n"),
+    ("a:\n  nodePortAddresses: []\nnodePortAddresses: null\n", "a:\n  nodePortAddresses: []\nnodePortAddresses: @\n"),
+    ("nodePortAddresses: []\n---\nnodePortAddresses: [x]\n", "nodePortAddresses: @\n---\nnodePortAddresses: [x]\n"),
+    ("# nodePortAddresses: [x]\nnodePortAddresses: []\n", "# nodePortAddresses: [x]\nnodePortAddresses: @\n"),
+    // missing
+    ("a: 1\nb: 2\n", "a: 1\nb: 2\nnodePortAddresses: @\n"),
+    ("a: 1\nb: 2", "a: 1\nb: 2\nnodePortAddresses: @\n"),
+    ("  a: 1\r\n", "  a: 1\r\n  nodePortAddresses: @\r\n"),
+    ("a: 1\n...\n", "a: 1\nnodePortAddresses: @\n...\n"),
+    ("a: 1\n---\nb: 1\n", "a: 1\nnodePortAddresses: @\n---\nb: 1\n"),
+    ("a: |\n  nodePortAddresses: []\n", "a: |\n  nodePortAddresses: []\nnodePortAddresses: @\n"),
+    ("nodePortAddressesX: []\n", "nodePortAddressesX: []\nnodePortAddresses: @\n"),
+    ("", "nodePortAddresses: @\n"),
+    ("# nothing\n", "# nothing\nnodePortAddresses: @\n"),
+];
+
+#[test]
+fn only_the_value_changes_in_every_form() {
+    for (before, after) in FORMS {
+        assert_eq!(edited(before), after.replace('@', VALUE), "from {before:?}");
+    }
+}
+
+#[test]
+fn an_edited_text_is_edited_to_itself() {
+    for (before, _) in FORMS {
+        let once = edited(before);
+        assert_eq!(edited(&once), once);
+    }
+}
+
+#[test]
+fn yaml_sees_the_new_value_and_all_others_as_before() {
+    for (before, _) in
+        FORMS.iter().filter(|(before, _)| !before.contains("---") && !before.trim_start().starts_with('#'))
+    {
+        let mut old: serde_json::Map<String, serde_json::Value> =
+            if before.is_empty() { Default::default() } else { serde_saphyr::from_str(before).expect("YAML") };
+        let new: serde_json::Map<String, serde_json::Value> = serde_saphyr::from_str(&edited(before)).expect("YAML");
+        old.insert("nodePortAddresses".to_owned(), serde_json::from_str(VALUE).expect("JSON"));
+        assert_eq!(new, old, "from {before:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_edited_is_refused_with_a_reason() {
+    for (config, reason) in [
+        ("{a: 1}\n", "flow style"),
+        ("nodePortAddresses: []\nb: 1\nnodePortAddresses: []\n", "twice"),
+        ("nodePortAddresses: [a\nb: 1\n", "does not end"),
+        ("nodePortAddresses: \"a\n", "does not end"),
+        ("nodePortAddresses: &x [a]\n", "not edited here (`&`)"),
+        ("nodePortAddresses: *x\n", "not edited here (`*`)"),
+        ("nodePortAddresses: !!seq []\n", "not edited here (`!`)"),
+        ("nodePortAddresses: |\n  a\n", "not edited here (`|`)"),
+        ("nodePortAddresses: {a: b}\n", "not edited here (`{`)"),
+        ("nodePortAddresses:\n  {a: b}\n", "not edited here (`{`)"),
+    ] {
+        let refusal = with_addresses(config, &["primary".to_owned()]).expect_err("refused");
+        assert!(refusal.contains(reason), "{config:?} gave {refusal}");
+    }
+}

@@ -35,8 +35,10 @@ pub struct Portable;
 /// Steps over one container, resumably: it may end in a later chunk than it began in.
 #[derive(Debug, Clone)]
 pub struct Skip {
-    /// Kinds of the open brackets, one bit each: 1 = `{`.
-    kinds: [u64; MAX_DEPTH / 64],
+    /// Kinds of the innermost open brackets, one bit each, the innermost lowest: 1 = `{`.
+    kinds: u64,
+    /// Those of the brackets round them, 64 at a time: mostly none.
+    outer: Vec<u64>,
     depth: usize,
     /// All ones while inside a string.
     in_string: u64,
@@ -79,7 +81,7 @@ impl Default for Skip {
 impl Skip {
     /// A scan that is about to see an opening bracket.
     pub fn new() -> Self {
-        Skip { kinds: [0; MAX_DEPTH / 64], depth: 0, in_string: 0, escaped: 0 }
+        Skip { kinds: 0, outer: Vec::new(), depth: 0, in_string: 0, escaped: 0 }
     }
 
     /// Scans on from `from`, which is the opening bracket at first and the end of what was scanned later. Returns the
@@ -127,42 +129,49 @@ impl Skip {
             // An error, unless the container ends before it: what follows the container is not ours to judge.
             brackets &= (stray & stray.wrapping_neg()).wrapping_sub(1);
         }
+        // In registers while the block lasts.
+        let (mut kinds, mut depth) = (self.kinds, self.depth);
         while brackets != 0 {
             let i = brackets.trailing_zeros();
             brackets &= brackets - 1;
-            if self.bracket(block, masks, i, at)? {
-                return Ok(Some(at + i as usize + 1));
+            let curly = u64::from(block.get(i as usize).is_some_and(|byte| byte & 0x20 != 0));
+            let offset = at + i as usize;
+            if masks.open >> i & 1 == 1 {
+                if depth % 64 == 0 && depth > 0 {
+                    self.spill(kinds, depth, offset)?;
+                }
+                kinds = kinds << 1 | curly;
+                depth += 1;
+                continue;
+            }
+            if depth == 0 || kinds & 1 != curly {
+                return Err(Error::malformed(offset, "brackets do not match"));
+            }
+            depth -= 1;
+            kinds >>= 1;
+            if depth % 64 == 0 {
+                if depth == 0 {
+                    self.depth = 0;
+                    return Ok(Some(offset + 1));
+                }
+                kinds = self.outer.pop().unwrap_or_default();
             }
         }
+        (self.kinds, self.depth) = (kinds, depth);
         if stray != 0 {
             return Err(Error::malformed(at + stray.trailing_zeros() as usize, "a backslash outside a string"));
         }
         Ok(None)
     }
 
-    /// The bracket at bit `i` opens or closes; true if it closes the container.
-    #[inline(always)]
-    fn bracket(&mut self, block: &[u8; BLOCK], masks: Masks, i: u32, at: usize) -> Result<bool, Error> {
-        let curly = u64::from(block.get(i as usize).is_some_and(|byte| byte & 0x20 != 0));
-        let offset = at + i as usize;
-        if masks.open >> i & 1 == 1 {
-            let Some(word) = self.kinds.get_mut(self.depth / 64) else {
-                return Err(Error::TooDeep { offset });
-            };
-            let bit = self.depth % 64;
-            *word = *word & !(1 << bit) | curly << bit;
-            self.depth += 1;
-            return Ok(false);
+    /// Another 64 brackets are open.
+    #[cold]
+    fn spill(&mut self, kinds: u64, depth: usize, offset: usize) -> Result<(), Error> {
+        if depth >= MAX_DEPTH {
+            return Err(Error::TooDeep { offset });
         }
-        let Some(depth) = self.depth.checked_sub(1) else {
-            return Err(Error::malformed(offset, "a bracket closes that none opened"));
-        };
-        let kind = self.kinds.get(depth / 64).map_or(0, |word| word >> (depth % 64) & 1);
-        if kind != curly {
-            return Err(Error::malformed(offset, "brackets do not match"));
-        }
-        self.depth = depth;
-        Ok(depth == 0)
+        self.outer.push(kinds);
+        Ok(())
     }
 
     /// The bytes of a block that a backslash escapes, by the carry of a subtraction: a run of backslashes escapes what

@@ -1,0 +1,175 @@
+//! Native runs refuse what the host refuses. One filter does one thing per setting; each test is a rule of the contract.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use weir_document::Document;
+use weir_filter::native::{Fault, Node, Runner, World};
+use weir_filter::{Error, Filter, Lookup, Object, Path, Plan, Value, Verdict, cluster, node};
+
+static NAME: Path = Path::new("metadata.name");
+static NODES: Path = Path::new("status.nodes[*]");
+static TYPE: Path = Path::new("spec.type");
+static SPEC: Path = Path::new("spec");
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Act {
+    Keep,
+    AskInConfigure,
+    AskUndeclared,
+    EditFound,
+    EditProtected,
+    ReplaceProtected,
+    EditThenFail,
+    WildcardText,
+    ReadFound,
+}
+
+struct Actor(Act);
+
+#[derive(Deserialize)]
+struct Settings {
+    act: Act,
+}
+
+impl Filter for Actor {
+    type Settings = Settings;
+
+    fn configure(settings: Settings) -> Result<Self, Error> {
+        assert_eq!(node::name(), "edge-1");
+        if let Act::AskInConfigure = settings.act {
+            cluster::get("services", None, "a");
+        }
+        Ok(Self(settings.act))
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::matching(["*/services"])
+            .with(Lookup::of("nodes").named("edge-1").metadata_only())
+            .with(Lookup::of("services").selected("tier=front"))
+            .with(Lookup::of("nodepools.apps.openyurt.io").versions(["v1beta2"]).optional())
+    }
+
+    fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
+        match self.0 {
+            Act::Keep | Act::AskInConfigure => {}
+            Act::AskUndeclared => drop(cluster::get("pods", Some("default"), "a")),
+            Act::EditFound => cluster::get("nodes", None, "edge-1").ok_or(Error::new("no node"))?.set(&TYPE, "x")?,
+            Act::EditProtected => object.set(&NAME, "other")?,
+            Act::ReplaceProtected => object.replace(r#"{"metadata":{"name":"other"}}"#)?,
+            Act::EditThenFail => {
+                object.set(&TYPE, "ClusterIP")?;
+                assert_eq!(object.text(&TYPE).as_deref(), Some("ClusterIP"));
+                return Err(Error::new("on purpose"));
+            }
+            Act::WildcardText => drop(object.text(&NODES)),
+            Act::ReadFound => self.read_found(object)?,
+        }
+        Ok(Verdict::Keep)
+    }
+}
+
+impl Actor {
+    /// What the declared lookups hold of the world below.
+    fn read_found(&self, object: &mut Object<'_>) -> Result<(), Error> {
+        let own = cluster::get("nodes", None, "edge-1").ok_or(Error::new("no node"))?;
+        assert_eq!(own.label("zone").as_deref(), Some("z"));
+        assert_eq!(own.get(&SPEC), None, "only metadata was asked for");
+        assert!(cluster::get("nodes", None, "edge-2").is_none(), "another name was not declared");
+
+        let services = cluster::find("services", None, "");
+        let names: Vec<_> = services.column(&NAME).iter().flatten().map(str::to_owned).collect();
+        assert_eq!(names, ["b", "a"], "by namespace, then name; those of the declared selector");
+        assert_eq!(cluster::find("services", Some("default"), "tier in (front,back)").count(), 1);
+        assert_eq!(cluster::find("services", Some("default"), "tier!=front").count(), 0);
+        assert!(services.at(0).is_some_and(|service| service.namespace().as_deref() == Some("alpha")));
+        assert!(services.at(2).is_none());
+
+        assert!(cluster::get("nodepools.apps.openyurt.io", None, "old").is_none(), "in a version that is not declared");
+        assert_eq!(cluster::find("nodepools.apps.openyurt.io", None, "").column(&NODES).len(), 2);
+        object.set(&TYPE, Value::Null)
+    }
+}
+
+fn world() -> World {
+    let objects = [
+        r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1","labels":{"zone":"z"}},"spec":{"podCIDR":"c"}}"#,
+        r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-2"}}"#,
+        r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","namespace":"default","labels":{"tier":"front"}}}"#,
+        r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"b","namespace":"alpha","labels":{"tier":"front"}}}"#,
+        r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"c","namespace":"default","labels":{"tier":"back"}}}"#,
+        r#"{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p"},"status":{"nodes":["x","y"]}}"#,
+        r#"{"apiVersion":"apps.openyurt.io/v1alpha1","kind":"NodePool","metadata":{"name":"old"},"spec":{}}"#,
+    ];
+    let cluster = objects.map(|json| Document::json(Bytes::from_static(json.as_bytes()))).to_vec();
+    World { node: Node { name: "edge-1".to_owned(), ..Node::default() }, cluster }
+}
+
+const SERVICE: &[u8] = br#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"},"spec":{"type":"NodePort"}}"#;
+
+fn run_on(act: &str, input: &'static [u8]) -> (Result<Verdict, Fault>, Bytes) {
+    let mut document = Document::json(Bytes::from_static(input));
+    let outcome = Runner::<Actor>::new(&format!(r#"{{"act":"{act}"}}"#), &world())
+        .and_then(|runner| runner.filter(&mut document));
+    (outcome, document.bytes().clone())
+}
+
+fn run(act: &str) -> (Result<Verdict, Fault>, Bytes) {
+    run_on(act, SERVICE)
+}
+
+#[test]
+fn an_undeclared_lookup_fails_the_call() {
+    let (outcome, bytes) = run("askUndeclared");
+    assert!(matches!(outcome, Err(Fault::Misuse(message)) if message.contains("no lookup of pods")));
+    assert_eq!(bytes, SERVICE);
+}
+
+#[test]
+fn a_lookup_in_configure_refuses_the_filter() {
+    let outcome = Runner::<Actor>::new(r#"{"act":"askInConfigure"}"#, &world());
+    assert!(matches!(outcome.err(), Some(Fault::Misuse(message)) if message.contains("while a filter is configured")));
+}
+
+#[test]
+fn an_object_that_was_looked_up_refuses_edits() {
+    assert!(matches!(run("editFound").0, Err(Fault::Filter(message)) if message.contains("looked-up")));
+}
+
+#[test]
+fn protected_fields_refuse_edits() {
+    assert!(matches!(run("editProtected").0, Err(Fault::Filter(message)) if message.contains("protected")));
+    assert!(matches!(run("replaceProtected").0, Err(Fault::Filter(message)) if message.contains("protected")));
+}
+
+#[test]
+fn a_filter_that_fails_leaves_the_object_as_it_was() {
+    let (outcome, bytes) = run("editThenFail");
+    assert!(matches!(outcome, Err(Fault::Filter(message)) if message == "on purpose"));
+    assert_eq!(bytes, SERVICE);
+}
+
+#[test]
+fn a_wildcard_where_one_value_is_read_fails_the_call() {
+    assert!(matches!(run("wildcardText").0, Err(Fault::Document(_))));
+}
+
+#[test]
+fn a_malformed_object_fails_the_call() {
+    let (outcome, _) = run_on("editThenFail", br#"{"spec":{"type":"a","type":"b"}}"#);
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn lookups_hold_what_the_plan_declares_and_nothing_else() {
+    let (outcome, bytes) = run("readFound");
+    assert!(matches!(outcome, Ok(Verdict::Keep)), "{outcome:?}");
+    assert!(bytes.ends_with(br#""spec":{"type":null}}"#), "{bytes:?}");
+}
+
+#[test]
+fn an_object_that_is_not_edited_keeps_its_very_bytes() {
+    let (outcome, bytes) = run("keep");
+    assert!(matches!(outcome, Ok(Verdict::Keep)));
+    assert_eq!(bytes.as_ptr(), SERVICE.as_ptr());
+}

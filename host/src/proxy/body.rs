@@ -1,0 +1,136 @@
+//! The bodies that the proxy sends, why one breaks off, and what is tied to a body's life.
+//!
+//! An answer that cannot be finished is aborted, never closed: a well-formed shorter list would make informers delete
+//! what is missing. Permits, slots and meters live in the body and are given back when it is dropped, at its end or
+//! because the client has gone.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full};
+
+use crate::admin::metrics::Metrics;
+use crate::filter::Failure;
+
+/// A boxed body of an answer to a client.
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+/// A boxed body of a request to the API server.
+pub(super) type RequestBody = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// Why a body breaks off after its headers were sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum BodyError {
+    /// The API server's side broke off.
+    #[error("the API server's answer broke off")]
+    Upstream(#[source] hyper::Error),
+    /// A filter with policy Fail failed on an object.
+    #[error("{0}")]
+    Filter(Failure),
+    /// What the API server sent is not what it said it was.
+    #[error("the API server's answer is not usable: {0}")]
+    Garbage(String),
+    /// An unfiltered watch of something that a filter now matches; the client is to come back.
+    #[error("filters now match what this watch shows")]
+    Cut,
+    /// The daemon stops.
+    #[error("the daemon is stopping")]
+    Stopping,
+}
+
+/// No body.
+#[must_use]
+pub(super) fn empty() -> ResponseBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body that is there already.
+#[must_use]
+pub(super) fn full(bytes: Bytes) -> ResponseBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// No request body.
+#[must_use]
+pub(super) fn no_request_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Counts a request when its body ends, and holds what must live as long.
+struct Metered<G> {
+    inner: ResponseBody,
+    meter: Meter,
+    _guard: G,
+}
+
+/// What is counted of one request; counted when it is dropped.
+#[derive(Debug)]
+pub(super) struct Meter {
+    metrics: Arc<Metrics>,
+    class: &'static str,
+    code: u16,
+    bytes: u64,
+    begun: Instant,
+}
+
+impl Meter {
+    /// For a request that began at `begun`.
+    #[must_use]
+    pub(super) fn new(metrics: Arc<Metrics>, class: &'static str, begun: Instant) -> Self {
+        Self { metrics, class, code: 0, bytes: 0, begun }
+    }
+
+    /// Ties the count, and `guard`, to the body of an answer.
+    #[must_use]
+    pub(super) fn attach<G: Send + Unpin + 'static>(
+        mut self,
+        answer: Response<ResponseBody>,
+        guard: G,
+    ) -> Response<ResponseBody> {
+        self.code = answer.status().as_u16();
+        answer.map(|inner| Metered { inner, meter: self, _guard: guard }.boxed_unsync())
+    }
+
+    /// Counts a request whose bytes went another way than through a body.
+    pub(super) fn finish(mut self, code: StatusCode, bytes: u64) {
+        self.code = code.as_u16();
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        // Code 0 stands for a client that went away before there was an answer.
+        self.metrics.request(self.class, self.code, self.bytes, self.begun.elapsed());
+    }
+}
+
+impl<G: Unpin> Body for Metered<G> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            this.meter.bytes += data.len() as u64;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

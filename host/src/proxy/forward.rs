@@ -1,0 +1,214 @@
+//! What no filter matches: all verbs, bodies streamed both ways untouched, upgrades as bytes.
+//!
+//! Memory: what hyper buffers of a stream. A watch that a new filter set begins to match is cut, so that its client
+//! comes back and is filtered.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, Version, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::Proxy;
+use super::body::{BodyError, Meter, ResponseBody, empty, full};
+use super::headers::{self, Identity};
+use super::ledger::Key;
+use super::listener::Peer;
+use super::request::{Request, ResourceRequest, Verb};
+use super::respond::Refusal;
+use super::upstream::{Head, Purpose, UpstreamBody};
+
+/// Bytes copied at once, each way, on an upgraded stream.
+const COPY: usize = 32 << 10;
+
+/// Forwards one request.
+pub(super) async fn forward(
+    proxy: &Arc<Proxy>,
+    mut request: http::Request<Incoming>,
+    parsed: Request,
+    identity: Identity,
+    component: &str,
+    peer: &Peer,
+    begun: Instant,
+) -> Response<ResponseBody> {
+    let resource = parsed.resource();
+    let protocol = resource
+        .filter(|resource| resource.may_upgrade() && request.version() == Version::HTTP_11)
+        .and_then(|_| headers::upgrade(request.headers()));
+    let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
+    if holds_filtered_state(proxy, &request, &parsed, identity) {
+        proxy.metrics.relist("unmatched");
+        return meter.attach(relist("no filter matches this resource any more"), ());
+    }
+
+    let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+    let (mut parts, body) = request.into_parts();
+    headers::prepare_request(&mut parts.headers, identity);
+    if let Some(protocol) = &protocol {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        parts.headers.insert(header::UPGRADE, protocol.clone());
+    }
+    let endless = resource.is_some_and(|found| {
+        found.verb == Verb::Watch || matches!(found.subresource.as_deref(), Some("log" | "proxy"))
+    });
+    let purpose = match (&protocol, endless) {
+        (Some(_), _) => Purpose::Upgrade,
+        (None, true) => Purpose::Stream,
+        (None, false) => Purpose::Short,
+    };
+    let head = Head { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
+    let mut answer = match proxy.upstream.send(identity, purpose, head, body.boxed_unsync()).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let refusal = Refusal::Upstream(error);
+            tracing::warn!(path = %parsed.forward, component, error = %refusal, "not forwarded; the client is told by a Status");
+            return meter.attach(refusal.response(), ());
+        }
+    };
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let server = hyper::upgrade::on(&mut answer);
+        return match client {
+            Some(client) => switch(proxy, answer, client, server, meter, peer.clone()),
+            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response(), ()),
+        };
+    }
+    let (mut parts, body) = answer.into_parts();
+    headers::strip_hop_by_hop(&mut parts.headers);
+    let body = match resource {
+        Some(resource) if resource.verb == Verb::Watch => until_matched(proxy, component, resource, body),
+        _ => through(body),
+    };
+    meter.attach(Response::from_parts(parts, body), ())
+}
+
+/// An upstream body as it is.
+pub(super) fn through(body: UpstreamBody) -> ResponseBody {
+    body.map_err(BodyError::Upstream).boxed_unsync()
+}
+
+/// A watch that consists of the event that makes an informer list again.
+pub(super) fn relist(why: &'static str) -> Response<ResponseBody> {
+    let mut answer = Response::new(full(Refusal::Expired(why).event()));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// Whether this is a watch that goes on from a state which was filtered when the client got it. Unfiltered lists, and
+/// watches that begin with the whole state, end that.
+fn holds_filtered_state(
+    proxy: &Proxy,
+    request: &http::Request<Incoming>,
+    parsed: &Request,
+    identity: Identity,
+) -> bool {
+    let Some(resource) = parsed.resource() else { return false };
+    if proxy.ledger.is_empty() || resource.class().is_none() {
+        return false;
+    }
+    let key = Key::of(request.headers(), identity, resource, &parsed.query);
+    match resource.verb {
+        Verb::Watch => proxy.ledger.forget(&key) && !super::watch::begins_whole(&parsed.query),
+        // A later page does not replace what the earlier ones brought.
+        Verb::List if parsed.query.first("continue").unwrap_or_default().is_empty() => {
+            proxy.ledger.forget(&key);
+            false
+        }
+        _ => false,
+    }
+}
+
+fn switch(
+    proxy: &Proxy,
+    answer: Response<UpstreamBody>,
+    client: OnUpgrade,
+    server: OnUpgrade,
+    meter: Meter,
+    peer: Peer,
+) -> Response<ResponseBody> {
+    let (mut parts, _) = answer.into_parts();
+    let protocol = parts.headers.get(header::UPGRADE).cloned();
+    headers::strip_hop_by_hop(&mut parts.headers);
+    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = protocol {
+        parts.headers.insert(header::UPGRADE, protocol);
+    }
+    proxy.tasks.spawn_until_stop(async move {
+        let address = peer.address;
+        let copied = async {
+            let (client, server) = tokio::try_join!(client, server).map_err(std::io::Error::other)?;
+            // A side that has said its last is half-closed; the other one may go on.
+            tokio::io::copy_bidirectional_with_sizes(&mut TokioIo::new(client), &mut TokioIo::new(server), COPY, COPY)
+                .await
+        };
+        let bytes = match copied.await {
+            Ok((_, to_client)) => to_client,
+            Err(error) => {
+                tracing::debug!(%address, %error, "an upgraded stream broke off");
+                0
+            }
+        };
+        meter.finish(StatusCode::SWITCHING_PROTOCOLS, bytes);
+        drop(peer);
+    });
+    Response::from_parts(parts, empty())
+}
+
+/// A watch that breaks off when filters begin to match it, or when the daemon stops.
+fn until_matched(proxy: &Arc<Proxy>, component: &str, resource: &ResourceRequest, body: UpstreamBody) -> ResponseBody {
+    let (proxy, component, resource) = (proxy.clone(), component.to_owned(), resource.clone());
+    let end = async move {
+        let mut serving = proxy.serving.clone();
+        let matched = async {
+            loop {
+                if let Some(Some(_)) = proxy.chain_now(&component, &resource) {
+                    return;
+                }
+                if serving.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = matched => {
+                proxy.metrics.relist("matched");
+                tracing::info!(resource = %resource.resource, component, "filters now match an open watch; it is cut so that its client comes back");
+                BodyError::Cut
+            }
+            () = proxy.tasks.stopping() => BodyError::Stopping,
+        }
+    };
+    Until { body, end: Box::pin(end) }.boxed_unsync()
+}
+
+struct Until {
+    body: UpstreamBody,
+    end: Pin<Box<dyn Future<Output = BodyError> + Send>>,
+}
+
+impl Body for Until {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // Asked first: nothing passes unfiltered once a filter matches.
+        if let Poll::Ready(error) = self.end.as_mut().poll(cx) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        Pin::new(&mut self.body).poll_frame(cx).map_err(BodyError::Upstream)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,196 @@
+//! Headers: what belongs to one hop only, whose identity a request travels under, and what is asked for on a read that
+//! filters match.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+/// Whose credentials a request carries to the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    /// The client's own, or none: goes over connections without a client certificate, since x509 wins over a token.
+    Own,
+    /// The node's, lent to a loopback client that brings none.
+    Lent,
+}
+
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The sub-protocol in which a browser's WebSocket carries its bearer token.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Whose identity a request travels under.
+#[must_use]
+pub(super) fn identity(headers: &HeaderMap, may_lend: bool) -> Identity {
+    let token_protocol = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .any(|value| value.as_bytes().windows(TOKEN_PROTOCOL.len()).any(|part| part == TOKEN_PROTOCOL.as_bytes()));
+    if may_lend && !headers.contains_key(header::AUTHORIZATION) && !token_protocol {
+        Identity::Lent
+    } else {
+        Identity::Own
+    }
+}
+
+/// The protocol that a message asks to be upgraded to, if it does so properly.
+#[must_use]
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    headers.get(header::UPGRADE).filter(|_| asked).cloned()
+}
+
+/// Removes what is for one hop only (RFC 9110, 7.6.1), what `Connection` names included.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+    headers.remove("proxy-connection");
+}
+
+/// Makes a client's headers fit to travel upstream under an identity. `X-Remote-*` means something only from a front
+/// proxy, which we are not: it never passes.
+pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
+    strip_hop_by_hop(headers);
+    headers.remove(header::HOST);
+    // hyper answers `100 Continue` itself.
+    headers.remove(header::EXPECT);
+    let claims: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| {
+            let name = name.as_str();
+            name.starts_with("x-remote-")
+                || (identity == Identity::Lent
+                    && (name.starts_with("impersonate-") || name.starts_with("x-forwarded-")))
+        })
+        .cloned()
+        .collect();
+    for name in claims {
+        headers.remove(name);
+    }
+}
+
+/// Makes the headers of a matched read ask for what can be filtered: plain JSON, and nothing that would change its
+/// form. Table, PartialObjectMetadata, protobuf, CBOR and unknown types all fall back to it; every client's decoder of
+/// a Kubernetes API reads JSON.
+pub(super) fn ask_for_json(headers: &mut HeaderMap, compressed: bool) {
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let encoding = if compressed { "gzip" } else { "identity" };
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
+    for name in [
+        header::RANGE,
+        header::IF_RANGE,
+        header::IF_MATCH,
+        header::IF_NONE_MATCH,
+        header::IF_MODIFIED_SINCE,
+        header::IF_UNMODIFIED_SINCE,
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::SEC_WEBSOCKET_KEY,
+        header::SEC_WEBSOCKET_VERSION,
+        header::SEC_WEBSOCKET_PROTOCOL,
+        header::SEC_WEBSOCKET_EXTENSIONS,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Makes the headers of an answer fit for a body that was filtered.
+pub(super) fn filtered_answer(headers: &mut HeaderMap) {
+    for name in
+        [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES]
+    {
+        headers.remove(name);
+    }
+    headers.remove("content-digest");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+}
+
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn what_connection_names_stays_on_its_hop() {
+        let mut map = headers(&[
+            ("connection", "close, X-Secret"),
+            ("x-secret", "1"),
+            ("keep-alive", "5"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("te", "trailers"),
+            ("warning", "299 - stays"),
+        ]);
+        strip_hop_by_hop(&mut map);
+        assert_eq!(map, headers(&[("warning", "299 - stays")]));
+    }
+
+    #[test]
+    fn lent_identity_carries_no_claims_of_the_client() {
+        let claims = [
+            ("impersonate-user", "admin"),
+            ("impersonate-extra-x", "1"),
+            ("x-remote-user", "admin"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("user-agent", "kubectl"),
+        ];
+        let mut lent = headers(&claims);
+        prepare_request(&mut lent, Identity::Lent);
+        assert_eq!(lent, headers(&[("user-agent", "kubectl")]));
+        let mut own = headers(&claims);
+        prepare_request(&mut own, Identity::Own);
+        assert!(own.contains_key("impersonate-user") && !own.contains_key("x-remote-user"));
+    }
+
+    #[test]
+    fn who_brings_a_token_travels_under_it() {
+        assert_eq!(identity(&headers(&[("authorization", "Bearer a")]), true), Identity::Own);
+        let browser =
+            headers(&[("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ")]);
+        assert_eq!(identity(&browser, true), Identity::Own);
+        assert_eq!(identity(&HeaderMap::new(), true), Identity::Lent);
+        assert_eq!(identity(&HeaderMap::new(), false), Identity::Own);
+    }
+
+    #[test]
+    fn a_matched_read_asks_for_plain_json_only() {
+        let mut map = headers(&[
+            ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+            ("sec-websocket-key", "a"),
+            ("if-none-match", "b"),
+        ]);
+        ask_for_json(&mut map, false);
+        assert_eq!(map, headers(&[("accept", "application/json"), ("accept-encoding", "identity")]));
+    }
+
+    #[test]
+    fn an_upgrade_needs_both_headers() {
+        assert_eq!(
+            upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")])).unwrap(),
+            "SPDY/3.1"
+        );
+        assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! The plain HTTP port: HTTP/1.1 and HTTP/2 with prior knowledge, told apart by their first bytes.
+//!
+//! Bounds: connections (a permit each, held by the connection and by streams upgraded from it), time for a request's
+//! head, size of a head, HTTP/2 streams per connection. It binds loopback only unless told otherwise, because whoever
+//! reaches it without a credential may be lent the node's.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Proxy;
+use crate::tasks::Tasks;
+
+/// Time for a client to send a request's head.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// The largest head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+/// HTTP/2 streams per connection.
+const STREAMS: u32 = 250;
+/// Pause after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a listener was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Plain HTTP beyond loopback.
+    #[error(
+        "{0} is not a loopback address: clients there could use this port without TLS; allow it by --allow-remote-plaintext"
+    )]
+    NotLoopback(SocketAddr),
+    /// The socket tells no address.
+    #[error("the listening socket is not usable")]
+    Socket(#[source] io::Error),
+}
+
+/// Who is on the other side of a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    /// Its address.
+    pub(super) address: SocketAddr,
+    /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+/// Lets hyper spawn through [`Tasks`].
+#[derive(Clone)]
+struct Owned(Tasks);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
+
+/// Accepts until the daemon stops.
+pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usize, drain: Duration) {
+    let tasks = proxy.tasks.clone();
+    let permits = Arc::new(Semaphore::new(limit));
+    let mut stopping = pin!(tasks.stopping());
+    loop {
+        let next = async {
+            let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
+            listener.accept().await.map(|(stream, address)| (stream, address, permit))
+        };
+        let accepted = tokio::select! {
+            () = &mut stopping => return,
+            accepted = next => accepted,
+        };
+        match accepted {
+            Ok((stream, address, permit)) => {
+                let peer = Peer { address, _permit: Arc::new(permit) };
+                tasks.spawn(connection(proxy.clone(), stream, peer, drain));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted; trying on");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(proxy: Arc<Proxy>, stream: TcpStream, peer: Peer, drain: Duration) {
+    let _ = stream.set_nodelay(true);
+    let tasks = proxy.tasks.clone();
+    let address = peer.address;
+    let service = service_fn(move |request| {
+        let (proxy, peer) = (proxy.clone(), peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(proxy.answer(request, peer).await) }
+    });
+    let mut builder = auto::Builder::new(Owned(tasks.clone()));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_BYTES.max(400 << 10));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_send_buf_size(256 << 10)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = tasks.stopping() => {
+            served.as_mut().graceful_shutdown();
+            match tokio::time::timeout(drain, served).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    tracing::info!(%address, "a connection did not end in time and is closed");
+                    return;
+                }
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%address, error, "connection ended");
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a request goes: forwarded as it is, or through the chain that matches it. A read that a filter may match is
+//! never let through before it is known which filters there are.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{Method, Response};
+use hyper::body::Incoming;
+
+use super::body::{Meter, ResponseBody};
+use super::headers;
+use super::listener::Peer;
+use super::read::Read;
+use super::request::{Request, ResourceRequest, Verb, component};
+use super::respond::Refusal;
+use super::{Proxy, forward, get, list, watch};
+use crate::config::Class;
+use crate::filter::{Chain, Serving};
+
+impl Proxy {
+    /// Answers one request. The answer's body holds what the request occupies.
+    pub(super) async fn answer(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        peer: Peer,
+    ) -> Response<ResponseBody> {
+        let begun = Instant::now();
+        let meter = |class| Meter::new(self.metrics.clone(), class, begun);
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return meter("refused").attach(Refusal::Method.response(), ());
+        }
+        let parsed = match Request::parse(request.method(), request.uri()) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
+                return meter("refused").attach(Refusal::Malformed(error).response(), ());
+            }
+        };
+        let may_lend = self.upstream.lends() && peer.address.ip().to_canonical().is_loopback();
+        let identity = headers::identity(request.headers(), may_lend);
+        let component = component(request.headers()).to_owned();
+        tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
+
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let readable = parsed.resource().filter(|resource| reads && resource.class() == Some(Class::Read)).cloned();
+        let Some(resource) = readable else {
+            return forward::forward(self, request, parsed, identity, &component, &peer, begun).await;
+        };
+        let chain = match self.chain(&component, &resource).await {
+            Ok(Some(chain)) => chain,
+            Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
+            Err(refusal) => {
+                tracing::warn!(path = %parsed.forward, component, "a read waited for the filters and is answered 503");
+                return meter("refused").attach(refusal.response(), ());
+            }
+        };
+        self.filtered(Read::new(chain, component, identity, request, parsed.forward, parsed.query, resource), begun)
+            .await
+    }
+
+    async fn filtered(self: &Arc<Self>, read: Read, begun: Instant) -> Response<ResponseBody> {
+        let class = match read.resource.verb {
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            _ => "get",
+        };
+        let meter = Meter::new(self.metrics.clone(), class, begun);
+        let (path, component) = (read.path.clone(), read.component.clone());
+        let answer = match read.resource.verb {
+            Verb::List => list::list(self, read).await,
+            Verb::Watch => watch::watch(self, read).await,
+            _ => get::get(self, read).await,
+        };
+        let answer = answer.unwrap_or_else(|refusal| {
+            if matches!(refusal, Refusal::NotFound { .. }) {
+                tracing::debug!(%path, component, "the object is hidden from this client");
+            } else {
+                tracing::warn!(%path, component, code = refusal.code().as_u16(), error = %refusal, "a filtered read failed; the client is told by a Status");
+            }
+            refusal.response()
+        });
+        meter.attach(answer, ())
+    }
+
+    /// The chain for a read; none: nothing matches it. Waits, at most the start-up time, while that is not known.
+    /// Cancel-safe.
+    async fn chain(&self, component: &str, resource: &ResourceRequest) -> Result<Option<Chain>, Refusal> {
+        let decided = |serving: &Serving| match serving {
+            Serving::Unknown | Serving::Pending(None) => None,
+            Serving::Pending(Some(rules)) => {
+                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, Class::Read));
+                (!waits).then_some(None)
+            }
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+        };
+        if let Some(chain) = decided(&self.serving.borrow()) {
+            return Ok(chain);
+        }
+        let mut serving = self.serving.clone();
+        let waited = async {
+            loop {
+                if let Some(chain) = decided(&serving.borrow_and_update()) {
+                    return Some(chain);
+                }
+                serving.changed().await.ok()?;
+            }
+        };
+        tokio::time::timeout(self.start_wait, waited).await.ok().flatten().ok_or(Refusal::Starting)
+    }
+
+    /// Whether filters match reads of a resource by a component at this moment; `None`: not known.
+    pub(super) fn chain_now(&self, component: &str, resource: &ResourceRequest) -> Option<Option<Chain>> {
+        match &*self.serving.borrow() {
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Unknown | Serving::Pending(_) => None,
+        }
+    }
+}

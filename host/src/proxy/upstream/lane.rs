@@ -1,0 +1,104 @@
+//! Lanes: several pooled clients side by side.
+//!
+//! A pooled client keeps one HTTP/2 connection per server and waits, unseen, when the server's limit of streams is
+//! reached (kube-apiserver: 100). So streams are counted here and a new lane is opened before that. Over HTTP/1.1 a
+//! lane is only a share of the pool.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::connect::{Client, ClientParts};
+
+/// Streams on one lane at a time; below the 100 that API servers allow.
+pub(super) const STREAMS: usize = 80;
+/// Lanes of one kind and identity.
+pub(super) const LANES: usize = 64;
+
+/// The lanes of one kind and identity.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    parts: ClientParts,
+    open: Mutex<Vec<Arc<Lane>>>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    client: Client,
+    streams: AtomicUsize,
+}
+
+/// The right to one stream on a lane; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Slot(Arc<Lane>);
+
+/// The body of an upstream answer, with the stream it occupies: dropping it frees both.
+#[derive(Debug)]
+pub(in crate::proxy) struct UpstreamBody {
+    inner: Incoming,
+    _slot: Option<Slot>,
+}
+
+impl Lanes {
+    pub(super) fn new(parts: ClientParts) -> Self {
+        Self { parts, open: Mutex::default() }
+    }
+
+    /// A slot on the first lane that has one, so that few connections stay warm; none when all are taken.
+    pub(super) fn slot(&self) -> Option<Slot> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // INVARIANT: counts are raised under the lock only, so no lane goes over its limit.
+        let free = open.iter().find(|lane| lane.streams.load(Ordering::Acquire) < STREAMS).cloned();
+        let lane = match free {
+            Some(lane) => lane,
+            None if open.len() < LANES => {
+                let lane = Arc::new(Lane { client: self.parts.build(), streams: AtomicUsize::new(0) });
+                open.push(lane.clone());
+                lane
+            }
+            None => return None,
+        };
+        lane.streams.fetch_add(1, Ordering::AcqRel);
+        Some(Slot(lane))
+    }
+}
+
+impl Slot {
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl UpstreamBody {
+    pub(super) fn new(inner: Incoming, slot: Option<Slot>) -> Self {
+        Self { inner, _slot: slot }
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

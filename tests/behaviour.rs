@@ -1,0 +1,47 @@
+//! Weir by its behaviour: the built daemon in front of an in-memory API server, a file for each thing it promises.
+
+mod behaviour {
+    mod bad_input;
+    mod bundled;
+    mod deploy;
+    mod faults;
+    mod forward;
+    mod get;
+    mod list;
+    mod lookups;
+    mod reload;
+    mod start;
+    mod watch;
+
+    use serde_json::{Value, json};
+    use weir_apiserver::ApiServer;
+
+    /// The demo's cluster: two pools, services, slices, kube-proxy's configuration.
+    pub(crate) async fn edge() -> ApiServer {
+        let server = ApiServer::builder().start().await.unwrap();
+        server.store().load(include_str!("demo/cluster.yaml")).unwrap();
+        server
+    }
+
+    /// A Service.
+    pub(crate) fn service(name: &str, kind: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"type": kind, "clusterIP": "10.96.1.1", "ports": [{"name": "http", "port": 80}]},
+        })
+    }
+
+    /// The configuration of one filter with its module's own rules.
+    pub(crate) fn only(name: &str, more: &str) -> String {
+        format!("filters:\n  - name: {name}\n    module: {name}.wasm\n{more}")
+    }
+
+    /// Drops LoadBalancer Services, for every client.
+    pub(crate) const NO_LOAD_BALANCERS: &str = "\
+filters:
+  - name: discardcloudservice
+    module: discardcloudservice.wasm
+    match: [\"*/services\"]
+";
+}

@@ -1,0 +1,151 @@
+//! Bad input by hand: flags, configurations, modules. Each is answered by naming file, key and reason.
+
+use std::process::{Command, Output};
+
+use weir_tests::built;
+use weir_tests::daemon::{Setup, manifest, replace};
+
+use super::edge;
+
+fn weir(arguments: &[&str]) -> Output {
+    Command::new(built::weir()).args(arguments).env_clear().output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn bad_flags_end_with_64_and_name_the_flag() {
+    let ok = ["serve", "--server", "http://127.0.0.1:1", "--node-name", "n"];
+    for (more, words) in [
+        (vec!["--no-such-flag"], vec!["--no-such-flag"]),
+        (vec!["--port", "99999"], vec!["--port", "99999"]),
+        (vec!["--bind-address", "0.0.0.0"], vec!["--bind-address", "loopback"]),
+        (vec!["--kubeconfig", "/x", "--config-map", "nonsense"], vec!["--server and --kubeconfig", "--config-map"]),
+        (vec!["--pod-address", "127.0.0.1"], vec!["--pod-address", "loopback"]),
+        (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
+        (vec!["--log-format", "xml"], vec!["--log-format", "xml"]),
+    ] {
+        let arguments: Vec<_> = ok.iter().copied().chain(more.iter().copied()).collect();
+        let output = weir(&arguments);
+        assert_eq!(output.status.code(), Some(64), "{more:?}: {}", told(&output));
+        for word in words {
+            assert!(told(&output).contains(word), "{more:?}: {}", told(&output));
+        }
+    }
+    assert_eq!(weir(&["serve"]).status.code(), Some(64));
+    assert_eq!(weir(&["fly"]).status.code(), Some(64));
+    assert_eq!(weir(&[]).status.code(), Some(64));
+    assert_eq!(weir(&["--help"]).status.code(), Some(0));
+    assert_eq!(weir(&["--version"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_port_that_is_taken_ends_the_start_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = weir(&["serve", "--server", "http://127.0.0.1:1", "--node-name", "n", "--port", &port, "--admin-port", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told(&output).contains("--port") && told(&output).contains(&port), "{}", told(&output));
+}
+
+/// A configuration, and words that its refusal must have.
+const BROKEN: &[(&str, &[&str])] = &[
+    ("filters: [{", &["filters.yaml"]),
+    ("filters: 7", &["filters.yaml"]),
+    ("filter: []", &["filters.yaml", "filter"]),
+    ("filters:\n  - {name: a, module: a.wasm, colour: red}", &["filters.yaml", "colour"]),
+    ("filters:\n  - {name: a, module: a.wasm, match: ['kube-proxy']}", &["match", "kube-proxy"]),
+    ("filters:\n  - {name: a, module: a.wasm, match: ['a/b#fly']}", &["match", "fly"]),
+    ("filters:\n  - {name: a, module: a.wasm, match: ['a/unheardof']}", &["match", "unheardof"]),
+    ("filters:\n  - {name: a, module: ../a.wasm}", &["module", "../a.wasm"]),
+    ("filters:\n  - {name: a, module: a.wasm, digest: 'md5:1'}", &["digest", "md5:1"]),
+    ("filters:\n  - {name: a, module: a.wasm, failurePolicy: Maybe}", &["failurePolicy", "Maybe"]),
+    ("filters:\n  - {name: a, module: a.wasm, limits: {time: soon}}", &["time", "soon"]),
+    ("filters:\n  - {name: a, module: a.wasm, limits: {memory: 9Ti}}", &["memory"]),
+    ("filters:\n  - {name: a, module: a.wasm, settings: [1]}", &["settings"]),
+    ("filters:\n  - {name: a, module: a.wasm, grants: [secrets]}", &["grants", "secrets"]),
+    ("filters:\n  - {name: a, module: a.wasm}\n  - {name: a, module: b.wasm}", &["a", "twice"]),
+    ("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, settings: {services: 7}}", &["discardcloudservice", "services"]),
+    ("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, settings: {sevices: []}}", &["discardcloudservice", "sevices"]),
+    ("filters:\n  - {name: gone, module: gone.wasm}", &["gone.wasm", "No such file"]),
+    ("filters:\n  - {name: bad, module: bad.wasm}", &["bad.wasm", "WebAssembly"]),
+];
+
+#[test]
+fn check_names_file_key_and_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let modules = folder.path().join("modules");
+    std::fs::create_dir(&modules).unwrap();
+    std::fs::copy(built::module("discardcloudservice"), modules.join("discardcloudservice.wasm")).unwrap();
+    std::fs::write(modules.join("bad.wasm"), "no WebAssembly").unwrap();
+    let path = folder.path().join("filters-under-test.yaml");
+    for (filters, words) in BROKEN {
+        std::fs::write(&path, manifest(filters)).unwrap();
+        let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", modules.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(64), "{filters}: {}", told(&output));
+        for word in words.iter().chain(&["filters-under-test.yaml"]) {
+            assert!(told(&output).contains(word), "{filters}: no {word:?} in {}", told(&output));
+        }
+    }
+    for text in ["", "just words", "kind: Secret", "\u{0}"] {
+        std::fs::write(&path, text).unwrap();
+        let output = weir(&["check", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(64), "{text:?}: {}", told(&output));
+    }
+    assert_eq!(weir(&["check", "/does/not/exist.yaml"]).status.code(), Some(64));
+}
+
+#[test]
+fn check_tells_every_problem_at_once_and_passes_what_is_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    std::fs::write(&path, manifest("filters:\n  - {name: a, module: ../a, match: ['x'], failurePolicy: No}")).unwrap();
+    let output = told(&weir(&["check", path.to_str().unwrap()]));
+    assert!(["../a", "match", "failurePolicy"].iter().all(|word| output.contains(word)), "{output}");
+    let good = "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['kube-proxy/services#list']}";
+    std::fs::write(&path, manifest(good)).unwrap();
+    let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(told(&output).contains("warning"), "a rule that names list covers get and watch too: {}", told(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("discardcloudservice"));
+}
+
+#[tokio::test]
+async fn at_start_a_broken_configuration_keeps_the_daemon_up_and_not_ready_until_it_is_mended() {
+    let server = edge().await;
+    for filters in ["filters: [{", "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['?']}"] {
+        let weir = Setup::new(server.url())
+            .filters(filters)
+            .bundled("discardcloudservice")
+            .flag("--start-wait", "50ms")
+            .start()
+            .await;
+        weir.logged("configuration refused").await;
+        let ready = weir.admin().get("/readyz").await;
+        assert_eq!(ready.status, 503);
+        assert!(ready.text().contains("filters-config.yaml"), "{}", ready.text());
+        assert_eq!(weir.client("kube-proxy").get("/api/v1/services").await.status, 503);
+        weir.put_filters("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm}");
+        weir.ready().await;
+        assert_eq!(weir.client("kube-proxy").names("/api/v1/services").await.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_manifest_leave_the_last_good_set() {
+    let server = edge().await;
+    let weir = Setup::new(server.url())
+        .filters("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm}")
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    for bytes in [b"\xff\xfe\x00".as_slice(), b"", b"[1, 2", b"apiVersion: v1\nkind: ConfigMap\ndata: {surprise: x}"] {
+        let from = weir.log_length();
+        replace(&weir.path("filters-config.yaml"), bytes);
+        let (_, line) = weir.logged_after(from, "configuration refused").await;
+        assert!(line.to_string().contains("filters-config.yaml"), "{line}");
+        assert_eq!(weir.client("kube-proxy").names("/api/v1/services").await.len(), 3);
+    }
+}

@@ -1,0 +1,130 @@
+//! deploy/: applied to the API server as it is, and the daemon started with exactly that configuration and those rights.
+
+use serde_json::Value;
+use weir_apiserver::{ApiServer, Enforce};
+use weir_tests::built;
+use weir_tests::daemon::Setup;
+
+use super::edge;
+
+const FILES: &[&str] = &["rbac.yaml", "node.yaml", "filters.yaml", "daemonset.yaml"];
+
+fn text(name: &str) -> String {
+    std::fs::read_to_string(built::workspace().join("deploy").join(name)).unwrap()
+}
+
+async fn deployed() -> ApiServer {
+    let server = edge().await;
+    for file in FILES {
+        assert!(server.store().load(&text(file)).unwrap() > 0, "{file}");
+    }
+    server
+}
+
+#[test]
+fn the_kustomization_names_every_manifest() {
+    let kustomization: Value = serde_saphyr::from_str(&text("kustomization.yaml")).unwrap();
+    let named: Vec<_> = kustomization["resources"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(named, FILES);
+}
+
+#[tokio::test]
+async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
+    let server = deployed().await;
+    // The rules of rbac.yaml, enforced on the daemon's own User-Agent: one right less, and it is never ready.
+    let rules: Vec<Value> = ["ClusterRole", "Role"]
+        .iter()
+        .flat_map(|kind| server.store().list("rbac.authorization.k8s.io/v1", kind))
+        .filter(|role| role["metadata"]["labels"]["app.kubernetes.io/name"] == "weir")
+        .flat_map(|role| role["rules"].as_array().unwrap().clone())
+        .collect();
+    let used = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let seen = used.clone();
+    server.set_policy(move |asked| {
+        let has = |rule: &Value, key: &str, wanted: &str| {
+            rule[key].as_array().is_some_and(|values| values.iter().any(|value| value == wanted))
+        };
+        let allowed = rules.iter().position(|rule| {
+            has(rule, "apiGroups", &asked.group)
+                && has(rule, "resources", &asked.resource)
+                && has(rule, "verbs", &asked.verb)
+                && (rule["resourceNames"].is_null() || has(rule, "resourceNames", &asked.name) || asked.name.is_empty())
+        });
+        seen.lock().unwrap().insert((asked.group.clone(), asked.resource.clone(), asked.verb.clone()));
+        allowed.is_some()
+    });
+    server.enforce(Enforce::Everybody);
+    let mut setup = Setup::new(server.url());
+    for entry in std::fs::read_dir(built::modules()).unwrap() {
+        let path = entry.unwrap().path();
+        setup = setup.bundled(path.file_stem().unwrap().to_str().unwrap());
+    }
+    let weir = setup.flag("--config-map", "kube-system/weir-filters").start_ready().await;
+    let shown = weir.admin().json("/filters").await;
+    let live: Vec<_> = shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
+    assert_eq!(live, ["servicetopology", "endpoints", "discardcloudservice", "nodeportisolation", "nodeportaddresses"]);
+    let used = used.lock().unwrap().clone();
+    for resource in ["configmaps", "services", "nodes", "endpointslices", "nodepools"] {
+        for verb in ["list", "watch"] {
+            assert!(used.iter().any(|(_, r, v)| r == resource && v == verb), "{verb} {resource} is granted and not used");
+        }
+    }
+    server.enforce(Enforce::Nobody);
+    let slices = weir.client("kube-proxy").json("/apis/discovery.k8s.io/v1/endpointslices").await;
+    assert_eq!(slices["items"][0]["endpoints"].as_array().unwrap().len(), 2);
+    assert_eq!(weir.client("kube-proxy").names("/api/v1/services").await, ["dashboard", "kubernetes", "web"]);
+}
+
+#[tokio::test]
+async fn all_nine_filters_are_configured_and_load() {
+    let map: Value = serde_saphyr::from_str(&text("filters.yaml")).unwrap();
+    let filters: Value = serde_saphyr::from_str(map["data"]["filters.yaml"].as_str().unwrap()).unwrap();
+    let mut names: Vec<_> = filters["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let mut modules: Vec<_> = std::fs::read_dir(built::modules())
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    modules.sort();
+    assert_eq!(names, modules);
+    // Without the lines that switch some off: all of them load.
+    let text: String = text("filters.yaml").lines().filter(|line| !line.starts_with("  filter_")).map(|line| format!("{line}\n")).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    std::fs::write(&path, text).unwrap();
+    let output = std::process::Command::new(built::weir())
+        .args(["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 9);
+}
+
+#[test]
+fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
+    for file in ["daemonset.yaml", "static-pod.yaml"] {
+        let manifest: Value = serde_saphyr::from_str(&text(file)).unwrap();
+        let spec = if file == "daemonset.yaml" { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
+        let container = &spec["containers"][0];
+        let arguments: Vec<_> = container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect();
+        assert_known(&arguments, file);
+        assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{file}");
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{file}");
+    }
+    let unit = text("weir.service").replace("\\\n", " ");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/weir ")).unwrap();
+    assert_known(&start.split_whitespace().collect::<Vec<_>>(), "weir.service");
+}
+
+/// The daemon reads its flags all at once: with one more that is unknown it must complain of that one alone.
+fn assert_known(arguments: &[&str], file: &str) {
+    let output = std::process::Command::new(built::weir())
+        .args(arguments)
+        .arg("--unknown-to-weir")
+        .env("WEIR_SERVER", "https://127.0.0.1:1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{file}: {told}");
+    assert!(told.contains("'--unknown-to-weir'"), "{file}: {told}");
+}

@@ -1,0 +1,159 @@
+//! Modules that misbehave: each contained, named in the log, counted by class; other filters and clients unaffected.
+
+use weir_tests::daemon::Setup;
+use weir_tests::guests::hostile;
+
+use super::{edge, service};
+
+const SERVICES: &str = "/api/v1/services";
+
+/// Guest and the class of its fault.
+const GUESTS: &[(&str, &str)] = &[
+    ("endless-loop", "time"),
+    ("memory-growth", "memory"),
+    ("deep-recursion", "stack"),
+    ("huge-result", "host"),
+    ("bad-handle", "trap"),
+    ("exit", "exit"),
+    ("undeclared-lookup", "trap"),
+];
+
+fn filters(guest: &str, policy: &str) -> String {
+    format!(
+        "filters:
+  - {{name: {guest}, module: {guest}.wasm, match: ['victim/services'], failurePolicy: {policy}}}
+  - {{name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}}
+"
+    )
+}
+
+#[tokio::test]
+async fn each_hostile_module_is_contained_and_named() {
+    for (guest, class) in GUESTS {
+        let server = edge().await;
+        let weir = Setup::new(server.url())
+            .filters(&filters(guest, "Fail"))
+            .module(guest, &hostile(guest))
+            .bundled("discardcloudservice")
+            .start_ready()
+            .await;
+        let victim = weir.client("victim").get(SERVICES).await;
+        assert_eq!(victim.status, 500, "{guest}: {}", victim.text());
+        assert!(victim.text().contains(guest), "{guest}: {}", victim.text());
+        let line = weir.logged("filter failed on an object").await;
+        assert_eq!(line["fields"]["filter"], *guest);
+        assert_eq!(line["fields"]["class"], *class, "{guest}: {line}");
+        let series = format!("weir_filter_failures_total{{filter=\"{guest}\",class=\"{class}\"}}");
+        assert!(weir.metric(&series).await >= 1.0, "{guest}");
+        assert!(weir.filter(guest).await["lastError"].as_str().unwrap().starts_with(class), "{guest}");
+        // Another client of the same daemon, and the other filter, go on.
+        assert_eq!(weir.client("kube-proxy").names(SERVICES).await, ["dashboard", "kubernetes", "web"], "{guest}");
+    }
+}
+
+#[tokio::test]
+async fn the_failure_policy_decides_what_becomes_of_the_object() {
+    let server = edge().await;
+    for (policy, names) in [("Ignore", vec!["dashboard", "kubernetes", "web"]), ("Hide", vec![])] {
+        let weir = Setup::new(server.url())
+            .filters(&filters("bad-handle", policy))
+            .module("bad-handle", &hostile("bad-handle"))
+            .bundled("discardcloudservice")
+            .start_ready()
+            .await;
+        assert_eq!(weir.client("victim").names(SERVICES).await, names, "{policy}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_under_fail_ends_with_an_error_event_that_names_the_filter() {
+    let server = edge().await;
+    let weir = Setup::new(server.url())
+        .filters(&filters("bad-handle", "Fail"))
+        .module("bad-handle", &hostile("bad-handle"))
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    let mut events = weir.client("victim").watch(&format!("{SERVICES}?watch=true")).await;
+    let event = events.next().await;
+    assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(500)));
+    assert!(event["object"]["message"].as_str().unwrap().contains("bad-handle"), "{event}");
+    assert_eq!(events.try_next().await, Ok(None));
+}
+
+#[tokio::test]
+async fn the_breaker_opens_and_the_module_is_not_called_any_more() {
+    let server = edge().await;
+    for n in 0..20 {
+        server.store().put(service(&format!("s-{n}"), "ClusterIP")).unwrap();
+    }
+    let weir = Setup::new(server.url())
+        .filters(&filters("endless-loop", "Ignore"))
+        .module("endless-loop", &hostile("endless-loop"))
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    assert_eq!(weir.client("victim").names(SERVICES).await.len(), 23);
+    weir.logged("failed too often").await;
+    let calls = weir.metric("weir_filter_failures_total{filter=\"endless-loop\",class=\"time\"}").await;
+    let spared = weir.metric("weir_filter_failures_total{filter=\"endless-loop\",class=\"breaker-open\"}").await;
+    assert!((5.0..24.0).contains(&calls) && spared > 0.0, "{calls} calls, {spared} spared");
+    assert_eq!(weir.filter("endless-loop").await["state"], "suspended");
+}
+
+#[tokio::test]
+async fn an_endless_module_does_not_hold_up_other_requests() {
+    let server = edge().await;
+    let slow = filters("endless-loop", "Ignore").replace("failurePolicy", "limits: {time: 2s}, failurePolicy");
+    let weir = Setup::new(server.url())
+        .filters(&slow)
+        .module("endless-loop", &hostile("endless-loop"))
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    let victims: Vec<_> = (0..8)
+        .map(|_| {
+            let client = weir.client("victim");
+            tokio::spawn(async move { client.names(SERVICES).await })
+        })
+        .collect();
+    // All of them are in the endless loop for seconds; a hundred others are answered meanwhile.
+    for _ in 0..100 {
+        assert_eq!(weir.client("kube-proxy").names(SERVICES).await.len(), 3);
+    }
+    assert!(victims.iter().all(|victim| !victim.is_finished()), "the others did not wait for them");
+    for victim in victims {
+        victim.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_module_that_remembers_is_found_out() {
+    let server = edge().await;
+    let filters = "filters:\n  - {name: remembers, module: remembers.wasm, match: ['*/services']}\n";
+    let weir = Setup::new(server.url()).filters(filters).module("remembers", &hostile("remembers")).start_ready().await;
+    let client = weir.client("test");
+    // One object in 1,024 is run again on a fresh instance; half of those answer differently.
+    let mut lists = 0;
+    while weir.metric("weir_filter_impure_total{filter=\"remembers\"}").await < 1.0 {
+        for _ in 0..64 {
+            client.json(SERVICES).await;
+        }
+        lists += 64;
+        assert!(lists < 64 * 1024, "never found");
+    }
+    weir.logged("keeps state between objects").await;
+}
+
+#[tokio::test]
+async fn what_a_module_says_is_bounded_and_quoted() {
+    let server = edge().await;
+    let weir = Setup::new(server.url())
+        .filters(&filters("bad-handle", "Fail"))
+        .module("bad-handle", &hostile("bad-handle"))
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    let answer = weir.client("victim").get(SERVICES).await;
+    assert!(answer.body.len() < 4096 && !answer.text().chars().any(|letter| letter.is_control() && letter != '\n'));
+}

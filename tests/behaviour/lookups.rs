@@ -1,0 +1,148 @@
+//! Lookups: declared and granted kinds only, complete before a filter goes live, and a change of what was read re-lists.
+
+use serde_json::json;
+use weir_apiserver::{ApiServer, Enforce};
+use weir_tests::client::Client;
+use weir_tests::daemon::{Daemon, Setup};
+
+use super::{edge, only};
+
+const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
+
+async fn topology(more: &str) -> (ApiServer, Daemon, Client) {
+    let server = edge().await;
+    let weir =
+        Setup::new(server.url()).filters(&only("servicetopology", more)).bundled("servicetopology").start_ready().await;
+    let client = weir.client("kube-proxy");
+    (server, weir, client)
+}
+
+fn nodes(list: &serde_json::Value) -> Vec<&str> {
+    let endpoints = list["items"][0]["endpoints"].as_array().unwrap();
+    endpoints.iter().map(|endpoint| endpoint["nodeName"].as_str().unwrap()).collect()
+}
+
+async fn informed(client: &Client) -> weir_tests::client::Events {
+    let list = client.json(SLICES).await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    client.watch(&format!("{SLICES}?watch=true&resourceVersion={version}")).await
+}
+
+#[tokio::test]
+async fn kube_proxy_sees_the_endpoints_of_its_own_pool() {
+    let (_server, _weir, client) = topology("").await;
+    assert_eq!(nodes(&client.json(SLICES).await), ["edge-a", "edge-b"]);
+}
+
+#[tokio::test]
+async fn a_changed_annotation_of_the_looked_up_service_ends_the_watch_and_changes_the_list() {
+    let (server, _weir, client) = topology("").await;
+    let mut events = informed(&client).await;
+    server.store().edit("v1", "Service", "default", "web", |web| {
+        web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("kubernetes.io/hostname");
+    });
+    assert_eq!(events.next().await["object"]["code"], 410);
+    assert_eq!(nodes(&client.json(SLICES).await), ["edge-a"]);
+}
+
+#[tokio::test]
+async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
+    let (server, _weir, client) = topology("").await;
+    let mut events = informed(&client).await;
+    server
+        .store()
+        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| pool["status"]["nodes"] = json!(["edge-a", "edge-c"]))
+        .unwrap();
+    assert_eq!(events.next().await["object"]["code"], 410);
+    assert_eq!(nodes(&client.json(SLICES).await), ["edge-a", "edge-c"]);
+}
+
+#[tokio::test]
+async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
+    let (server, _weir, client) = topology("").await;
+    let mut events = informed(&client).await;
+    server.store().edit("v1", "Service", "default", "web", |web| web["spec"]["clusterIP"] = json!("10.96.10.99"));
+    server.store().edit("v1", "Node", "", "edge-a", |node| node["metadata"]["annotations"] = json!({"heartbeat": "1"}));
+    server
+        .store()
+        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "beijing", |pool| pool["status"]["nodes"] = json!([]))
+        .unwrap();
+    // Changes are gathered and judged within this time; then the next event is the slice's own.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    server
+        .store()
+        .edit("discovery.k8s.io/v1", "EndpointSlice", "default", "web-x7k2p", |slice| slice["metadata"]["annotations"] = json!({"a": "b"}))
+        .unwrap();
+    assert_eq!(events.next_named().await, "MODIFIED web-x7k2p");
+}
+
+#[tokio::test]
+async fn a_kind_that_the_cluster_lacks_counts_as_empty() {
+    let server = edge().await;
+    server.remove_resource("apps.openyurt.io", "nodepools");
+    let weir = Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start_ready().await;
+    assert_eq!(nodes(&weir.client("kube-proxy").json(SLICES).await).len(), 3, "an unknown pool leaves it unchanged");
+}
+
+#[tokio::test]
+async fn a_missing_permission_keeps_the_filter_from_going_live_and_is_named() {
+    let server = edge().await;
+    server.set_policy(|attributes| !(attributes.resource == "services" && attributes.verb == "list"));
+    server.enforce(Enforce::Everybody);
+    let weir = Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start().await;
+    let line = weir.logged("configuration refused").await.to_string();
+    assert!(line.contains("services") && line.contains("list") && line.contains("servicetopology"), "{line}");
+    assert_eq!(weir.admin().get("/readyz").await.status, 503);
+    server.set_policy(|_| true);
+    weir.ready().await;
+    assert_eq!(nodes(&weir.client("kube-proxy").json(SLICES).await).len(), 2);
+}
+
+#[tokio::test]
+async fn a_filter_goes_live_only_when_its_lookups_are_complete() {
+    let server = edge().await;
+    let (release, held) = tokio::sync::watch::channel(false);
+    server.on_request(move |request| {
+        if !request.target().contains("nodepools") || request.target().contains("watch") {
+            return weir_apiserver::Action::Serve;
+        }
+        let mut held = held.clone();
+        let wait = async move { drop(held.wait_for(|released| *released).await) };
+        weir_apiserver::Action::After(Box::pin(wait), Box::new(weir_apiserver::Action::Serve))
+    });
+    let weir = Setup::new(server.url())
+        .filters(&only("servicetopology", ""))
+        .bundled("servicetopology")
+        .flag("--start-wait", "60s")
+        .start()
+        .await;
+    let client = weir.client("kube-proxy");
+    let waiting = tokio::spawn(async move { client.json(SLICES).await });
+    server.request_count().wait_for(|_| server.requests().iter().any(|request| request.target().contains("nodepools"))).await.unwrap();
+    assert_eq!(weir.admin().get("/readyz").await.status, 503);
+    assert!(!waiting.is_finished());
+    release.send_replace(true);
+    assert_eq!(nodes(&waiting.await.unwrap()), ["edge-a", "edge-b"], "never judged on half of what it looks up");
+}
+
+#[tokio::test]
+async fn a_lookup_that_is_not_granted_is_refused_by_name() {
+    let server = edge().await;
+    let weir = Setup::new(server.url())
+        .filters(&only("servicetopology", "    grants: [services, nodes]\n"))
+        .bundled("servicetopology")
+        .start()
+        .await;
+    let line = weir.logged("configuration refused").await.to_string();
+    assert!(line.contains("grants") && (line.contains("nodepools") || line.contains("endpointslices")), "{line}");
+}
+
+#[tokio::test]
+async fn lookups_are_narrow() {
+    let (server, _weir, _client) = topology("").await;
+    let targets: Vec<_> = server.requests().iter().map(weir_apiserver::Recorded::target).collect();
+    assert!(targets.iter().any(|target| target.contains("/nodes?") && target.contains("metadata.name%3Dedge-a")), "{targets:?}");
+    assert!(!targets.iter().any(|target| target.contains("secrets")), "{targets:?}");
+    let node = server.requests().into_iter().find(|request| request.target().contains("/nodes?")).unwrap();
+    assert!(node.header("accept").contains("PartialObjectMetadata"), "{}", node.header("accept"));
+}

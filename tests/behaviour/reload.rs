@@ -1,0 +1,289 @@
+//! Reload: a change is in force soon, wholly or not at all, and no request notices.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use base64::Engine;
+use serde_json::json;
+use weir_tests::built;
+use weir_tests::client::names;
+use weir_tests::daemon::{Setup, manifest, replace};
+use weir_tests::guests::hostile;
+
+use super::{NO_LOAD_BALANCERS, edge, only, service};
+
+const SERVICES: &str = "/api/v1/services";
+
+fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(built::module(name)).unwrap()
+}
+
+/// One file, `services.wasm`, whose content is what changes. With `discardcloudservice` in it LoadBalancers are gone; with
+/// `nodeportisolation` they are there without node ports.
+const SWAPPED: &str = "filters:\n  - {name: services, module: services.wasm, match: ['*/services']}\n";
+
+#[tokio::test]
+async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times() {
+    let server = edge().await;
+    server.store().edit("v1", "Service", "default", "shop", |shop| {
+        shop["metadata"]["annotations"] = json!({"nodeport.openyurt.io/listen": "beijing"});
+    });
+    for n in 0..60 {
+        let mut more = service(&format!("lb-{n:02}"), "LoadBalancer");
+        more["metadata"]["annotations"] = json!({"nodeport.openyurt.io/listen": "", "filler": "x".repeat(1000)});
+        more["spec"]["ports"][0]["nodePort"] = json!(31000 + n);
+        server.store().put(more).unwrap();
+    }
+    let modules = [bytes("discardcloudservice"), bytes("nodeportisolation")];
+    let weir = Setup::new(server.url()).filters(SWAPPED).module("services", &modules[0]).start_ready().await;
+    let done = Arc::new(AtomicBool::new(false));
+    let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+    let mut clients = Vec::new();
+    for _ in 0..1000 {
+        let (client, done, counts) = (weir.client("kube-proxy"), done.clone(), counts.clone());
+        clients.push(tokio::spawn(async move {
+            loop {
+                let answer = client.try_get(SERVICES).await.expect("no request may fail");
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                let list = answer.json();
+                let balancers: Vec<_> =
+                    list["items"].as_array().unwrap().iter().filter(|item| item["spec"]["type"] == "LoadBalancer").collect();
+                // Wholly one set's answer: none of them, or all of them and each without its node port.
+                if balancers.is_empty() {
+                    counts[0].fetch_add(1, Ordering::Relaxed);
+                } else {
+                    assert_eq!(balancers.len(), 61);
+                    let open = balancers.iter().filter(|item| item["spec"]["ports"][0].get("nodePort").is_some());
+                    assert_eq!(open.count(), 0, "a mixture of two sets");
+                    counts[1].fetch_add(1, Ordering::Relaxed);
+                }
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        }));
+    }
+    for swap in 1..=100 {
+        let from = weir.log_length();
+        weir.put_module("services", &modules[swap % 2]);
+        weir.logged_after(from, "a new set of filters is in force").await;
+    }
+    done.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) > 0), "both sets were seen: {counts:?}");
+}
+
+#[tokio::test]
+async fn a_renamed_module_changes_the_answer_and_is_told() {
+    let server = edge().await;
+    let weir =
+        Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("nodeportisolation")).start_ready().await;
+    let client = weir.client("kube-proxy");
+    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
+    let before = weir.filter("services").await;
+    let from = weir.log_length();
+    weir.put_module("services", &bytes("discardcloudservice"));
+    weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
+    let after = weir.filter("services").await;
+    assert_ne!(before["digest"], after["digest"]);
+    assert_eq!(after["description"]["name"], "discardcloudservice");
+    assert!(weir.metric("weir_reloads_total{result=\"applied\"}").await >= 2.0);
+}
+
+#[tokio::test]
+async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
+    let client = weir.client("kube-proxy");
+    for (what, module, reason) in [
+        ("garbage", b"this is no WebAssembly".to_vec(), "not a valid WebAssembly component"),
+        ("empty", Vec::new(), "not a valid WebAssembly component"),
+        ("truncated", bytes("discardcloudservice")[..5000].to_vec(), "not a valid WebAssembly component"),
+        ("import", hostile("forbidden-import"), "wasi:filesystem/preopens@0.2.6"),
+        ("world", hostile("other-world"), "example:other/runner@1.0.0"),
+        ("trap", hostile("trap-in-configure"), "trap"),
+        ("endless", hostile("endless-configure"), "used up its time"),
+        ("lookup", hostile("lookup-in-configure"), "during configure"),
+    ] {
+        let from = weir.log_length();
+        weir.put_module("services", &module);
+        let (_, line) = weir.logged_after(from, "configuration refused").await;
+        assert!(line.to_string().contains(reason), "{what}: {line}");
+        assert!(line.to_string().contains("last good set"), "{what}: {line}");
+        assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()), "{what}");
+        let shown = weir.admin().json("/filters").await;
+        assert_eq!(shown["lastReload"]["result"], "refused", "{what}");
+        assert!(shown.to_string().contains(reason), "{what}: {shown}");
+        assert_eq!(weir.admin().get("/readyz").await.status, 200, "{what}");
+    }
+    let from = weir.log_length();
+    weir.put_module("services", &bytes("nodeportisolation"));
+    weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
+    assert!(weir.metric("weir_reloads_total{result=\"refused\"}").await >= 8.0);
+}
+
+#[tokio::test]
+async fn a_pinned_digest_is_held_to() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
+    let digest = weir.filter("services").await["digest"].as_str().unwrap().to_owned();
+    let pinned = |digest: &str| {
+        format!("filters:\n  - {{name: services, module: services.wasm, digest: '{digest}', match: ['*/services']}}\n")
+    };
+    let from = weir.log_length();
+    weir.put_filters(&pinned(&digest));
+    weir.logged_after(from, "a new set of filters is in force").await;
+    let from = weir.log_length();
+    weir.put_module("services", &bytes("nodeportisolation"));
+    let (_, line) = weir.logged_after(from, "configuration refused").await;
+    assert!(line.to_string().contains(&digest), "{line}");
+    assert!(!weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
+}
+
+#[tokio::test]
+async fn the_kubelets_symlink_swap_of_the_configuration_is_followed() {
+    let server = edge().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    for (version, filters) in [("..1", "filters: []"), ("..2", NO_LOAD_BALANCERS)] {
+        std::fs::create_dir(path.join(version)).unwrap();
+        std::fs::write(path.join(version).join("filters.yaml"), manifest(filters)).unwrap();
+    }
+    std::os::unix::fs::symlink("..1", path.join("..data")).unwrap();
+    std::os::unix::fs::symlink("..data/filters.yaml", path.join("filters.yaml")).unwrap();
+    let weir = Setup::new(server.url())
+        .flag("--config-file", path.join("filters.yaml").to_str().unwrap())
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    let client = weir.client("kube-proxy");
+    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
+    let from = weir.log_length();
+    std::os::unix::fs::symlink("..2", path.join("..data_tmp")).unwrap();
+    std::fs::rename(path.join("..data_tmp"), path.join("..data")).unwrap();
+    weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
+}
+
+#[tokio::test]
+async fn an_editors_way_of_saving_is_followed() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").start_ready().await;
+    let config = weir.path("filters-config.yaml");
+    // vim: the old file becomes the backup, the new one is written under the old name.
+    let from = weir.log_length();
+    std::fs::rename(&config, weir.path("filters-config.yaml~")).unwrap();
+    std::fs::write(&config, manifest(NO_LOAD_BALANCERS)).unwrap();
+    weir.logged_after(from, "a new set of filters is in force").await;
+    // In place, as `cat >` does.
+    let from = weir.log_length();
+    std::fs::write(&config, manifest("filters: []")).unwrap();
+    weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
+}
+
+#[tokio::test]
+async fn the_config_map_is_followed_and_its_own_modules_are_used() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).start_ready().await;
+    let client = weir.client("kube-proxy");
+    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()), "an absent ConfigMap is no filters, and ready");
+    let map = |data: serde_json::Value| {
+        let code = base64::engine::general_purpose::STANDARD.encode(bytes("discardcloudservice"));
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "weir-filters", "namespace": "kube-system"},
+            "data": data, "binaryData": {"discardcloudservice.wasm": code},
+        })
+    };
+    let from = weir.log_length();
+    server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
+    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
+    assert_eq!(weir.filter("discardcloudservice").await["source"], "binaryData");
+    // Broken: the last good set stays.
+    server.store().put(map(json!({"filters.yaml": "filters: [{"}))).unwrap();
+    let (from, line) = weir.logged_after(from, "configuration refused").await;
+    assert!(line.to_string().contains("kube-system/weir-filters") && line.to_string().contains("filters.yaml"), "{line}");
+    assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
+    // The seeds' flat form, same effect.
+    server.store().put(map(json!({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))).unwrap();
+    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
+    assert!(weir.client("test").names(SERVICES).await.contains(&"shop".to_owned()));
+    // Empty: off. Deleted: no filters.
+    server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS, "filter_discardcloudservice": ""}))).unwrap();
+    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
+    server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
+    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    server.store().delete("v1", "ConfigMap", "kube-system", "weir-filters").unwrap();
+    weir.logged_after(from, "a new set of filters is in force").await;
+    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
+}
+
+#[tokio::test]
+async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
+    let server = edge().await;
+    let (release, held) = tokio::sync::watch::channel(false);
+    let filler = "x".repeat(2000);
+    let items: Vec<_> = (0..600)
+        .map(|n| {
+            let mut object = service(&format!("s-{n:03}"), if n % 2 == 0 { "LoadBalancer" } else { "ClusterIP" });
+            object["metadata"]["annotations"] = json!({"filler": filler});
+            object
+        })
+        .collect();
+    let body = json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items}).to_string();
+    let half = body.len() / 2;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    server.on_request(move |request| {
+        if !request.target().starts_with(SERVICES) {
+            return weir_apiserver::Action::Serve;
+        }
+        let (first, second, held) = (body[..half].to_owned(), body[half..].to_owned(), held.clone());
+        let parts = futures_util::stream::unfold((0, first, second, held), |(n, first, second, mut held)| async move {
+            match n {
+                0 => Some((bytes::Bytes::from(first.clone()), (1, first, second, held))),
+                1 => {
+                    held.wait_for(|released| *released).await.ok()?;
+                    Some((bytes::Bytes::from(second.clone()), (2, first, second, held)))
+                }
+                _ => None,
+            }
+        });
+        weir_tests::client::streamed(parts)
+    });
+    let client = weir.client("kube-proxy");
+    let answer = client.send(http::Method::GET, SERVICES, "").await;
+    assert_eq!(answer.status(), 200, "its first half is on its way");
+    let from = weir.log_length();
+    weir.put_filters(&NO_LOAD_BALANCERS.replace("match", "settings: {loadBalancers: keep}\n    match"));
+    weir.logged_after(from, "a new set of filters is in force").await;
+    release.send_replace(true);
+    let list = weir_tests::client::whole(answer).await.unwrap().json();
+    assert_eq!(names(&list).len(), 300, "all of it is filtered by the old set");
+}
+
+#[tokio::test]
+async fn a_change_of_one_filter_does_not_touch_another() {
+    let server = edge().await;
+    let two = |settings: &str| format!("{}{}", only("servicetopology", ""), format_args!("  - {{name: discardcloudservice, module: discardcloudservice.wasm, settings: {settings}}}\n"));
+    let weir = Setup::new(server.url())
+        .filters(&two("{}"))
+        .bundled("servicetopology")
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    let before = weir.filter("servicetopology").await["since"].clone();
+    let from = weir.log_length();
+    weir.put_filters(&two("{loadBalancers: keep}"));
+    weir.logged_after(from, "a new set of filters is in force").await;
+    assert_eq!(weir.filter("servicetopology").await["since"], before);
+    replace(&weir.modules().join("unrelated.wasm"), b"not named by any filter");
+    assert_eq!(weir.admin().get("/readyz").await.status, 200);
+}

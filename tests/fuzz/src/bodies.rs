@@ -1,0 +1,187 @@
+//! What must hold for any bytes. A body panics when it does not.
+
+use bytes::Bytes;
+use serde_json::Value as Tree;
+use weir_document::{
+    Document, Path, Selector, Value,
+    json::{FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError},
+};
+
+/// A target: what it is called, in the corpus too, and what it does with the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 4] = [("document", document), ("list", list), ("frame", frame), ("path", path)];
+
+/// A line with a path, a line with the bits and the kind of an edit, a line with a value; then the object.
+///
+/// Reads and edits end, in errors or in agreement with a plain parser; an edit leaves JSON where JSON was, and nothing
+/// else than it was where it failed.
+pub fn document(data: &[u8]) {
+    let mut lines = data.splitn(4, |byte| *byte == b'\n');
+    let mut line = || lines.next().unwrap_or_default();
+    let (expression, bits, value, object) = (line(), line(), line(), line());
+    let Some(path) = std::str::from_utf8(expression).ok().and_then(|text| Path::parse(text).ok()) else { return };
+    let mut document = Document::json(Bytes::copy_from_slice(object));
+    let oracle = serde_json::from_slice::<Tree>(object).ok().filter(Tree::is_object);
+    let column = document.column(&path);
+    let fingerprint = document.fingerprint(&path);
+    let cells: Vec<Option<String>> = match &column {
+        Ok(column) => column.iter().map(|cell| cell.map(str::to_owned)).collect(),
+        Err(_) => Vec::new(),
+    };
+    let _ = (document.get(&path), document.text(&path), document.keys(&path), document.lengths(&path));
+    let _ = (document.name(), document.label("a"), document.annotation("a"), document.kind());
+    assert_eq!(document.column(&path), column);
+    assert_eq!(document.fingerprint(&path), fingerprint);
+    assert_eq!(document.bytes(), object);
+    let value = match std::str::from_utf8(value) {
+        Ok(text) if text.starts_with(['{', '[']) => Value::Json(text.to_owned()),
+        Ok(text) if text.starts_with(['-', '1']) => Value::Number(text.to_owned()),
+        Ok(text) => Value::Text(text.to_owned()),
+        Err(_) => Value::Null,
+    };
+    let before = document.checkpoint();
+    let (kind, bits) = bits.split_first().unwrap_or((&b'0', &[]));
+    let done = match kind % 7 {
+        0 => document.set(&path, &value),
+        1 => document.set_rows(&path, bits, &value),
+        2 => document.remove(&path).map(drop),
+        3 => document.remove_rows(&path, bits).map(drop),
+        4 => document.retain(&path, bits),
+        5 => document.append(&path, &value),
+        _ => match &value {
+            Value::Json(json) => document.replace(json),
+            _ => Ok(()),
+        },
+    };
+    if done.is_err() || !document.is_edited() {
+        assert_eq!(document.bytes(), object);
+        return;
+    }
+    // What was JSON is JSON still, unless it nests deeper than the plain parser goes.
+    if oracle.is_some() && depth(document.bytes()) < 100 {
+        assert!(serde_json::from_slice::<Tree>(document.bytes()).is_ok(), "{:?}", document.bytes());
+    }
+    if kind % 7 == 0 && oracle.is_some() {
+        let text = match &value {
+            Value::Text(text) | Value::Number(text) => Some(text.as_str()),
+            _ => None,
+        };
+        let after: Vec<Option<String>> = match document.column(&path) {
+            Ok(column) => column.iter().map(|cell| cell.map(str::to_owned)).collect(),
+            Err(error) => panic!("a document that was edited cannot be read: {error}"),
+        };
+        assert_eq!(after.len(), cells.len());
+        assert!(text.is_none() || after.iter().zip(&cells).all(|(cell, old)| cell.as_deref() == text || cell == old));
+    }
+    document.restore(before);
+    assert_eq!(document.bytes(), object);
+}
+
+/// The first byte is the size of the chunks, the second the outcomes; then the body.
+pub fn list(data: &[u8]) {
+    let [chunk, fates, body @ ..] = data else { return };
+    let whole = pieces(body, body.len().max(1));
+    let cut = pieces(body, usize::from(*chunk).max(1));
+    assert_eq!(whole.is_ok(), cut.is_ok(), "{whole:?} {cut:?}");
+    let (Ok(whole), Ok(cut)) = (whole, cut) else { return };
+    let items = |pieces: &[Piece]| -> Vec<Bytes> {
+        let batches = pieces.iter().filter_map(|piece| match piece {
+            Piece::Batch(batch) => Some(batch),
+            _ => None,
+        });
+        batches.flat_map(|batch| (0..batch.items.len()).filter_map(|i| batch.item(i))).collect()
+    };
+    assert_eq!(items(&whole), items(&cut));
+    assert_eq!(join(&cut, 0), body);
+    let oracle = serde_json::from_slice::<Tree>(body);
+    if let Ok(oracle) = &oracle {
+        let parsed: Vec<Tree> = items(&cut).iter().filter_map(|item| serde_json::from_slice(item).ok()).collect();
+        assert_eq!(oracle["items"].as_array().cloned().unwrap_or_default(), parsed);
+        assert!(serde_json::from_slice::<Tree>(&join(&cut, *fates)).is_ok());
+    }
+}
+
+fn pieces(body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
+    let mut splitter = ListSplitter::with_limit(1 << 20);
+    let mut pieces = Vec::new();
+    for chunk in body.chunks(chunk) {
+        splitter.push(chunk);
+        while let Some(piece) = splitter.next()? {
+            pieces.push(piece);
+        }
+    }
+    splitter.finish();
+    while let Some(piece) = splitter.next()? {
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+/// What leaves when each bit of the fates says for every eighth item whether it goes.
+fn join(pieces: &[Piece], fates: u8) -> Vec<u8> {
+    let mut joiner = Joiner::new();
+    let mut out = Vec::new();
+    let mut number = 0u32;
+    for piece in pieces {
+        match piece {
+            Piece::Head { bytes } | Piece::Tail { bytes } => out.extend_from_slice(bytes),
+            Piece::Batch(batch) => {
+                let outcomes = batch.items.iter().map(|_| {
+                    number += 1;
+                    match fates >> (number % 8) & 1 {
+                        0 => Outcome::Keep,
+                        _ if number.is_multiple_of(3) => Outcome::Edit(Bytes::from_static(b"{}")),
+                        _ => Outcome::Drop,
+                    }
+                });
+                match joiner.push(batch, outcomes) {
+                    Ok(parts) => parts.iter().for_each(|part| out.extend_from_slice(part)),
+                    Err(error) => panic!("as many outcomes as items: {error}"),
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The first byte is the size of the chunks; then the stream.
+pub fn frame(data: &[u8]) {
+    let [chunk, body @ ..] = data else { return };
+    let frames = |chunk: usize| {
+        let mut splitter = FrameSplitter::with_limit(1 << 20);
+        let mut frames = Vec::new();
+        let mut all = || -> Result<(), SplitError> {
+            for chunk in body.chunks(chunk.max(1)) {
+                splitter.push(chunk);
+                while let Some(frame) = splitter.next()? {
+                    frames.push((frame.event, frame.object_bytes()));
+                }
+            }
+            splitter.finish();
+            assert!(splitter.next()?.is_none());
+            Ok(())
+        };
+        let ended = all().is_ok();
+        (frames, ended)
+    };
+    assert_eq!(frames(body.len()), frames(usize::from(*chunk)));
+}
+
+/// A path, or a label selector: parsed or refused.
+pub fn path(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Path::parse(text) {
+        Ok(path) => assert_eq!(path.text(), text),
+        Err(error) => assert!(error.position <= text.len() && text.is_char_boundary(error.position)),
+    }
+    match Selector::parse(text) {
+        Ok(selector) => drop(selector.matches(|key| (key.len() % 2 == 0).then_some("a"))),
+        Err(error) => assert!(error.position <= text.len()),
+    }
+}
+
+fn depth(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count()
+}
