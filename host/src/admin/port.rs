@@ -208,7 +208,10 @@ mod tests {
         let (admin, board, _) = admin();
         assert_eq!(get(&admin, "/livez").await, (StatusCode::OK, "ok\n".into()));
         let (status, text) = get(&admin, "/readyz").await;
-        assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "not ready: no configuration was read yet\n"));
+        assert_eq!(
+            (status, text.as_str()),
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready: no configuration was read yet\n")
+        );
         let trouble = Trouble { filter: Some("a".parse().unwrap()), reason: "no such module".into() };
         board.refused(Reloaded::refused("f.yaml", vec![trouble]));
         let (status, text) = get(&admin, "/readyz").await;
@@ -236,7 +239,9 @@ mod tests {
         metrics.reload("applied");
         let (_, text) = get(&admin, "/metrics").await;
         assert!(text.ends_with("# EOF\n"), "{text}");
-        for line in ["weir_reloads_total{result=\"applied\"} 1", "weir_ready 0", "weir_code_cache_hits 0", "weir_watches 0"] {
+        for line in
+            ["weir_reloads_total{result=\"applied\"} 1", "weir_ready 0", "weir_code_cache_hits 0", "weir_watches 0"]
+        {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         let memory = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes ")).unwrap();
@@ -250,7 +255,10 @@ mod tests {
         let (admin, ..) = admin();
         assert_eq!(get(&admin, "/").await.0, StatusCode::NOT_FOUND);
         let answer = admin.answer(&Method::POST, "/livez");
-        assert_eq!((answer.status(), answer.headers()[ALLOW].to_str().unwrap()), (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD"));
+        assert_eq!(
+            (answer.status(), answer.headers()[ALLOW].to_str().unwrap()),
+            (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD")
+        );
     }
 
     #[tokio::test]

@@ -240,7 +240,8 @@ async fn two_lookups_of_one_kind_are_two_feeds_and_equal_ones_are_one() {
     let whole = lookup("services");
     let named = Lookup { name: Some("a".into()), ..whole.clone() };
     let selected = Lookup { label_selector: Some("app in (y)".into()), ..whole.clone() };
-    let handles = [scene.open(&whole).await, scene.open(&named).await, scene.open(&selected).await, scene.open(&whole).await];
+    let handles =
+        [scene.open(&whole).await, scene.open(&named).await, scene.open(&selected).await, scene.open(&whole).await];
     scene.watching(3).await;
     let snapshot = scene.feeds.snapshot();
     assert_eq!(names(&*snapshot, &whole), ["a", "b"]);
@@ -260,7 +261,10 @@ async fn two_lookups_of_one_kind_are_two_feeds_and_equal_ones_are_one() {
 #[tokio::test]
 async fn the_versions_that_the_filter_can_read_are_tried_in_its_order() {
     let scene = scene().await;
-    let pools = |versions: &[&str]| Lookup { versions: versions.iter().map(ToString::to_string).collect(), ..lookup("nodepools") };
+    let pools = |versions: &[&str]| Lookup {
+        versions: versions.iter().map(ToString::to_string).collect(),
+        ..lookup("nodepools")
+    };
     let _old = scene.open(&pools(&["v9", "v1beta1", "v1beta2"])).await;
     let _any = scene.open(&pools(&[])).await;
     scene.watching(2).await;
@@ -281,7 +285,10 @@ async fn long_lists_come_in_pages_and_compressed() {
     let lookup = lookup("services");
     let _feed = scene.open(&lookup).await;
     let found = names(&*scene.feeds.snapshot(), &lookup);
-    assert_eq!((found.len(), found.first().unwrap().as_str(), found.last().unwrap().as_str()), (1100, "s0000", "s1099"));
+    assert_eq!(
+        (found.len(), found.first().unwrap().as_str(), found.last().unwrap().as_str()),
+        (1100, "s0000", "s1099")
+    );
     assert_eq!(scene.targets("limit=500").len(), 3);
     assert_eq!(scene.targets("&continue=").len(), 2);
 }
@@ -306,14 +313,23 @@ async fn a_list_whose_pages_expire_is_begun_again() {
 
 #[tokio::test]
 async fn garbage_is_a_problem_that_is_told_and_never_an_empty_list() {
-    for garbage in [r#"{"kind":"ServiceList"}"#, r#"{"items":[{}],"metadata":{"resourceVersion":"1"}}"#, "{\"items\":[", "x", r#"{"items":[]}"#] {
+    for garbage in [
+        r#"{"kind":"ServiceList"}"#,
+        r#"{"items":[{}],"metadata":{"resourceVersion":"1"}}"#,
+        "{\"items\":[",
+        "x",
+        r#"{"items":[]}"#,
+    ] {
         let scene = scene().await;
         scene.put(service("a", json!({})));
         scene.api.on_request(move |_| Action::json(200, garbage));
         let lookup = lookup("services");
         let handle = scene.feeds.open(&lookup);
         let state = within(handle.state_after(&FeedState::default())).await;
-        assert!(matches!(state, FeedState { synced: false, problem: Some(FeedError::Malformed { .. }) }), "{garbage}: {state:?}");
+        assert!(
+            matches!(state, FeedState { synced: false, problem: Some(FeedError::Malformed { .. }) }),
+            "{garbage}: {state:?}"
+        );
         scene.api.clear_hook();
         within(handle.synced()).await.unwrap();
         assert_eq!(names(&*scene.feeds.snapshot(), &lookup), ["a"]);
@@ -328,7 +344,10 @@ async fn a_server_that_can_not_be_reached_is_waited_for_and_the_reason_told() {
     let feeds = feeds_on(&format!("http://{address}"));
     let handle = feeds.open(&lookup("services"));
     let state = within(handle.state_after(&FeedState::default())).await;
-    assert!(matches!(&state.problem, Some(problem @ FeedError::Unreachable { .. }) if !problem.needs_people()), "{state:?}");
+    assert!(
+        matches!(&state.problem, Some(problem @ FeedError::Unreachable { .. }) if !problem.needs_people()),
+        "{state:?}"
+    );
     let _api = ApiServer::builder().address(address).start().await.unwrap();
     within(handle.synced()).await.unwrap();
 }
@@ -362,7 +381,8 @@ async fn a_receiver_that_is_too_slow_is_told_that_everything_may_have_changed() 
     let mut changes = feeds.changes();
     for i in 0..2000_u16 {
         let ip = std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, i).into();
-        let address = crate::wasm::Address { interface_name: "eth0".into(), ip, prefix_length: 64, default_route: false };
+        let address =
+            crate::wasm::Address { interface_name: "eth0".into(), ip, prefix_length: 64, default_route: false };
         feeds.set_addresses([address].into());
     }
     assert_eq!(changes.ready().as_deref(), Some(&Change::Everything));

@@ -81,14 +81,11 @@ fn events(
         let object = frame.object_bytes();
         match frame.event {
             EventType::Added | EventType::Modified => {
-                let (key, held) = hold(&object, None, lookup.metadata_only)
-                    .map_err(|error| asker.malformed(error))?;
+                let (key, held) = hold(&object, None, lookup.metadata_only).map_err(|error| asker.malformed(error))?;
                 deltas.push(Delta::Put(key, held));
             }
             EventType::Deleted => {
-                deltas.push(Delta::Remove(
-                    key_of(&object).map_err(|error| asker.malformed(error))?,
-                ));
+                deltas.push(Delta::Remove(key_of(&object).map_err(|error| asker.malformed(error))?));
             }
             EventType::Bookmark => {}
             EventType::Error => return Err(error_event(asker, &frame)),
@@ -108,12 +105,8 @@ fn error_event(asker: &Asker, frame: &Frame) -> Failure {
         code: Option<u16>,
     }
     let object = frame.object_bytes();
-    let code = serde_json::from_slice::<Status>(&object)
-        .ok()
-        .and_then(|status| status.code);
-    let code = code
-        .and_then(|code| StatusCode::from_u16(code).ok())
-        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let code = serde_json::from_slice::<Status>(&object).ok().and_then(|status| status.code);
+    let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     asker.refusal(code, &object)
 }
 
@@ -149,7 +142,8 @@ mod tests {
         let (deltas, version, result) = read(&(event("ADDED", 5) + "\n" + &event("DELETED", 6) + "\n"));
         assert!(result.is_ok() && matches!(deltas.as_slice(), [Delta::Put(..), Delta::Remove(_)]));
         assert_eq!(version, "6");
-        let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#;
+        let bookmark =
+            r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#;
         let (deltas, version, result) = read(bookmark);
         assert!(result.is_ok() && deltas.is_empty());
         assert_eq!(version, "9");
