@@ -168,15 +168,13 @@ impl FeedHandle {
     pub async fn synced(&self) -> Result<(), FeedError> {
         let mut state = self.0.state.clone();
         let decided = |state: &FeedState| state.synced || state.problem.as_ref().is_some_and(FeedError::needs_people);
-        let result = match state.wait_for(decided).await {
-            Ok(state) => match (&state.problem, state.synced) {
-                (Some(problem), false) => Err(problem.clone()),
-                _ => Ok(()),
-            },
-            // The feed's task is gone: the daemon is stopping.
-            Err(_) => Err(FeedError::NoServer { resource: self.0.lookup.resource.clone() }),
-        };
-        result
+        let state = state.wait_for(decided).await.map(|state| state.clone());
+        match state {
+            Ok(FeedState { synced: false, problem: Some(problem) }) => Err(problem),
+            Ok(_) => Ok(()),
+            // The feed's task is gone: the daemon is stopping, and so is whoever waits here.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Resolves when the state is no longer `seen`; gives the new one. Cancel-safe.

@@ -104,6 +104,9 @@ fn more_selections_and_labels_than_are_kept_give_the_same_answers() {
     }
 }
 
+/// The labels `app` and `tier`.
+type Labels = (Option<&'static str>, Option<&'static str>);
+
 /// Any sequence of steps and questions answers as a plain map does.
 #[test]
 fn the_store_agrees_with_a_plain_map() {
@@ -113,7 +116,7 @@ fn the_store_agrees_with_a_plain_map() {
         (seed >> 33) % below
     };
     let selectors = ["", "app=x", "app=y", "app in (x,y)", "!app", "app=x,tier=b", "tier=b", "app!=x"];
-    let mut model: BTreeMap<(String, String), (Option<&str>, Option<&str>)> = BTreeMap::new();
+    let mut model: BTreeMap<(String, String), Labels> = BTreeMap::new();
     let mut objects = Objects::default();
     for version in 1..2000_u32 {
         let namespace = ["a", "a-b", "b"][random(3) as usize].to_owned();
