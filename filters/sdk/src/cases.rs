@@ -1,5 +1,5 @@
-//! Cases as data: what a filter does to an object, in a file. The same file runs natively, with one line in the filter's crate
-//! ([`cases!`](crate::cases!)), and through the built module in the host.
+//! Cases as data: what a filter does to an object, in a file. The same file runs natively, with one line in the
+//! filter's crate ([`macro@crate::cases`]), and through the built module in the host.
 //!
 //! A case file is YAML or JSON:
 //!
@@ -14,8 +14,8 @@
 //!     expect: hidden                 # unchanged | hidden | object: {…} | error: text | configureError: text
 //! ```
 //!
-//! `settings`, `node` (key by key) and `cluster` of a case stand in for those of the file. An `input` that is a text is taken
-//! as the object's very bytes. `unchanged` means byte for byte; the errors, that the message contains the text.
+//! `settings`, `node` (key by key) and `cluster` of a case stand in for those of the file. An `input` that is a text is
+//! taken as the object's very bytes. `unchanged` means byte for byte; the errors, that the message contains the text.
 
 mod judge;
 mod run;

@@ -5,6 +5,21 @@
 //! first two levels; an edit holds the old and the new bytes for as long as it runs. No input makes it panic or recurse
 //! deeper than a path is long.
 //!
+//! ```
+//! use weir_document::{Document, Path, Value};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut slice = Document::json(r#"{"endpoints": [{"nodeName": "a"}, {"nodeName": "b"}], "x": 1.0}"#.into());
+//! let nodes = Path::parse("endpoints[*].nodeName")?;
+//! let keep = slice.column(&nodes)?.iter().map(|node| node == Some("b")).collect::<Vec<_>>();
+//! assert_eq!(keep, [false, true]);
+//! slice.retain(&nodes, &[0b10])?;
+//! slice.set(&nodes, &Value::Null)?;
+//! assert_eq!(slice.bytes(), r#"{"endpoints": [{"nodeName": null}], "x": 1.0}"#);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! How much is checked. What lies on a walked path is validated in full: keys, numbers, strings with their escapes and
 //! UTF-8, and the value that is read. What is stepped over is checked structurally only: strings, matching brackets,
 //! nesting depth. So a read may succeed on an object whose untouched parts are not JSON; those parts leave as they came.

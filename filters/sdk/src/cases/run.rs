@@ -1,5 +1,5 @@
-//! Runs case files natively. Each case runs in a filter of its own, and again in one that has seen the other cases with the
-//! same settings and world: an outcome that depends on what came before is an impure filter.
+//! Runs case files natively. Each case runs in a filter of its own, and again in one that has seen the other cases with
+//! the same settings and world: an outcome that depends on what came before is an impure filter.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::Path;
@@ -20,7 +20,7 @@ impl Debug for Failures {
     }
 }
 
-/// Runs all cases of a folder; the test behind [`cases!`](crate::cases!).
+/// Runs all cases of a folder; the test behind [`macro@crate::cases`].
 pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
     let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![told(&error)]))?;
     let mut failures = Vec::new();

@@ -7,7 +7,7 @@ use super::{
     splice::Splices,
     split::{Pending, SplitError},
     string,
-    table::Index,
+    table::Table,
     token,
 };
 use crate::{Error, TypeMeta};
@@ -158,8 +158,8 @@ impl FrameSplitter {
 
     fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
         let bytes = self.pending.bytes();
-        let index = Index::build(bytes, 0).map_err(|error| self.pending.placed(error))?;
-        let find = |key: &'static str| match index.top.find(bytes, key) {
+        let table = Table::of(bytes, 0).map_err(|error| self.pending.placed(error))?;
+        let find = |key: &'static str| match table.find(bytes, key) {
             Ok(found) => found.map(|(_, slot)| slot).ok_or(SplitError::Missing { key }),
             Err(Error::DuplicateKey { .. }) => Err(SplitError::Repeated { key }),
             Err(error) => Err(self.pending.placed(error)),

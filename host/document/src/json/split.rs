@@ -5,8 +5,8 @@ use super::scan::Skip;
 use crate::Error;
 use bytes::{Bytes, BytesMut};
 
-/// Buffers grow to this, so that pieces of one buffer stay few.
-const BUFFER: usize = 256 << 10;
+/// The smallest buffer: tiny chunks share one.
+const BUFFER: usize = 4 << 10;
 
 /// Why a response body cannot be split. The rest of the body is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,10 +74,10 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn push(&mut self, chunk: &[u8]) {
-        let (length, capacity) = (self.buffer.len(), self.buffer.capacity());
-        if capacity - length < chunk.len() {
-            // What is pending moves, at most the part of an item, and into twice its room: amortised, no byte moves often.
-            let room = (length + chunk.len()).max(2 * length).max(BUFFER.min(2 * capacity));
+        let length = self.buffer.len();
+        if self.buffer.capacity() - length < chunk.len() {
+            // What is pending moves, at most the part of an item, and into twice its room: no byte moves often.
+            let room = (length + chunk.len()).max(2 * length).max(BUFFER);
             let mut next = BytesMut::with_capacity(room);
             next.extend_from_slice(&self.buffer);
             self.buffer = next;

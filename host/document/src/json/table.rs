@@ -7,7 +7,6 @@ use super::{
     token::{self, Quoted},
 };
 use crate::Error;
-use std::sync::OnceLock;
 
 /// The members of one object.
 #[derive(Debug, Clone, Default)]
@@ -29,11 +28,11 @@ pub(crate) struct Slot {
     value_end: u32,
 }
 
-/// The table of the object itself, and those of its members once they are asked for.
+/// The table of the object itself, and those of its members that are objects: made in the same pass.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) top: Table,
-    below: Vec<OnceLock<Table>>,
+    below: Vec<Option<Table>>,
 }
 
 const ESCAPED: u32 = 1 << 31;
@@ -41,33 +40,41 @@ const ESCAPED: u32 = 1 << 31;
 impl Index {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn build(bytes: &[u8], at: usize) -> Result<Index, Error> {
-        let top = Table::build(bytes, at)?;
-        let below = std::iter::repeat_with(OnceLock::new).take(top.slots.len()).collect();
+        let mut below = Vec::with_capacity(8);
+        let top = Table::build(bytes, at, |at| {
+            if bytes.get(at) != Some(&b'{') {
+                below.push(None);
+                return token::value_end(bytes, at);
+            }
+            let table = Table::of(bytes, at)?;
+            let end = table.end;
+            below.push(Some(table));
+            Ok(end)
+        })?;
         Ok(Index { top, below })
     }
 
-    /// The table of the object that is the value of member `i`.
-    pub(crate) fn below(&self, bytes: &[u8], i: usize, at: usize) -> Result<Option<&Table>, Error> {
-        let Some(cell) = self.below.get(i) else {
-            return Ok(None);
-        };
-        if let Some(table) = cell.get() {
-            return Ok(Some(table));
-        }
-        let table = Table::build(bytes, at)?;
-        Ok(Some(cell.get_or_init(|| table)))
+    /// The table of the value of member `i`; none if that is no object.
+    pub(crate) fn below(&self, i: usize) -> Option<&Table> {
+        self.below.get(i)?.as_ref()
     }
 }
 
 impl Table {
-    fn build(bytes: &[u8], at: usize) -> Result<Table, Error> {
+    /// Of the object whose `{` is at `at`.
+    pub(crate) fn of(bytes: &[u8], at: usize) -> Result<Table, Error> {
+        Table::build(bytes, at, |at| token::value_end(bytes, at))
+    }
+
+    /// `past` steps over the values.
+    fn build(bytes: &[u8], at: usize, mut past: impl FnMut(usize) -> Result<usize, Error>) -> Result<Table, Error> {
         if bytes.get(at) != Some(&b'{') {
             return Err(Error::malformed(at, "expected an object"));
         }
         let mut slots = Vec::with_capacity(8);
         let mut members = Members::new(bytes, at);
         while let Some(member) = members.next()? {
-            let end = token::value_end(bytes, member.value)?;
+            let end = past(member.value)?;
             members.past(end);
             slots.push(Slot {
                 key_start: narrow(member.key.start),

@@ -103,3 +103,13 @@ fn missing_type_meta_is_written_in_and_what_is_there_stays() {
     assert!(with_type_meta(&Bytes::from_static(b"[]"), &service).is_err());
     assert!(with_type_meta(&Bytes::from_static(br#"{"kind":"a","kind":"b"}"#), &service).is_err());
 }
+
+/// In quadratic time these would take hours.
+#[test]
+fn tiny_chunks_take_linear_time() {
+    let long = format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":\"{}\"}}}}", "x".repeat(1 << 20));
+    let blank = format!("{}{{\"type\":\"ADDED\",\"object\":{{}}}}", "\n".repeat(1 << 20));
+    for body in [long, blank] {
+        assert_eq!(frames(body.as_bytes(), 1, 2 << 20).unwrap().len(), 1);
+    }
+}

@@ -246,3 +246,19 @@ fn one_outcome_for_each_item_or_an_error() {
         assert_eq!(error, SplitError::Outcomes { items: 2, outcomes });
     }
 }
+
+/// In quadratic time these would take hours.
+#[test]
+fn tiny_chunks_take_linear_time() {
+    let text = "x".repeat(1 << 20);
+    for body in [
+        format!(r#"{{"items":[{{"a":"{text}"}}]}}"#),
+        format!(r#"{{"a":"{text}","items":[]}}"#),
+        format!(r#"{{"{text}":1,"items":[]}}"#),
+        format!(r#"{{"a":[{}1],"items":[]}}"#, "1,".repeat(1 << 19)),
+        format!(r#"{{"items":[{}{{}}]}}"#, " ".repeat(1 << 20)),
+        format!(r#"{{"items":[{}{{}}]}}"#, "{},".repeat(1 << 18)),
+    ] {
+        assert!(split(body.as_bytes(), 1, 2 << 20).is_ok());
+    }
+}
