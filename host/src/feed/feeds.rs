@@ -39,6 +39,17 @@ pub struct FeedState {
     pub problem: Option<FeedError>,
 }
 
+/// One feed as `/filters` shows it.
+#[derive(Debug, Clone)]
+pub struct FeedStatus {
+    /// What it was opened with.
+    pub lookup: Arc<Lookup>,
+    /// What it is doing.
+    pub state: FeedState,
+    /// How many objects it holds.
+    pub objects: usize,
+}
+
 /// The feeds; clones share them.
 #[derive(Debug, Clone)]
 pub struct Feeds(Arc<Inner>);
@@ -133,6 +144,23 @@ impl Feeds {
     #[must_use]
     pub fn snapshot(&self) -> Arc<dyn Snapshot> {
         self.0.hub.snapshot()
+    }
+
+    /// Every open feed, by resource.
+    #[must_use]
+    pub fn status(&self) -> Vec<FeedStatus> {
+        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let leases: Vec<_> = open.feeds.values().filter_map(Weak::upgrade).collect();
+        // A lease that ends here takes the lock to leave.
+        drop(open);
+        let status = |lease: &Arc<Lease>| FeedStatus {
+            lookup: lease.lookup.clone(),
+            state: lease.state.borrow().clone(),
+            objects: self.0.hub.objects(&lease.lookup, lease.id).map_or(0, |objects| objects.count()),
+        };
+        let mut all: Vec<_> = leases.iter().map(status).collect();
+        all.sort_by(|a, b| a.lookup.resource.cmp(&b.lookup.resource).then_with(|| a.lookup.name.cmp(&b.lookup.name)));
+        all
     }
 
     /// The node's addresses are these now.

@@ -90,6 +90,10 @@ impl Objects {
         self.map.get(joined(namespace, name).as_str())
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.map.size()
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.map.keys()
     }
