@@ -2,6 +2,14 @@
 //!
 //! kubectl keeps discovery on disk: every test gives it a home of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails; clippy.toml relaxes these inside tests only"
+)]
+
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
