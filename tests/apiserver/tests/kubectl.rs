@@ -203,3 +203,19 @@ async fn apply_reads_the_standard_input() {
     assert!(output.status.success());
     assert_eq!(kubectl.server.store().list("apps/v1", "Deployment").len(), 1);
 }
+
+#[tokio::test]
+async fn typed_commands_send_protobuf_and_are_understood() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    kubectl.run(&["create", "configmap", "cm", "--from-literal=a=b"]).await;
+    kubectl.run(&["create", "namespace", "ns"]).await;
+    kubectl.run(&["create", "secret", "generic", "s", "-n", "ns", "--from-literal=a=b"]).await;
+    assert_eq!(kubectl.run(&["auth", "can-i", "get", "pods"]).await, "yes\n");
+    kubectl.server.set_policy(|_| false);
+    assert_eq!(kubectl.output(&["auth", "can-i", "get", "pods"]).await.stdout, b"no\n");
+    let store = kubectl.server.store();
+    assert_eq!(store.get("v1", "ConfigMap", "default", "cm").unwrap()["data"], json!({"a": "b"}));
+    assert_eq!(store.get("v1", "Secret", "ns", "s").unwrap()["data"], json!({"a": "Yg=="}));
+}
