@@ -133,10 +133,10 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         metrics: metrics.clone(),
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
-    tasks.spawn_until_stop(validate_reads(feeds, served.clone()).instrument(tracing::info_span!("lookups")));
+    tasks.spawn_until_stop(validate_reads(feeds.clone(), served.clone()).instrument(tracing::info_span!("lookups")));
 
     // The ports.
-    let admin = Admin::new(board, metrics.clone(), engine);
+    let admin = Admin::new(board, metrics.clone(), engine, feeds);
     let admin_address = admin_listener.local_addr().map_err(system("the admin port has no address"))?;
     tracing::info!(address = %admin_address, "admin port listens");
     admin.serve(admin_listener, &tasks);

@@ -22,7 +22,7 @@ mod world;
 
 pub use change::{Change, Changes, ObjectKey};
 pub use error::FeedError;
-pub use feeds::{FeedHandle, FeedState, Feeds, Timing};
+pub use feeds::{FeedHandle, FeedState, FeedStatus, Feeds, Timing};
 pub use files::{FileWorld, FilesError, read_objects};
 pub use node::follow_addresses;
 pub use world::FeedWorld;

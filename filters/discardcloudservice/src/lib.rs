@@ -1,7 +1,8 @@
 //! # discardcloudservice: Services that are of no use at the edge
 //!
-//! Hides Services of type LoadBalancer, whose addresses belong to the cloud, unless the annotation `openyurt.io/skip-discard`
-//! is exactly `true`; and the Services that the settings name, whatever their type. All else stays as it is.
+//! Hides Services of type LoadBalancer, whose addresses belong to the cloud, unless the annotation
+//! `openyurt.io/skip-discard` is exactly `true`; and the Services that the settings name, whatever their type. All else
+//! stays as it is.
 //!
 //! ```yaml
 //! - name: discardcloudservice
@@ -52,24 +53,13 @@ impl Filter for DiscardCloudService {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        let services = settings
-            .services
-            .iter()
-            .map(|service| match service.split_once('/') {
-                Some((namespace, name))
-                    if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
-                {
-                    Ok((namespace.to_owned(), name.to_owned()))
-                }
-                _ => Err(Error::setting(
-                    "services",
-                    format!("`{service}` is not of the form namespace/name"),
-                )),
-            });
-        Ok(Self {
-            load_balancers: settings.load_balancers,
-            services: services.collect::<Result<_, _>>()?,
-        })
+        let services = settings.services.iter().map(|service| match service.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok((namespace.to_owned(), name.to_owned()))
+            }
+            _ => Err(Error::setting("services", format!("`{service}` is not of the form namespace/name"))),
+        });
+        Ok(Self { load_balancers: settings.load_balancers, services: services.collect::<Result<_, _>>()? })
     }
 
     fn plan(&self) -> Plan {
@@ -77,13 +67,8 @@ impl Filter for DiscardCloudService {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        let discarded =
-            object.is("v1", "Service") && (self.is_named(object) || self.is_cloud_balancer(object));
-        Ok(if discarded {
-            Verdict::Hide
-        } else {
-            Verdict::Keep
-        })
+        let discarded = object.is("v1", "Service") && (self.is_named(object) || self.is_cloud_balancer(object));
+        Ok(if discarded { Verdict::Hide } else { Verdict::Keep })
     }
 }
 
@@ -93,9 +78,7 @@ impl DiscardCloudService {
             return false;
         }
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name());
-        self.services
-            .iter()
-            .any(|service| service.0 == namespace && service.1 == name)
+        self.services.iter().any(|service| service.0 == namespace && service.1 == name)
     }
 
     fn is_cloud_balancer(&self, object: &Object<'_>) -> bool {

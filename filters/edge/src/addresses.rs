@@ -1,5 +1,5 @@
-//! Endpoints by the node they are on, in the three shapes that Kubernetes writes them: EndpointSlice v1 and v1beta1, and
-//! Endpoints v1. Reads and cuts whole columns; keeps nothing.
+//! Endpoints by the node they are on, in the three shapes that Kubernetes writes them: EndpointSlice v1 and v1beta1,
+//! and Endpoints v1. Reads and cuts whole columns; keeps nothing.
 
 use weir_filter::{Error, Object, Path, Rows};
 
@@ -48,8 +48,9 @@ impl Shape {
         }
     }
 
-    /// Cuts the endpoints on nodes that are not to be kept, and those on no node. Of an Endpoints the subsets go that have no
-    /// address left. Says whether anything is left to list: a slice is always left, an Endpoints if it has a subset.
+    /// Cuts the endpoints on nodes that are not to be kept, and those on no node. Of an Endpoints the subsets go that
+    /// have no address left. Says whether anything is left to list: a slice is always left, an Endpoints if it has a
+    /// subset.
     pub fn cut(self, object: &mut Object<'_>, keep: impl Fn(&str) -> bool) -> Result<bool, Error> {
         match self {
             Self::Slice(nodes) => {

@@ -14,8 +14,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// From the settings `host` and `port`; what is not set is the daemon's own. A pod's loopback is the pod itself, so that a
-    /// loopback address is refused, as is any that nobody listens on.
+    /// From the settings `host` and `port`; what is not set is the daemon's own. A pod's loopback is the pod itself, so
+    /// that a loopback address is refused, as is any that nobody listens on.
     pub fn configure(host: Option<&str>, port: Option<u16>) -> Result<Self, Error> {
         let own = if host.is_none() || port.is_none() { node::secure_endpoint() } else { None };
         let host = match (host, &own) {

@@ -1,5 +1,5 @@
-//! A set of names that is asked often and never changed: one text, and a table of its hashes. Ten bytes a name besides the
-//! text. The standard library's set would do, for 8 KB more in every module.
+//! A set of names that is asked often and never changed: one text, and a table of its hashes. Ten bytes a name besides
+//! the text. The standard library's set would do, for 8 KB more in every module.
 
 /// A set of names.
 #[derive(Debug)]
@@ -7,8 +7,8 @@ pub(crate) struct Names {
     text: String,
     /// Where each name ends in the text.
     ends: Vec<usize>,
-    /// Positions in `ends`, one more, at the place of the name's hash or behind it; 0 is free. At least half are free, so
-    /// that every search ends.
+    /// Positions in `ends`, one more, at the place of the name's hash or behind it; 0 is free. At least half are free,
+    /// so that every search ends.
     slots: Vec<usize>,
 }
 

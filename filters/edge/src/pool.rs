@@ -1,5 +1,5 @@
-//! The local node's pool and its members. Both may change while the daemon runs, so that both are looked up for each object;
-//! of the members, a hash set is kept for as long as they are the same.
+//! The local node's pool and its members. Both may change while the daemon runs, so that both are looked up for each
+//! object; of the members, a hash set is kept for as long as they are the same.
 
 use std::rc::Rc;
 

@@ -1,8 +1,9 @@
 //! # endpoints: each ingress controller serves its own node pool
 //!
-//! An ingress controller of this node sees, of every Service, only the endpoints on nodes of this node's pool; no annotation
-//! is needed. Endpoints without any address left are hidden; EndpointSlices stay, if need be empty. A node in no pool, or in a
-//! pool that does not exist, sees everything, and so it is for endpoints whose Service is not there.
+//! An ingress controller of this node sees, of every Service, only the endpoints on nodes of this node's pool; no
+//! annotation is needed. Endpoints without any address left are hidden; EndpointSlices stay, if need be empty. A node
+//! in no pool, or in a pool that does not exist, sees everything, and so it is for endpoints whose Service is not
+//! there.
 //!
 //! ```yaml
 //! - name: endpoints
@@ -29,11 +30,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            node_pool: None,
-            pool_source: PoolSource::default(),
-            slices: true,
-        }
+        Self { node_pool: None, pool_source: PoolSource::default(), slices: true }
     }
 }
 
@@ -47,10 +44,7 @@ impl Filter for Endpoints {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self {
-            members: PoolMembers::configure(settings.node_pool, settings.pool_source)?,
-            slices: settings.slices,
-        })
+        Ok(Self { members: PoolMembers::configure(settings.node_pool, settings.pool_source)?, slices: settings.slices })
     }
 
     fn plan(&self) -> Plan {

@@ -1,8 +1,8 @@
 //! # forwardkubesvctraffic: traffic to `default/kubernetes` goes to this node's daemon
 //!
 //! kube-proxy sends what pods address to the API server's cluster IP to the endpoints of `default/kubernetes`. In the
-//! EndpointSlice of that name whose address family is the daemon's, this filter puts the daemon's address as the one endpoint,
-//! ready, and its port as the port named `https`. Slices of the other family stay.
+//! EndpointSlice of that name whose address family is the daemon's, this filter puts the daemon's address as the one
+//! endpoint, ready, and its port as the port named `https`. Slices of the other family stay.
 //!
 //! ```yaml
 //! - name: forwardkubesvctraffic
@@ -40,9 +40,7 @@ impl Filter for ForwardKubeSvcTraffic {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self {
-            gateway: Gateway::configure(settings.host.as_deref(), settings.port)?,
-        })
+        Ok(Self { gateway: Gateway::configure(settings.host.as_deref(), settings.port)? })
     }
 
     fn plan(&self) -> Plan {
@@ -59,14 +57,9 @@ impl Filter for ForwardKubeSvcTraffic {
             && object.is("discovery.k8s.io/v1", "EndpointSlice")
             && object.text(&ADDRESS_TYPE).as_deref() == Some(family)
         {
-            let endpoint = format!(
-                r#"[{{"addresses":["{}"],"conditions":{{"ready":true}}}}]"#,
-                self.gateway.host
-            );
+            let endpoint = format!(r#"[{{"addresses":["{}"],"conditions":{{"ready":true}}}}]"#, self.gateway.host);
             object.set(&ENDPOINTS, Value::Json(endpoint))?;
-            let https = object
-                .column(&PORT_NAMES)
-                .rows(|name| name == Some("https"));
+            let https = object.column(&PORT_NAMES).rows(|name| name == Some("https"));
             object.set_rows(&PORTS, &https, self.gateway.port)?;
         }
         Ok(Verdict::Keep)

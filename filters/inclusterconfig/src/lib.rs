@@ -1,8 +1,8 @@
 //! # inclusterconfig: kube-proxy uses its in-cluster configuration
 //!
 //! kube-proxy as kubeadm installs it reads the API server's address from a kubeconfig file, past this daemon. In the
-//! ConfigMap `kube-system/kube-proxy`, key `config.conf`, this filter turns the line `kubeconfig: …` into a comment, so that
-//! kube-proxy falls back to its in-cluster configuration. Nothing else of the text moves. Without settings.
+//! ConfigMap `kube-system/kube-proxy`, key `config.conf`, this filter turns the line `kubeconfig: …` into a comment, so
+//! that kube-proxy falls back to its in-cluster configuration. Nothing else of the text moves. Without settings.
 //!
 //! ```yaml
 //! - name: inclusterconfig
@@ -48,10 +48,7 @@ impl Filter for InClusterConfig {
 
 /// Whether the line is `kubeconfig`, a colon and a value. A comment is no value.
 fn names_kubeconfig(line: &str) -> bool {
-    let value = line
-        .trim()
-        .strip_prefix("kubeconfig")
-        .and_then(|rest| rest.trim_start().strip_prefix(':'));
+    let value = line.trim().strip_prefix("kubeconfig").and_then(|rest| rest.trim_start().strip_prefix(':'));
     value.is_some_and(|value| !matches!(value.trim_start().bytes().next(), None | Some(b'#')))
 }
 

@@ -1,8 +1,8 @@
 //! # masterservice: `default/kubernetes` points to this node's daemon
 //!
-//! kubelet tells each new container where the API server is, from the Service `default/kubernetes`. This filter puts the
-//! daemon's own address there, so that pods that use their in-cluster configuration go through it too: `spec.clusterIP`,
-//! `spec.clusterIPs` and the port named `https`. All else stays.
+//! kubelet tells each new container where the API server is, from the Service `default/kubernetes`. This filter puts
+//! the daemon's own address there, so that pods that use their in-cluster configuration go through it too:
+//! `spec.clusterIP`, `spec.clusterIPs` and the port named `https`. All else stays.
 //!
 //! ```yaml
 //! - name: masterservice
@@ -38,9 +38,7 @@ impl Filter for MasterService {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self {
-            gateway: Gateway::configure(settings.host.as_deref(), settings.port)?,
-        })
+        Ok(Self { gateway: Gateway::configure(settings.host.as_deref(), settings.port)? })
     }
 
     fn plan(&self) -> Plan {
@@ -55,9 +53,7 @@ impl Filter for MasterService {
             let host = self.gateway.host.to_string();
             object.set(&CLUSTER_IPS, Value::Json(format!("[\"{host}\"]")))?;
             object.set(&CLUSTER_IP, host)?;
-            let https = object
-                .column(&PORT_NAMES)
-                .rows(|name| name == Some("https"));
+            let https = object.column(&PORT_NAMES).rows(|name| name == Some("https"));
             object.set_rows(&PORTS, &https, self.gateway.port)?;
         }
         Ok(Verdict::Keep)

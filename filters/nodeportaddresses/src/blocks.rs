@@ -97,7 +97,8 @@ impl Block {
         (prefix <= bits(ip)).then_some(Self { ip, prefix })
     }
 
-    /// The network that an address is on. Not that of a link-local one: it would hold such an address of every interface.
+    /// The network that an address is on. Not that of a link-local one: it would hold such an address of every
+    /// interface.
     fn on_link(address: &Address) -> Option<Self> {
         let ip = match address.ip.parse().ok()? {
             IpAddr::V4(ip) if !ip.is_link_local() => {

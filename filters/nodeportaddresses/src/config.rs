@@ -1,5 +1,5 @@
-//! One value of a YAML text, replaced in place. Lines, not a YAML tree: whatever else the text says, comments included, stays
-//! as it is, byte for byte. Linear in the text; keeps nothing.
+//! One value of a YAML text, replaced in place. Lines, not a YAML tree: whatever else the text says, comments included,
+//! stays as it is, byte for byte. Linear in the text; keeps nothing.
 
 const KEY: &str = "nodePortAddresses";
 

@@ -1,19 +1,20 @@
 //! # nodeportaddresses: which of this node's addresses node ports listen on
 //!
-//! kube-proxy opens node ports on all addresses of a node, unless its configuration limits them to IP blocks. This filter puts
-//! that limit, `nodePortAddresses`, into the configuration on its way to kubelet: ConfigMap `kube-system/kube-proxy`, key
-//! `config.conf`. Comments and all other text of that YAML stay.
+//! kube-proxy opens node ports on all addresses of a node, unless its configuration limits them to IP blocks. This
+//! filter puts that limit, `nodePortAddresses`, into the configuration on its way to kubelet: ConfigMap
+//! `kube-system/kube-proxy`, key `config.conf`. Comments and all other text of that YAML stay.
 //!
 //! Wanted are IP blocks (`10.0.0.0/8`, `fd00::/8`) and the word `default-route`, which stands for the networks of the
-//! interfaces that hold a default route (link-local ones aside: every interface has those); or the word `primary` alone. The
-//! setting may be overridden with the annotation `nodeport.openyurt.io/addresses` (`10.0.0.0/8,default-route`), on the NodePool
-//! and, stronger, on the Node; an annotation that cannot be read is ignored with a warning. Without any of them nothing changes.
+//! interfaces that hold a default route (link-local ones aside: every interface has those); or the word `primary`
+//! alone. The setting may be overridden with the annotation `nodeport.openyurt.io/addresses`
+//! (`10.0.0.0/8,default-route`), on the NodePool and, stronger, on the Node; an annotation that cannot be read is
+//! ignored with a warning. Without any of them nothing changes.
 //!
-//! To kube-proxy, an address family without a block means all addresses of that family. So a family for which nothing is
-//! wanted gets a block that holds no address of this node.
+//! To kube-proxy, an address family without a block means all addresses of that family. So a family for which nothing
+//! is wanted gets a block that holds no address of this node.
 //!
-//! kube-proxy reads its file at start, and not all versions notice when kubelet swaps it: after a change, restart kube-proxy
-//! on the node (`kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=…`).
+//! kube-proxy reads its file at start, and not all versions notice when kubelet swaps it: after a change, restart
+//! kube-proxy on the node (`kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=…`).
 //!
 //! ```yaml
 //! - name: nodeportaddresses
@@ -74,7 +75,8 @@ impl<'de> Deserialize<'de> for Addresses {
             }
         }
 
-        // The SDK's reader goes by what is there, not by what is asked for; asking for anything would link float parsing.
+        // The SDK's reader goes by what is there, not by what is asked for; asking for anything would link float
+        // parsing.
         deserializer.deserialize_seq(ListOrText)
     }
 }

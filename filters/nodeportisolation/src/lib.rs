@@ -1,12 +1,12 @@
 //! # nodeportisolation: node ports only in the node pools that a Service names
 //!
-//! A Service of type NodePort or LoadBalancer says with the annotation `nodeport.openyurt.io/listen` in which pools its node
-//! ports are open: `foo, bar` in these two, `-foo, *` in all but foo. Pools that are not named are closed unless `*` is
-//! listed; the first item for a name decides; an empty value closes all. A node in no pool keeps its node ports, as does a
-//! Service without the annotation.
+//! A Service of type NodePort or LoadBalancer says with the annotation `nodeport.openyurt.io/listen` in which pools its
+//! node ports are open: `foo, bar` in these two, `-foo, *` in all but foo. Pools that are not named are closed unless
+//! `*` is listed; the first item for a name decides; an empty value closes all. A node in no pool keeps its node ports,
+//! as does a Service without the annotation.
 //!
-//! Where they are closed, the Service goes on serving its cluster IP: a NodePort Service becomes one of type ClusterIP, a
-//! LoadBalancer Service keeps its addresses but has no node ports.
+//! Where they are closed, the Service goes on serving its cluster IP: a NodePort Service becomes one of type ClusterIP,
+//! a LoadBalancer Service keeps its addresses but has no node ports.
 //!
 //! ```yaml
 //! - name: nodeportisolation
@@ -56,10 +56,7 @@ impl Filter for NodePortIsolation {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self {
-            pool: LocalPool::configure(settings.node_pool)?,
-            when_closed: settings.when_closed,
-        })
+        Ok(Self { pool: LocalPool::configure(settings.node_pool)?, when_closed: settings.when_closed })
     }
 
     fn plan(&self) -> Plan {
@@ -104,15 +101,10 @@ fn is_open(listen: &str, pool: &str) -> bool {
     let first = |wanted: &str| {
         let items = listen.split(',').map(str::trim);
         items
-            .map(|item| {
-                item.strip_prefix('-')
-                    .map_or((item, true), |name| (name, false))
-            })
+            .map(|item| item.strip_prefix('-').map_or((item, true), |name| (name, false)))
             .find(|(name, _)| *name == wanted)
     };
-    first(pool)
-        .or_else(|| first("*"))
-        .is_some_and(|(_, open)| open)
+    first(pool).or_else(|| first("*")).is_some_and(|(_, open)| open)
 }
 
 weir_filter::export!(NodePortIsolation);

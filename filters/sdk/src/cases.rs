@@ -1,5 +1,5 @@
-//! Cases as data: what a filter does to an object, in a file. The same file runs natively, with one line in the filter's crate
-//! ([`cases!`](crate::cases!)), and through the built module in the host.
+//! Cases as data: what a filter does to an object, in a file. The same file runs natively, with one line in the
+//! filter's crate ([`macro@crate::cases`]), and through the built module in the host.
 //!
 //! A case file is YAML or JSON:
 //!
@@ -14,8 +14,10 @@
 //!     expect: hidden                 # unchanged | hidden | object: {…} | error: text | configureError: text
 //! ```
 //!
-//! `settings`, `node` (key by key) and `cluster` of a case stand in for those of the file. An `input` that is a text is taken
-//! as the object's very bytes. `unchanged` means byte for byte; the errors, that the message contains the text.
+//! A file may also say the plan that its settings give: `plan: {matches: […], lookups: [{resource: …, …}]}`.
+//!
+//! `settings`, `node` (key by key) and `cluster` of a case stand in for those of the file. An `input` that is a text is
+//! taken as the object's very bytes. `unchanged` means byte for byte; the errors, that the message contains the text.
 
 mod judge;
 mod run;
@@ -29,6 +31,7 @@ use weir_document::Document;
 
 use crate::native::{Node, World};
 use crate::node::{Address, Endpoint};
+use crate::{Lookup, Plan};
 
 pub use judge::Outcome;
 pub use run::{Failures, check};
@@ -43,8 +46,33 @@ pub struct CaseFile {
     cluster: Vec<Value>,
     #[serde(default)]
     settings: Option<Value>,
+    #[serde(default)]
+    plan: Option<PlanSpec>,
     /// The cases, in the file's order.
+    #[serde(default)]
     pub cases: Vec<Case>,
+}
+
+/// The plan of the file's settings, on the file's node.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanSpec {
+    matches: Vec<String>,
+    lookups: Vec<LookupSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct LookupSpec {
+    resource: String,
+    #[serde(default)]
+    versions: Vec<String>,
+    name: Option<String>,
+    label_selector: Option<String>,
+    #[serde(default)]
+    metadata_only: bool,
+    #[serde(default)]
+    optional: bool,
 }
 
 /// One case.
@@ -171,7 +199,7 @@ impl CaseFile {
 
     /// The settings of a case, as JSON text.
     pub fn settings(&self, case: &Case) -> String {
-        case.settings.as_ref().or(self.settings.as_ref()).map_or_else(|| "{}".to_owned(), Value::to_string)
+        settings(case.settings.as_ref().or(self.settings.as_ref()))
     }
 
     /// The objects of a case's cluster, as JSON text.
@@ -181,22 +209,48 @@ impl CaseFile {
 
     /// The world of a case.
     pub fn world(&self, case: &Case) -> World {
-        let (own, common) = (&case.node, &self.node);
-        let addresses = own.addresses.as_ref().or(common.addresses.as_ref());
+        World {
+            node: self.node.overridden(&case.node),
+            cluster: self.cluster(case).map(|json| Document::json(Bytes::from(json))).collect(),
+        }
+    }
+
+    /// The plan that the file expects, with the settings and the node it is for.
+    fn plan(&self) -> Option<(Plan, String, World)> {
+        let plan = self.plan.as_ref()?;
+        let lookups = plan.lookups.iter().map(|lookup| Lookup {
+            resource: lookup.resource.clone(),
+            versions: lookup.versions.clone(),
+            name: lookup.name.clone(),
+            label_selector: lookup.label_selector.clone(),
+            metadata_only: lookup.metadata_only,
+            optional: lookup.optional,
+        });
+        let plan = Plan { matches: plan.matches.clone(), lookups: lookups.collect() };
+        let world = World { node: self.node.overridden(&NodeSpec::default()), cluster: Vec::new() };
+        Some((plan, settings(self.settings.as_ref()), world))
+    }
+}
+
+fn settings(settings: Option<&Value>) -> String {
+    settings.map_or_else(|| "{}".to_owned(), Value::to_string)
+}
+
+impl NodeSpec {
+    /// The node, with what `own` says instead.
+    fn overridden(&self, own: &Self) -> Node {
+        let addresses = own.addresses.as_ref().or(self.addresses.as_ref());
         let addresses = addresses.into_iter().flatten().map(|address| Address {
             interface_name: address.interface.clone(),
             ip: address.ip.clone(),
             prefix_length: address.prefix_length,
             default_route: address.default_route,
         });
-        let endpoint = own.endpoint.as_ref().or(common.endpoint.as_ref());
-        World {
-            node: Node {
-                name: own.name.as_ref().or(common.name.as_ref()).cloned().unwrap_or_default(),
-                addresses: addresses.collect(),
-                endpoint: endpoint.map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port }),
-            },
-            cluster: self.cluster(case).map(|json| Document::json(Bytes::from(json))).collect(),
+        let endpoint = own.endpoint.as_ref().or(self.endpoint.as_ref());
+        Node {
+            name: own.name.as_ref().or(self.name.as_ref()).cloned().unwrap_or_default(),
+            addresses: addresses.collect(),
+            endpoint: endpoint.map(|endpoint| Endpoint { host: endpoint.host.clone(), port: endpoint.port }),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Other objects of the cluster, from the daemon's memory: no request leaves during a call. Only what the plan declares may
-//! be asked for, and never from `configure`: the host ends the call otherwise, a native run fails.
+//! Other objects of the cluster, from the daemon's memory: no request leaves during a call. Only what the plan declares
+//! may be asked for, and never from `configure`: the host ends the call otherwise, a native run fails.
 
 use crate::{Column, Object, Path, backend};
 

@@ -1,5 +1,5 @@
-//! Columns and row bitmaps: the values of a whole array in one crossing, and the choice among its rows in another. A column
-//! holds one string and four bytes a row; a bitmap one bit a row.
+//! Columns and row bitmaps: the values of a whole array in one crossing, and the choice among its rows in another. A
+//! column holds one string and four bytes a row; a bitmap one bit a row.
 
 /// The values of all rows of a path, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl Column {
         self.ends.is_empty()
     }
 
-    /// The rows: text unescaped, numbers and booleans in JSON spelling, objects and arrays as JSON text; none for a row that
-    /// is missing or null.
+    /// The rows: text unescaped, numbers and booleans in JSON spelling, objects and arrays as JSON text; none for a row
+    /// that is missing or null.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
         let mut start = 0;
         self.ends.iter().map(move |end| {

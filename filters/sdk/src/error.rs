@@ -16,7 +16,8 @@ impl Error {
         Self { message: message.to_string() }
     }
 
-    /// A refusal of one setting. The message begins with the key, as operators need it: `Error::setting("addresses", "…")`.
+    /// A refusal of one setting. The message begins with the key, as operators need it: `Error::setting("addresses",
+    /// "…")`.
     pub fn setting(key: &str, reason: impl Display) -> Self {
         Self { message: format!("{key}: {reason}") }
     }

@@ -6,16 +6,17 @@ use crate::{Error, Object};
 
 /// A filter: judges Kubernetes objects on their way to a client of this node.
 ///
-/// `filter` takes `&self` on purpose. A filter is a pure function of its settings and of what it reads; the one thing it may
-/// keep between objects is a value derived from something it read, keyed by that value's fingerprint, and that is what
+/// `filter` takes `&self` on purpose. A filter is a pure function of its settings and of what it reads; the one thing
+/// it may keep between objects is a value derived from something it read, keyed by that value's fingerprint, and that
+/// is what
 /// [`Memo`](crate::Memo) holds.
 pub trait Filter: Sized + 'static {
-    /// The settings. Derive `Deserialize` with `#[serde(deny_unknown_fields, rename_all = "camelCase")]`: a wrong key or type
-    /// then refuses the configuration with a message that names the key.
+    /// The settings. Derive `Deserialize` with `#[serde(deny_unknown_fields, rename_all = "camelCase")]`: a wrong key
+    /// or type then refuses the configuration with a message that names the key.
     type Settings: DeserializeOwned;
 
-    /// Makes the filter from its settings, or says why they will not do ([`Error::setting`] names the key). The node may be
-    /// asked ([`node`](crate::node)), the cluster may not.
+    /// Makes the filter from its settings, or says why they will not do ([`Error::setting`] names the key). The node
+    /// may be asked ([`node`](crate::node)), the cluster may not.
     fn configure(settings: Self::Settings) -> Result<Self, Error>;
 
     /// The default requests, and all that `filter` looks up. The same for the same settings.

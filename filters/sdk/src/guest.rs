@@ -1,5 +1,5 @@
-//! The wasm side: the SDK's types over the generated bindings, and what [`export!`](crate::export) expands to. A crossing
-//! fails only by ending the call, so nothing here returns an error of its own.
+//! The wasm side: the SDK's types over the generated bindings, and what [`export!`](crate::export) expands to. A
+//! crossing fails only by ending the call, so nothing here returns an error of its own.
 
 use std::cell::OnceCell;
 
@@ -37,7 +37,8 @@ impl CompiledPath {
     }
 }
 
-/// The host's handle of a path. The host takes every path that compiled here; if not, the call ends as by any other fault.
+/// The host's handle of a path. The host takes every path that compiled here; if not, the call ends as by any other
+/// fault.
 fn compiled(at: &Path) -> &objects::Path {
     match at.compiled() {
         Ok(path) => &path.0,

@@ -1,8 +1,8 @@
 //! Write a Weir filter in Rust. This file is the front door: what there is, a whole filter, the export macro.
 //!
-//! Built for `wasm32-wasip2` a filter talks to the daemon through the contract in `wit/`. Built for the machine it is written
-//! on, the same filter stands on `weir-document`, the daemon's own object engine, with a made-up cluster around it, so that
-//! plain `cargo test` runs it: see [`cases`](crate::cases) and [`native`](crate::native).
+//! Built for `wasm32-wasip2` a filter talks to the daemon through the contract in `wit/`. Built for the machine it is
+//! written on, the same filter stands on `weir-document`, the daemon's own object engine, with a made-up cluster around
+//! it, so that plain `cargo test` runs it: see [`mod@cases`] and [`native`].
 //!
 //! A whole filter, which hides what carries an annotation:
 //!
@@ -73,8 +73,8 @@ pub use object::Object;
 pub use path::Path;
 pub use value::Value;
 
-/// Makes a [`Filter`] the one that this crate's module exports. Name, version and summary are those of Cargo.toml (`name`,
-/// of the library if it has its own, `version`, `description`). On other targets it only checks the type.
+/// Makes a [`Filter`] the one that this crate's module exports. Name, version and summary are those of Cargo.toml
+/// (`name`, of the library if it has its own, `version`, `description`). On other targets it only checks the type.
 #[macro_export]
 macro_rules! export {
     ($filter:ty) => {

@@ -1,5 +1,5 @@
-//! Lines in the daemon's log, beside the filter's name. The host bounds their number and length. A line is no part of an
-//! outcome: a call that the host can skip writes none.
+//! Lines in the daemon's log, beside the filter's name. The host bounds their number and length. A line is no part of
+//! an outcome: a call that the host can skip writes none.
 
 use std::fmt::Display;
 

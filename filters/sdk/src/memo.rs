@@ -1,12 +1,12 @@
-//! What a filter may keep between objects: values derived from something it read, keyed by that thing's fingerprint. Bounded
-//! by the number of entries asked for; the least recently used one goes first.
+//! What a filter may keep between objects: values derived from something it read, keyed by that thing's fingerprint.
+//! Bounded by the number of entries asked for; the least recently used one goes first.
 
 use std::cell::RefCell;
 
 /// A bounded store of derived values, keyed by the fingerprints they derive from.
 ///
-/// The value must be a function of what the key is a fingerprint of (and of the settings), of nothing else: instances are
-/// discarded and reused at will. Keep it cheap to clone, an `Rc` for anything big.
+/// The value must be a function of what the key is a fingerprint of (and of the settings), of nothing else: instances
+/// are discarded and reused at will. Keep it cheap to clone, an `Rc` for anything big.
 ///
 /// ```
 /// # use std::{collections::HashSet, rc::Rc};

@@ -1,6 +1,6 @@
-//! The native side: the same filter on `weir-document`, the daemon's own object engine, with a made-up [`World`] around it. What
-//! the host refuses or traps on fails here too: lookups that the plan does not declare, lookups in `configure`, edits of
-//! protected fields or looked-up objects, malformed objects.
+//! The native side: the same filter on `weir-document`, the daemon's own object engine, with a made-up [`World`] around
+//! it. What the host refuses or traps on fails here too: lookups that the plan does not declare, lookups in
+//! `configure`, edits of protected fields or looked-up objects, malformed objects.
 
 pub(crate) mod backend;
 mod call;

@@ -1,17 +1,17 @@
-//! One Kubernetes object, as a filter sees it: a handle on bytes that the host holds. Nothing is decoded until it is read, and
-//! each read or edit is one crossing.
+//! One Kubernetes object, as a filter sees it: a handle on bytes that the host holds. Nothing is decoded until it is
+//! read, and each read or edit is one crossing.
 //!
-//! A read of malformed bytes ends the call in the host. Natively it yields an empty answer and the run fails afterwards, so
-//! that reads need no `?` in either world.
+//! A read of malformed bytes ends the call in the host. Natively it yields an empty answer and the run fails
+//! afterwards, so that reads need no `?` in either world.
 
 use crate::{Column, Error, Path, Rows, Value, backend};
 
 /// A Kubernetes object: the one being filtered, or one that was looked up.
 ///
-/// Rows of a path are the elements of the array at its last `[*]`, flattened over outer ones; without `[*]`, the object is
-/// the one row. Edits cost one pass over the bytes whatever the number of rows, so collect [`Rows`] and edit once. Refused,
-/// with an error and nothing changed: edits of apiVersion, kind and metadata's name, namespace, uid, resourceVersion, labels
-/// and ownerReferences, of what the host guards, and of any object that was looked up.
+/// Rows of a path are the elements of the array at its last `[*]`, flattened over outer ones; without `[*]`, the object
+/// is the one row. Edits cost one pass over the bytes whatever the number of rows, so collect [`Rows`] and edit once.
+/// Refused, with an error and nothing changed: edits of apiVersion, kind and metadata's name, namespace, uid,
+/// resourceVersion, labels and ownerReferences, of what the host guards, and of any object that was looked up.
 pub struct Object<'a> {
     handle: backend::Handle<'a>,
 }
@@ -120,8 +120,8 @@ impl<'a> Object<'a> {
         self.handle.remove_rows(at, rows.as_bytes()).map_err(Error::new)
     }
 
-    /// Keeps the chosen elements of the last `[*]` and cuts the others; what follows `[*]` is ignored, so the path of a column
-    /// serves. If all are chosen, nothing crosses.
+    /// Keeps the chosen elements of the last `[*]` and cuts the others; what follows `[*]` is ignored, so the path of a
+    /// column serves. If all are chosen, nothing crosses.
     pub fn retain(&mut self, at: &Path, keep: &Rows) -> Result<(), Error> {
         if keep.all() {
             return Ok(());

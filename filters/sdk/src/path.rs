@@ -1,5 +1,5 @@
-//! Paths: checked when the filter is compiled, parsed by the host once per instance, at first use. A path holds its text and
-//! one handle.
+//! Paths: checked when the filter is compiled, parsed by the host once per instance, at first use. A path holds its
+//! text and one handle.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Formatter};

@@ -1,10 +1,11 @@
-//! Settings: JSON text to the filter's own type, with refusals that begin with the key. Bounded by the text, which the host
-//! bounds, and by a depth of 64.
+//! Settings: JSON text to the filter's own type, with refusals that begin with the key. Bounded by the text, which the
+//! host bounds, and by a depth of 64.
 //!
-//! Its own reader and not serde_json: that one names no key for a value of the wrong type, and would bring 40 KB of float
-//! formatting into every module.
+//! Its own reader and not serde_json: that one names no key for a value of the wrong type, and would bring 40 KB of
+//! float formatting into every module.
 
 mod reader;
+mod values;
 
 use std::fmt::{self, Display, Formatter};
 

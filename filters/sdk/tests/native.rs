@@ -1,4 +1,5 @@
-//! Native runs refuse what the host refuses. One filter does one thing per setting; each test is a rule of the contract.
+//! Native runs refuse what the host refuses. One filter does one thing per setting; each test is a rule of the
+//! contract.
 
 use bytes::Bytes;
 use serde::Deserialize;

@@ -1,9 +1,10 @@
 //! # serviceenvupdater: pods' environment points to this node's daemon
 //!
-//! In-cluster clients read the API server's address from `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`. kubelet sets
-//! them unless the Pod does; where a Pod sets them itself, this filter puts the daemon's address there, in containers, init
-//! containers and ephemeral containers: all duplicates of `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and
-//! `KUBERNETES_SERVICE_PORT_HTTPS`. A `valueFrom` beside such a value goes. Nothing is added.
+//! In-cluster clients read the API server's address from `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
+//! kubelet sets them unless the Pod does; where a Pod sets them itself, this filter puts the daemon's address there, in
+//! containers, init containers and ephemeral containers: all duplicates of `KUBERNETES_SERVICE_HOST`,
+//! `KUBERNETES_SERVICE_PORT` and `KUBERNETES_SERVICE_PORT_HTTPS`. A `valueFrom` beside such a value goes. Nothing is
+//! added.
 //!
 //! ```yaml
 //! - name: serviceenvupdater
@@ -61,10 +62,7 @@ impl Filter for ServiceEnvUpdater {
 
     fn configure(settings: Settings) -> Result<Self, Error> {
         let gateway = Gateway::configure(settings.host.as_deref(), settings.port)?;
-        Ok(Self {
-            host: gateway.host.to_string(),
-            port: gateway.port.to_string(),
-        })
+        Ok(Self { host: gateway.host.to_string(), port: gateway.port.to_string() })
     }
 
     fn plan(&self) -> Plan {
@@ -86,29 +84,15 @@ fn is_host(name: Option<&str>) -> bool {
 }
 
 fn is_port(name: Option<&str>) -> bool {
-    matches!(
-        name,
-        Some("KUBERNETES_SERVICE_PORT" | "KUBERNETES_SERVICE_PORT_HTTPS")
-    )
+    matches!(name, Some("KUBERNETES_SERVICE_PORT" | "KUBERNETES_SERVICE_PORT_HTTPS"))
 }
 
 impl ServiceEnvUpdater {
     fn update(&self, object: &mut Object<'_>, environment: &Environment) -> Result<(), Error> {
         let names = object.column(&environment.names);
-        object.set_rows(
-            &environment.values,
-            &names.rows(is_host),
-            self.host.as_str(),
-        )?;
-        object.set_rows(
-            &environment.values,
-            &names.rows(is_port),
-            self.port.as_str(),
-        )?;
-        object.remove_rows(
-            &environment.sources,
-            &names.rows(|name| is_host(name) || is_port(name)),
-        )?;
+        object.set_rows(&environment.values, &names.rows(is_host), self.host.as_str())?;
+        object.set_rows(&environment.values, &names.rows(is_port), self.port.as_str())?;
+        object.remove_rows(&environment.sources, &names.rows(|name| is_host(name) || is_port(name)))?;
         Ok(())
     }
 }

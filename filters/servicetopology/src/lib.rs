@@ -1,7 +1,7 @@
 //! # servicetopology: a Service's endpoints near this node
 //!
-//! A client of this node sees, of each Service that asks for it, only the endpoints on the same node or in the same node
-//! pool. The Service asks with the annotation `openyurt.io/topologyKeys`:
+//! A client of this node sees, of each Service that asks for it, only the endpoints on the same node or in the same
+//! node pool. The Service asks with the annotation `openyurt.io/topologyKeys`:
 //!
 //! | value | endpoints that stay |
 //! |---|---|
@@ -10,9 +10,10 @@
 //! | a list, as `kubernetes.io/hostname, openyurt.io/nodepool, *` | those of the first key that leaves a ready one; `*` is all |
 //! | anything else, or none | all |
 //!
-//! Of a list, the key is chosen over all slices of the Service; if no key leaves a ready endpoint, the last one holds. A list
-//! with a key that is not in this table is "anything else". A node in no pool, or in a pool that does not exist, keeps all
-//! endpoints where the pool would decide. Endpoints that name no node go whenever a key decides. Slices stay, if need be empty.
+//! Of a list, the key is chosen over all slices of the Service; if no key leaves a ready endpoint, the last one holds.
+//! A list with a key that is not in this table is "anything else". A node in no pool, or in a pool that does not exist,
+//! keeps all endpoints where the pool would decide. Endpoints that name no node go whenever a key decides. Slices stay,
+//! if need be empty.
 //!
 //! ```yaml
 //! - name: servicetopology
@@ -48,12 +49,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            node_pool: None,
-            pool_source: PoolSource::default(),
-            pool_topology: true,
-            preference_lists: true,
-        }
+        Self { node_pool: None, pool_source: PoolSource::default(), pool_topology: true, preference_lists: true }
     }
 }
 
@@ -86,12 +82,7 @@ impl Key {
         if !annotation.contains(',') {
             return key(annotation).map(|key| vec![key]);
         }
-        annotation
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .map(key)
-            .collect()
+        annotation.split(',').map(str::trim).filter(|item| !item.is_empty()).map(key).collect()
     }
 }
 
@@ -110,20 +101,14 @@ impl Filter for ServiceTopology {
     fn plan(&self) -> Plan {
         let clients = ["kube-proxy", "coredns", "nginx-ingress-controller"];
         let matches = clients.iter().flat_map(|client| {
-            ["endpointslices", "endpoints"]
-                .map(|resource| format!("{client}/{resource}#get;list;watch"))
+            ["endpointslices", "endpoints"].map(|resource| format!("{client}/{resource}#get;list;watch"))
         });
         let mut plan = Plan::matching(matches).with(Lookup::of("services").metadata_only());
         if self.pool_topology {
             plan = plan.with_all(self.members.lookups());
         }
         if self.preference_lists {
-            plan = plan.with(
-                Lookup::of(SLICES)
-                    .versions(["v1", "v1beta1"])
-                    .selected(SERVICE_LABEL)
-                    .optional(),
-            );
+            plan = plan.with(Lookup::of(SLICES).versions(["v1", "v1beta1"]).selected(SERVICE_LABEL).optional());
         }
         plan
     }
@@ -145,33 +130,19 @@ impl ServiceTopology {
         let Some(service) = cluster::get("services", object.namespace().as_deref(), &name) else {
             return Ok(());
         };
-        let Some(keys) = service
-            .annotation(TOPOLOGY_KEYS)
-            .as_deref()
-            .and_then(Key::parse)
-        else {
+        let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(Key::parse) else {
             return Ok(());
         };
 
         // A pool that is not known, or not to be looked at, restricts nothing.
-        let members = if self.pool_topology && keys.contains(&Key::Pool) {
-            self.members.get()
-        } else {
-            None
-        };
+        let members = if self.pool_topology && keys.contains(&Key::Pool) { self.members.get() } else { None };
         let key = match keys.as_slice() {
             [] => return Ok(()),
             [key] => *key,
             _ if !self.preference_lists => return Ok(()),
             keys => {
-                let chosen = self.choose(
-                    object,
-                    shape,
-                    &name,
-                    service.fingerprint(&TOPOLOGY),
-                    keys,
-                    members.as_deref(),
-                );
+                let chosen =
+                    self.choose(object, shape, &name, service.fingerprint(&TOPOLOGY), keys, members.as_deref());
                 keys.get(chosen).copied().unwrap_or(Key::All)
             }
         };
@@ -198,46 +169,21 @@ impl ServiceTopology {
             // One Endpoints is the whole Service, and its addresses are the ready ones.
             return self.first(keys, members, &object.column(shape.nodes()), None);
         }
-        let all = cluster::find(
-            SLICES,
-            object.namespace().as_deref(),
-            &format!("{SERVICE_LABEL}={service}"),
-        );
+        let all = cluster::find(SLICES, object.namespace().as_deref(), &format!("{SERVICE_LABEL}={service}"));
         let Some(Shape::Slice(nodes)) = all.at(0).as_ref().and_then(Shape::of) else {
             // The lookup lags behind: this slice is all that is known.
-            return self.first(
-                keys,
-                members,
-                &object.column(shape.nodes()),
-                Some(&object.column(&READY)),
-            );
+            return self.first(keys, members, &object.column(shape.nodes()), Some(&object.column(&READY)));
         };
-        let key = [
-            all.fingerprint(nodes),
-            all.fingerprint(&READY),
-            list,
-            members.map_or(0, Members::fingerprint),
-        ];
-        self.choices.get(key, || {
-            self.first(keys, members, &all.column(nodes), Some(&all.column(&READY)))
-        })
+        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, Members::fingerprint)];
+        self.choices.get(key, || self.first(keys, members, &all.column(nodes), Some(&all.column(&READY))))
     }
 
-    fn first(
-        &self,
-        keys: &[Key],
-        members: Option<&Members>,
-        nodes: &Column,
-        ready: Option<&Column>,
-    ) -> usize {
+    fn first(&self, keys: &[Key], members: Option<&Members>, nodes: &Column, ready: Option<&Column>) -> usize {
         let node = self.members.pool().node();
         let mut ready_nodes = Vec::with_capacity(nodes.len());
         match ready {
             Some(ready) => {
-                let rows = nodes
-                    .iter()
-                    .zip(ready.iter())
-                    .filter(|(_, ready)| *ready != Some("false"));
+                let rows = nodes.iter().zip(ready.iter()).filter(|(_, ready)| *ready != Some("false"));
                 ready_nodes.extend(rows.filter_map(|(node, _)| node));
             }
             None => ready_nodes.extend(nodes.iter().flatten()),
@@ -247,9 +193,7 @@ impl ServiceTopology {
             (Key::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
             (Key::Pool, None) | (Key::All, _) => true,
         };
-        keys.iter()
-            .position(leaves_ready)
-            .unwrap_or(keys.len().saturating_sub(1))
+        keys.iter().position(leaves_ready).unwrap_or(keys.len().saturating_sub(1))
     }
 }
 

@@ -140,12 +140,20 @@ impl Metrics {
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
         registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
         registry.register("weir_filter_nanoseconds", "Wall time spent in a filter", self.filter_nanoseconds.clone());
-        registry.register("weir_filter_impure", "Objects whose outcome differed on a fresh instance", self.impure.clone());
+        registry.register(
+            "weir_filter_impure",
+            "Objects whose outcome differed on a fresh instance",
+            self.impure.clone(),
+        );
         registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
         registry.register("weir_reloads", "Reloads by result", self.reloads.clone());
         registry.register("weir_requests", "Finished requests by class and status code", self.requests.clone());
         registry.register("weir_request_bytes", "Body bytes sent to clients by class", self.request_bytes.clone());
-        registry.register("weir_request_nanoseconds", "Time of finished requests by class", self.request_nanoseconds.clone());
+        registry.register(
+            "weir_request_nanoseconds",
+            "Time of finished requests by class",
+            self.request_nanoseconds.clone(),
+        );
         registry.register("weir_watches", "Open filtered watches", self.watches.clone());
         registry.register("weir_relists", "Watches ended with 410 by reason", self.informers_relisted.clone());
     }

@@ -16,11 +16,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::metrics::Metrics;
 use super::status::StatusBoard;
+use crate::feed::{FeedStatus, Feeds};
 use crate::tasks::Tasks;
 use crate::wasm::Engine;
 
@@ -38,6 +40,7 @@ pub struct Admin(Arc<Shown>);
 struct Shown {
     board: Arc<StatusBoard>,
     engine: Engine,
+    feeds: Feeds,
     registry: Registry,
     sampled: Sampled,
     /// One scrape at a time: the sampled values and the text belong together.
@@ -52,17 +55,20 @@ struct Sampled {
     code_cache_misses: Gauge,
     warm_instances: Gauge,
     ready: Gauge,
+    feeds: Gauge,
+    feeds_in_trouble: Gauge,
+    feed_objects: Gauge,
 }
 
 impl Admin {
     /// Over the daemon's status and figures.
     #[must_use]
-    pub fn new(board: Arc<StatusBoard>, metrics: Arc<Metrics>, engine: Engine) -> Self {
+    pub fn new(board: Arc<StatusBoard>, metrics: Arc<Metrics>, engine: Engine, feeds: Feeds) -> Self {
         let mut registry = Registry::default();
         metrics.register(&mut registry);
         let sampled = Sampled::default();
         sampled.register(&mut registry);
-        Self(Arc::new(Shown { board, engine, registry, sampled, scraping: Mutex::default() }))
+        Self(Arc::new(Shown { board, engine, feeds, registry, sampled, scraping: Mutex::default() }))
     }
 
     /// Serves until the daemon stops; returns at once.
@@ -120,15 +126,29 @@ impl Admin {
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => match self.0.board.ready() {
                 Ok(()) => with(StatusCode::OK, TEXT, "ok\n"),
-                Err(missing) => with(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {missing}\n")),
+                Err(missing) => with(StatusCode::SERVICE_UNAVAILABLE, TEXT, self.unready(missing)),
             },
             "/metrics" => match self.metrics() {
                 Ok(text) => with(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
                 Err(error) => with(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             },
-            "/filters" => with(StatusCode::OK, "application/json", format!("{:#}\n", self.0.board.to_json())),
+            "/filters" => with(StatusCode::OK, "application/json", self.filters()),
             _ => with(StatusCode::NOT_FOUND, TEXT, "there is /livez, /readyz, /metrics and /filters\n"),
         }
+    }
+
+    /// What is missing, and which lookups it may be waiting for.
+    fn unready(&self, missing: String) -> String {
+        let problems = self.0.feeds.status().into_iter().filter_map(|feed| feed.state.problem);
+        problems.fold(format!("not ready: {missing}"), |text, problem| format!("{text}; {problem}")) + "\n"
+    }
+
+    fn filters(&self) -> String {
+        let mut json = self.0.board.to_json();
+        if let Some(json) = json.as_object_mut() {
+            json.insert("lookups".into(), self.0.feeds.status().iter().map(lookup).collect());
+        }
+        format!("{json:#}\n")
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
@@ -152,6 +172,9 @@ impl Sampled {
         gauge("weir_code_cache_hits", "Modules whose compiled code was on disk", &self.code_cache_hits);
         gauge("weir_code_cache_misses", "Modules that had to be compiled", &self.code_cache_misses);
         gauge("weir_warm_instances", "Instances of filter modules that wait for work", &self.warm_instances);
+        gauge("weir_feeds", "Lists and watches that answer lookups", &self.feeds);
+        gauge("weir_feeds_in_trouble", "Of them, those that do not follow the server", &self.feeds_in_trouble);
+        gauge("weir_feed_objects", "Objects that they hold", &self.feed_objects);
         gauge("weir_ready", "1 when a complete set of filters is in force", &self.ready);
     }
 
@@ -162,8 +185,24 @@ impl Sampled {
         set(&self.code_cache_hits, hits);
         set(&self.code_cache_misses, misses);
         set(&self.warm_instances, shown.board.warm_instances());
+        let feeds = shown.feeds.status();
+        set(&self.feeds, feeds.len());
+        set(&self.feeds_in_trouble, feeds.iter().filter(|feed| feed.state.problem.is_some()).count());
+        set(&self.feed_objects, feeds.iter().map(|feed| feed.objects).sum());
         set(&self.ready, usize::from(shown.board.ready().is_ok()));
     }
+}
+
+fn lookup(feed: &FeedStatus) -> Value {
+    json!({
+        "resource": feed.lookup.resource.to_string(),
+        "name": feed.lookup.name,
+        "labelSelector": feed.lookup.label_selector,
+        "metadataOnly": feed.lookup.metadata_only,
+        "synced": feed.state.synced,
+        "objects": feed.objects,
+        "problem": feed.state.problem.as_ref().map(ToString::to_string),
+    })
 }
 
 /// As the kernel counts it; none where it does not tell.
@@ -190,10 +229,12 @@ mod tests {
 
     use super::super::status::{Reloaded, Trouble};
     use super::*;
+    use crate::wasm::Lookup;
 
     fn admin() -> (Admin, Arc<StatusBoard>, Arc<Metrics>) {
         let (board, metrics) = (Arc::new(StatusBoard::default()), Arc::new(Metrics::default()));
-        (Admin::new(board.clone(), metrics.clone(), Engine::new(None).unwrap()), board, metrics)
+        let feeds = Feeds::new(None, "n1", Tasks::default());
+        (Admin::new(board.clone(), metrics.clone(), Engine::new(None).unwrap(), feeds), board, metrics)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
@@ -208,7 +249,10 @@ mod tests {
         let (admin, board, _) = admin();
         assert_eq!(get(&admin, "/livez").await, (StatusCode::OK, "ok\n".into()));
         let (status, text) = get(&admin, "/readyz").await;
-        assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "not ready: no configuration was read yet\n"));
+        assert_eq!(
+            (status, text.as_str()),
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready: no configuration was read yet\n")
+        );
         let trouble = Trouble { filter: Some("a".parse().unwrap()), reason: "no such module".into() };
         board.refused(Reloaded::refused("f.yaml", vec![trouble]));
         let (status, text) = get(&admin, "/readyz").await;
@@ -236,7 +280,9 @@ mod tests {
         metrics.reload("applied");
         let (_, text) = get(&admin, "/metrics").await;
         assert!(text.ends_with("# EOF\n"), "{text}");
-        for line in ["weir_reloads_total{result=\"applied\"} 1", "weir_ready 0", "weir_code_cache_hits 0", "weir_watches 0"] {
+        for line in
+            ["weir_reloads_total{result=\"applied\"} 1", "weir_ready 0", "weir_code_cache_hits 0", "weir_watches 0"]
+        {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         let memory = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes ")).unwrap();
@@ -246,11 +292,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_lookup_in_trouble_is_told_where_one_looks_for_it() {
+        let (admin, ..) = admin();
+        let lookup = Lookup {
+            resource: "services".parse().unwrap(),
+            versions: Vec::new(),
+            name: None,
+            label_selector: None,
+            metadata_only: false,
+            optional: false,
+        };
+        let _feed = admin.0.feeds.open(&lookup);
+        let (_, text) = get(&admin, "/readyz").await;
+        assert!(text.ends_with("yet; looking up services: there is no API server to ask\n"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&get(&admin, "/filters").await.1).unwrap();
+        assert_eq!(json["lookups"][0]["resource"], "services");
+        assert_eq!(json["lookups"][0]["problem"], "looking up services: there is no API server to ask");
+        let text = get(&admin, "/metrics").await.1;
+        assert!(text.contains("weir_feeds 1\n") && text.contains("weir_feeds_in_trouble 1\n"), "{text}");
+    }
+
+    #[tokio::test]
     async fn other_paths_and_methods_are_refused() {
         let (admin, ..) = admin();
         assert_eq!(get(&admin, "/").await.0, StatusCode::NOT_FOUND);
         let answer = admin.answer(&Method::POST, "/livez");
-        assert_eq!((answer.status(), answer.headers()[ALLOW].to_str().unwrap()), (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD"));
+        assert_eq!(
+            (answer.status(), answer.headers()[ALLOW].to_str().unwrap()),
+            (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD")
+        );
     }
 
     #[tokio::test]

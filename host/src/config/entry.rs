@@ -28,13 +28,7 @@ pub(super) fn read_list(text: &str, problems: &mut Problems) -> Vec<FilterEntry>
         Value::Object(top) => top,
         Value::Null => Map::new(),
         other => {
-            problems.add(
-                FILTERS_YAML,
-                format_args!(
-                    "must be a mapping with the key `filters`, is {}",
-                    kind(&other)
-                ),
-            );
+            problems.add(FILTERS_YAML, format_args!("must be a mapping with the key `filters`, is {}", kind(&other)));
             return Vec::new();
         }
     };
@@ -42,18 +36,12 @@ pub(super) fn read_list(text: &str, problems: &mut Problems) -> Vec<FilterEntry>
         Some(Value::Array(list)) => list,
         None | Some(Value::Null) => Vec::new(),
         Some(other) => {
-            problems.add(
-                format!("{FILTERS_YAML}: filters"),
-                format_args!("must be a list, is {}", kind(&other)),
-            );
+            problems.add(format!("{FILTERS_YAML}: filters"), format_args!("must be a list, is {}", kind(&other)));
             Vec::new()
         }
     };
     for key in top.keys() {
-        problems.add(
-            format!("{FILTERS_YAML}: {key}"),
-            "unknown key: the only one is `filters`",
-        );
+        problems.add(format!("{FILTERS_YAML}: {key}"), "unknown key: the only one is `filters`");
     }
     if list.len() > MAX_FILTERS {
         let reason = format!("{} filters are too many: at most {MAX_FILTERS}", list.len());
@@ -67,10 +55,8 @@ pub(super) fn read_list(text: &str, problems: &mut Problems) -> Vec<FilterEntry>
             continue;
         };
         if entries.iter().any(|other| other.name == entry.name) {
-            problems.add(
-                format!("{at}.name"),
-                format_args!("{:?} is used twice: names are unique", entry.name.as_str()),
-            );
+            problems
+                .add(format!("{at}.name"), format_args!("{:?} is used twice: names are unique", entry.name.as_str()));
         } else {
             entries.push(entry);
         }
@@ -87,43 +73,22 @@ struct Keys<'a> {
 
 fn read_entry(at: &str, value: Value, problems: &mut Problems) -> Option<FilterEntry> {
     let Value::Object(map) = value else {
-        problems.add(
-            at,
-            format_args!(
-                "must be a mapping with at least `name`, is {}",
-                kind(&value)
-            ),
-        );
+        problems.add(at, format_args!("must be a mapping with at least `name`, is {}", kind(&value)));
         return None;
     };
     let mut keys = Keys { at, map, problems };
     if !keys.map.contains_key("name") {
         keys.problem("name", "missing: every filter has a name");
     }
-    let name = keys
-        .text("name")
-        .and_then(|text| keys.parsed::<FilterName, _>("name", &text));
-    let module = keys
-        .text("module")
-        .and_then(|text| keys.parsed("module", &text));
-    let digest = keys
-        .text("digest")
-        .and_then(|text| keys.parsed("digest", &text));
+    let name = keys.text("name").and_then(|text| keys.parsed::<FilterName, _>("name", &text));
+    let module = keys.text("module").and_then(|text| keys.parsed("module", &text));
+    let digest = keys.text("digest").and_then(|text| keys.parsed("digest", &text));
     let matches = keys.list::<MatchRule>("match");
     let settings = keys.mapping("settings").unwrap_or_default();
-    let failure_policy = keys
-        .text("failurePolicy")
-        .and_then(|text| keys.parsed("failurePolicy", &text));
+    let failure_policy = keys.text("failurePolicy").and_then(|text| keys.parsed("failurePolicy", &text));
     let grants = keys.list::<GroupResource>("grants");
-    if let Some(i) = grants
-        .iter()
-        .flatten()
-        .position(|grant| grant.resource == "secrets" && grant.group.is_empty())
-    {
-        keys.problem(
-            &format!("grants[{i}]"),
-            "secrets are never granted to a filter",
-        );
+    if let Some(i) = grants.iter().flatten().position(|grant| grant.resource == "secrets" && grant.group.is_empty()) {
+        keys.problem(&format!("grants[{i}]"), "secrets are never granted to a filter");
     }
     let limits = keys.limits();
     let edits = keys.edits();
@@ -178,13 +143,8 @@ impl Keys<'_> {
         }
     }
 
-    fn parsed<T: std::str::FromStr<Err = E>, E: std::fmt::Display>(
-        &mut self,
-        key: &str,
-        text: &str,
-    ) -> Option<T> {
-        self.problems
-            .keep(format!("{}.{key}", self.at), text.parse())
+    fn parsed<T: std::str::FromStr<Err = E>, E: std::fmt::Display>(&mut self, key: &str, text: &str) -> Option<T> {
+        self.problems.keep(format!("{}.{key}", self.at), text.parse())
     }
 
     /// A list of strings, each parsed. None when the key is missing or null.
@@ -192,10 +152,7 @@ impl Keys<'_> {
         let items = match self.take(key)? {
             Value::Array(items) if items.len() <= MAX_ITEMS => items,
             Value::Array(items) => {
-                self.problem(
-                    key,
-                    format_args!("{} items are too many: at most {MAX_ITEMS}", items.len()),
-                );
+                self.problem(key, format_args!("{} items are too many: at most {MAX_ITEMS}", items.len()));
                 return None;
             }
             other => {
@@ -219,22 +176,12 @@ impl Keys<'_> {
             return Limits::default();
         };
         let at = format!("{}.limits", self.at);
-        let mut keys = Keys {
-            at: &at,
-            map,
-            problems: self.problems,
-        };
-        let memory = keys
-            .number_or_text("memory")
-            .and_then(|text| keys.parsed::<limits::MemoryLimit, _>("memory", &text));
-        let time = keys
-            .text("time")
-            .and_then(|text| keys.parsed::<limits::TimeLimit, _>("time", &text));
+        let mut keys = Keys { at: &at, map, problems: self.problems };
+        let memory =
+            keys.number_or_text("memory").and_then(|text| keys.parsed::<limits::MemoryLimit, _>("memory", &text));
+        let time = keys.text("time").and_then(|text| keys.parsed::<limits::TimeLimit, _>("time", &text));
         keys.unknown("memory and time");
-        Limits {
-            memory: memory.unwrap_or_default(),
-            time: time.unwrap_or_default(),
-        }
+        Limits { memory: memory.unwrap_or_default(), time: time.unwrap_or_default() }
     }
 
     /// Kubernetes quantities may be written as plain numbers.
@@ -254,20 +201,16 @@ impl Keys<'_> {
         let mut paths = Vec::with_capacity(texts.len());
         for (i, text) in texts.iter().enumerate() {
             let at = format!("{}.edits[{i}]", self.at);
-            paths.extend(self.problems.keep(
-                at,
-                Path::parse(text).map_err(|error| format!("{text:?} is not a path: {error}")),
-            ));
+            paths.extend(
+                self.problems.keep(at, Path::parse(text).map_err(|error| format!("{text:?} is not a path: {error}"))),
+            );
         }
         paths
     }
 
     fn unknown(self, known: &str) {
         for key in self.map.keys() {
-            self.problems.add(
-                format!("{}.{key}", self.at),
-                format_args!("unknown key: known are {known}"),
-            );
+            self.problems.add(format!("{}.{key}", self.at), format_args!("unknown key: known are {known}"));
         }
     }
 }
@@ -280,9 +223,7 @@ impl std::str::FromStr for FailurePolicy {
             "Fail" => Ok(Self::Fail),
             "Ignore" => Ok(Self::Ignore),
             "Hide" => Ok(Self::Hide),
-            other => Err(format!(
-                "{other:?} is not a failure policy: Fail, Ignore or Hide"
-            )),
+            other => Err(format!("{other:?} is not a failure policy: Fail, Ignore or Hide")),
         }
     }
 }

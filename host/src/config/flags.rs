@@ -122,12 +122,7 @@ pub(super) struct ServeFlags {
     #[arg(long, env = "WEIR_NODE_NAME", value_name = "NAME")]
     pub(super) node_name: Option<String>,
     /// Address of the plain HTTP port
-    #[arg(
-        long,
-        env = "WEIR_BIND_ADDRESS",
-        value_name = "IP",
-        default_value = "127.0.0.1"
-    )]
+    #[arg(long, env = "WEIR_BIND_ADDRESS", value_name = "IP", default_value = "127.0.0.1")]
     pub(super) bind_address: IpAddr,
     /// The plain HTTP port; 0 picks a free one and logs it
     #[arg(long, env = "WEIR_PORT", value_name = "PORT", default_value_t = 10261)]
@@ -139,28 +134,13 @@ pub(super) struct ServeFlags {
     #[arg(long, env = "WEIR_POD_ADDRESS", value_name = "IP")]
     pub(super) pod_address: Option<IpAddr>,
     /// The port beside --pod-address
-    #[arg(
-        long,
-        env = "WEIR_SECURE_PORT",
-        value_name = "PORT",
-        default_value_t = 10268
-    )]
+    #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
     pub(super) secure_port: u16,
     /// Address of livez, readyz, metrics and filters
-    #[arg(
-        long,
-        env = "WEIR_ADMIN_ADDRESS",
-        value_name = "IP",
-        default_value = "127.0.0.1"
-    )]
+    #[arg(long, env = "WEIR_ADMIN_ADDRESS", value_name = "IP", default_value = "127.0.0.1")]
     pub(super) admin_address: IpAddr,
     /// Port of livez, readyz, metrics and filters; 0 picks a free one and logs it
-    #[arg(
-        long,
-        env = "WEIR_ADMIN_PORT",
-        value_name = "PORT",
-        default_value_t = 10267
-    )]
+    #[arg(long, env = "WEIR_ADMIN_PORT", value_name = "PORT", default_value_t = 10267)]
     pub(super) admin_port: u16,
     /// The filters' ConfigMap [default: kube-system/weir-filters]
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME")]
@@ -175,20 +155,10 @@ pub(super) struct ServeFlags {
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,
     /// How long a request may wait for the first complete set of filters
-    #[arg(
-        long,
-        env = "WEIR_START_WAIT",
-        value_name = "DURATION",
-        default_value = "10s"
-    )]
+    #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,
     /// How log lines are written
-    #[arg(
-        long,
-        env = "WEIR_LOG_FORMAT",
-        value_name = "FORMAT",
-        default_value = "text"
-    )]
+    #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,
     /// More log lines; twice for all
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
@@ -200,17 +170,13 @@ pub(super) struct ServeFlags {
 /// # Errors
 /// [`Refusal`]: what to print and the exit code, also for `--help`.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Refusal> {
-    let line = Line::try_parse_from(arguments).map_err(|error| Refusal {
-        message: error.to_string(),
-        code: if error.use_stderr() { 64 } else { 0 },
-    })?;
+    let line = Line::try_parse_from(arguments)
+        .map_err(|error| Refusal { message: error.to_string(), code: if error.use_stderr() { 64 } else { 0 } })?;
     match line.command {
         RawCommand::Serve(flags) => match ServeConfig::validate(*flags) {
             Ok(config) => Ok(Command::Serve(Box::new(config))),
             Err(problems) => Err(Refusal {
-                message: problems.into_iter().fold(String::new(), |text, problem| {
-                    text + "error: " + &problem + "\n"
-                }),
+                message: problems.into_iter().fold(String::new(), |text, problem| text + "error: " + &problem + "\n"),
                 code: 64,
             }),
         },
@@ -234,17 +200,11 @@ mod tests {
     use crate::config::{ConfigSource, Upstream};
 
     fn line(text: &str) -> Result<Command, Refusal> {
-        parse(
-            std::iter::once("weir")
-                .chain(text.split_whitespace())
-                .map(OsString::from),
-        )
+        parse(std::iter::once("weir").chain(text.split_whitespace()).map(OsString::from))
     }
 
     fn serve(text: &str) -> ServeConfig {
-        match line(&format!(
-            "serve --server http://127.0.0.1:6443 --node-name n1 {text}"
-        )) {
+        match line(&format!("serve --server http://127.0.0.1:6443 --node-name n1 {text}")) {
             Ok(Command::Serve(config)) => *config,
             other => panic!("{other:?}"),
         }
@@ -263,10 +223,7 @@ mod tests {
         assert_eq!(config.admin.to_string(), "127.0.0.1:10267");
         assert_eq!(
             config.source,
-            ConfigSource::ConfigMap {
-                namespace: "kube-system".into(),
-                name: "weir-filters".into()
-            }
+            ConfigSource::ConfigMap { namespace: "kube-system".into(), name: "weir-filters".into() }
         );
         assert_eq!(config.start_wait, std::time::Duration::from_secs(10));
         assert_eq!(config.secure_endpoint(), None);
@@ -311,13 +268,9 @@ mod tests {
 
     #[test]
     fn server_and_kubeconfig_exclude_each_other_and_their_flags() {
+        assert!(refused("serve --node-name n --server http://a --kubeconfig k").contains("--server and --kubeconfig"));
         assert!(
-            refused("serve --node-name n --server http://a --kubeconfig k")
-                .contains("--server and --kubeconfig")
-        );
-        assert!(
-            refused("serve --node-name n --kubeconfig k --token-file t")
-                .contains("--token-file: goes with --server")
+            refused("serve --node-name n --kubeconfig k --token-file t").contains("--token-file: goes with --server")
         );
         assert!(refused("serve --node-name n --server a").contains("--server: \"a\" is not a URL"));
         assert!(refused("serve --node-name n --server http://a/prefix").contains("without a path"));
@@ -326,23 +279,13 @@ mod tests {
 
     #[test]
     fn a_remote_plain_port_must_be_asked_for() {
-        assert_eq!(
-            serve("--bind-address 0.0.0.0 --allow-remote-plaintext --port 0")
-                .bind
-                .to_string(),
-            "0.0.0.0:0"
-        );
+        assert_eq!(serve("--bind-address 0.0.0.0 --allow-remote-plaintext --port 0").bind.to_string(), "0.0.0.0:0");
     }
 
     #[test]
     fn the_pod_address_and_secure_port_are_the_endpoint_of_the_node_import() {
-        let endpoint = serve("--pod-address 169.254.2.1")
-            .secure_endpoint()
-            .unwrap();
-        assert_eq!(
-            (endpoint.host.as_str(), endpoint.port),
-            ("169.254.2.1", 10268)
-        );
+        let endpoint = serve("--pod-address 169.254.2.1").secure_endpoint().unwrap();
+        assert_eq!((endpoint.host.as_str(), endpoint.port), ("169.254.2.1", 10268));
     }
 
     #[test]
@@ -350,32 +293,19 @@ mod tests {
         use clap::CommandFactory;
         let command = Line::command();
         let serve = command.find_subcommand("serve").unwrap();
-        for argument in serve
-            .get_arguments()
-            .filter(|argument| !["help", "verbosity"].contains(&argument.get_id().as_str()))
+        for argument in
+            serve.get_arguments().filter(|argument| !["help", "verbosity"].contains(&argument.get_id().as_str()))
         {
             let wanted = format!("WEIR_{}", argument.get_id().as_str().to_uppercase());
-            assert_eq!(
-                argument.get_env().and_then(|name| name.to_str()),
-                Some(wanted.as_str())
-            );
+            assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(wanted.as_str()));
         }
     }
 
     #[test]
     fn run_takes_its_flags() {
-        let Ok(Command::Run(flags)) =
-            line("run m.wasm --object - --cluster a --cluster b --settings {\"a\":1}")
-        else {
+        let Ok(Command::Run(flags)) = line("run m.wasm --object - --cluster a --cluster b --settings {\"a\":1}") else {
             panic!()
         };
-        assert_eq!(
-            (
-                flags.cluster.len(),
-                flags.settings.as_str(),
-                flags.node_name.as_str()
-            ),
-            (2, "{\"a\":1}", "node")
-        );
+        assert_eq!((flags.cluster.len(), flags.settings.as_str(), flags.node_name.as_str()), (2, "{\"a\":1}", "node"));
     }
 }

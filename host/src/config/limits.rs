@@ -81,11 +81,7 @@ impl FromStr for MemoryLimit {
         if (MI..=512 * MI).contains(&bytes) {
             Ok(Self(bytes))
         } else {
-            Err(LimitError::Range {
-                given: short(text),
-                least: "1Mi",
-                most: "512Mi",
-            })
+            Err(LimitError::Range { given: short(text), least: "1Mi", most: "512Mi" })
         }
     }
 }
@@ -98,20 +94,14 @@ impl FromStr for TimeLimit {
         if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
             Ok(Self(time))
         } else {
-            Err(LimitError::Range {
-                given: short(text),
-                least: "1ms",
-                most: "10s",
-            })
+            Err(LimitError::Range { given: short(text), least: "1ms", most: "10s" })
         }
     }
 }
 
 /// A Kubernetes quantity as whole bytes (rounded up, as Kubernetes does).
 fn quantity(text: &str) -> Option<u64> {
-    let at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(at);
     let unit: u64 = match suffix {
         "" => 1,
@@ -136,9 +126,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let at = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at(at);
-        let end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         let unit: u128 = match unit {
             "ns" => 1,
@@ -152,33 +140,20 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         nanoseconds = nanoseconds.checked_add(scaled(number, unit)?)?;
         rest = tail;
     }
-    (!text.is_empty())
-        .then_some(nanoseconds)
-        .and_then(|n| u64::try_from(n).ok())
-        .map(Duration::from_nanos)
+    (!text.is_empty()).then_some(nanoseconds).and_then(|n| u64::try_from(n).ok()).map(Duration::from_nanos)
 }
 
 /// `number` (digits with at most one point) times `unit`, rounded up.
 fn scaled(number: &str, unit: u128) -> Option<u128> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && part.is_empty())
-        || part.contains('.')
-        || whole.len() > 19
-        || part.len() > 9
-    {
+    if (whole.is_empty() && part.is_empty()) || part.contains('.') || whole.len() > 19 || part.len() > 9 {
         return None;
     }
     let digits = |text: &str| {
-        if text.is_empty() {
-            Some(0)
-        } else {
-            text.parse::<u128>().ok()
-        }
+        if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() }
     };
     let scale = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
-    let number = digits(whole)?
-        .checked_mul(scale)?
-        .checked_add(digits(part)?)?;
+    let number = digits(whole)?.checked_mul(scale)?.checked_add(digits(part)?)?;
     Some(number.checked_mul(unit)?.div_ceil(scale))
 }
 
@@ -188,11 +163,7 @@ fn short(text: &str) -> String {
 
 impl fmt::Display for MemoryLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_multiple_of(MI) {
-            write!(f, "{}Mi", self.0 / MI)
-        } else {
-            write!(f, "{}", self.0)
-        }
+        if self.0.is_multiple_of(MI) { write!(f, "{}Mi", self.0 / MI) } else { write!(f, "{}", self.0) }
     }
 }
 
@@ -216,30 +187,12 @@ mod tests {
             ("1048576", MI),
             ("1024Ki", MI),
         ] {
-            assert_eq!(
-                text.parse::<MemoryLimit>().unwrap().bytes(),
-                bytes,
-                "{text}"
-            );
+            assert_eq!(text.parse::<MemoryLimit>().unwrap().bytes(), bytes, "{text}");
         }
         assert_eq!("64Mi".parse::<MemoryLimit>().unwrap().to_string(), "64Mi");
-        for bad in [
-            "",
-            "Mi",
-            "64MiB",
-            "64 Mi",
-            "-1Mi",
-            "1..5Mi",
-            "1.2.3Mi",
-            ".",
-            "64m",
-            "99999999999999999999999",
-        ] {
+        for bad in ["", "Mi", "64MiB", "64 Mi", "-1Mi", "1..5Mi", "1.2.3Mi", ".", "64m", "99999999999999999999999"] {
             assert!(
-                bad.parse::<MemoryLimit>()
-                    .unwrap_err()
-                    .to_string()
-                    .contains("is not an amount of memory"),
+                bad.parse::<MemoryLimit>().unwrap_err().to_string().contains("is not an amount of memory"),
                 "{bad}"
             );
         }
@@ -247,53 +200,22 @@ mod tests {
 
     #[test]
     fn time_is_a_go_duration() {
-        for (text, micros) in [
-            ("20ms", 20_000),
-            ("1.5s", 1_500_000),
-            ("1s500ms", 1_500_000),
-            ("1500us", 1500),
-            ("1500µs", 1500),
-        ] {
-            assert_eq!(
-                text.parse::<TimeLimit>().unwrap().duration(),
-                Duration::from_micros(micros),
-                "{text}"
-            );
+        for (text, micros) in
+            [("20ms", 20_000), ("1.5s", 1_500_000), ("1s500ms", 1_500_000), ("1500us", 1500), ("1500µs", 1500)]
+        {
+            assert_eq!(text.parse::<TimeLimit>().unwrap().duration(), Duration::from_micros(micros), "{text}");
         }
         assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
         assert_eq!("20ms".parse::<TimeLimit>().unwrap().to_string(), "20ms");
-        for bad in [
-            "",
-            "20",
-            "ms",
-            "20 ms",
-            "-20ms",
-            "20msec",
-            "1h99999999999999999999h",
-        ] {
-            assert!(
-                bad.parse::<TimeLimit>()
-                    .unwrap_err()
-                    .to_string()
-                    .contains("is not a duration"),
-                "{bad}"
-            );
+        for bad in ["", "20", "ms", "20 ms", "-20ms", "20msec", "1h99999999999999999999h"] {
+            assert!(bad.parse::<TimeLimit>().unwrap_err().to_string().contains("is not a duration"), "{bad}");
         }
     }
 
     #[test]
     fn limits_have_bounds_that_the_message_names() {
-        assert_eq!(
-            "1Gi".parse::<MemoryLimit>().unwrap_err().to_string(),
-            "1Gi is outside 1Mi to 512Mi"
-        );
-        assert_eq!(
-            "0".parse::<TimeLimit>().unwrap_err().to_string(),
-            "0 is outside 1ms to 10s"
-        );
-        assert_eq!(
-            "11s".parse::<TimeLimit>().unwrap_err().to_string(),
-            "11s is outside 1ms to 10s"
-        );
+        assert_eq!("1Gi".parse::<MemoryLimit>().unwrap_err().to_string(), "1Gi is outside 1Mi to 512Mi");
+        assert_eq!("0".parse::<TimeLimit>().unwrap_err().to_string(), "0 is outside 1ms to 10s");
+        assert_eq!("11s".parse::<TimeLimit>().unwrap_err().to_string(), "11s is outside 1ms to 10s");
     }
 }

@@ -33,23 +33,14 @@ impl Manifest {
     pub(super) fn read(text: &str, problems: &mut Problems) -> Self {
         let mut manifest = Self::default();
         if text.len() > MAX_TEXT {
-            problems.add(
-                "",
-                format_args!(
-                    "{} bytes are too many for a ConfigMap: at most {MAX_TEXT}",
-                    text.len()
-                ),
-            );
+            problems.add("", format_args!("{} bytes are too many for a ConfigMap: at most {MAX_TEXT}", text.len()));
             return manifest;
         }
         let Some(value) = problems.keep("", yaml(text)) else {
             return manifest;
         };
         let Value::Object(mut top) = value else {
-            problems.add(
-                "",
-                "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data",
-            );
+            problems.add("", "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data");
             return manifest;
         };
         for (key, wanted) in [("apiVersion", "v1"), ("kind", "ConfigMap")] {
@@ -68,45 +59,29 @@ impl Manifest {
             // Block scalars fold lines into the text; kubectl writes none, people do.
             let text: String = text.split_ascii_whitespace().collect();
             let at = format!("binaryData.{key}");
-            if let Some(bytes) = problems.keep(
-                at,
-                STANDARD
-                    .decode(text)
-                    .map_err(|error| format!("not base64: {error}")),
-            ) {
+            if let Some(bytes) =
+                problems.keep(at, STANDARD.decode(text).map_err(|error| format!("not base64: {error}")))
+            {
                 manifest.binary_data.insert(key, bytes.into());
             }
         }
         for key in top.keys() {
-            problems.add(key, "unknown key: a ConfigMap has apiVersion, kind, metadata, immutable, data and binaryData");
+            problems
+                .add(key, "unknown key: a ConfigMap has apiVersion, kind, metadata, immutable, data and binaryData");
         }
         manifest
     }
 
     /// From the API's object.
     pub(super) fn of(map: &ConfigMap) -> Self {
-        let data = map
-            .data
-            .iter()
-            .flatten()
-            .map(|(key, text)| (key.clone(), text.clone()))
-            .collect();
+        let data = map.data.iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
         let binary = map.binary_data.iter().flatten();
-        Self {
-            data,
-            binary_data: binary
-                .map(|(key, bytes)| (key.clone(), Bytes::from(bytes.0.clone())))
-                .collect(),
-        }
+        Self { data, binary_data: binary.map(|(key, bytes)| (key.clone(), Bytes::from(bytes.0.clone()))).collect() }
     }
 }
 
 /// The members of `top[key]`, which must be strings.
-fn strings(
-    top: &mut Map<String, Value>,
-    key: &str,
-    problems: &mut Problems,
-) -> Vec<(String, String)> {
+fn strings(top: &mut Map<String, Value>, key: &str, problems: &mut Problems) -> Vec<(String, String)> {
     match top.shift_remove(key) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Object(members)) => members
@@ -114,19 +89,13 @@ fn strings(
             .filter_map(|(name, value)| match value {
                 Value::String(text) => Some((name, text)),
                 other => {
-                    problems.add(
-                        format!("{key}.{name}"),
-                        format_args!("must be a string, is {}", kind(&other)),
-                    );
+                    problems.add(format!("{key}.{name}"), format_args!("must be a string, is {}", kind(&other)));
                     None
                 }
             })
             .collect(),
         Some(other) => {
-            problems.add(
-                key,
-                format_args!("must be a mapping of strings, is {}", kind(&other)),
-            );
+            problems.add(key, format_args!("must be a mapping of strings, is {}", kind(&other)));
             Vec::new()
         }
     }

@@ -105,36 +105,20 @@ impl Configuration {
 
     fn validate(manifest: Manifest, problems: &mut Problems) -> Self {
         let Manifest { data, binary_data } = manifest;
-        let mut filters = data
-            .get(FILTERS_YAML)
-            .map(|text| read_list(text, problems))
-            .unwrap_or_default();
+        let mut filters = data.get(FILTERS_YAML).map(|text| read_list(text, problems)).unwrap_or_default();
         for (key, text) in data.iter().filter(|(key, _)| *key != FILTERS_YAML) {
             match key.strip_prefix(FLAT) {
                 Some(name) => overlay(&mut filters, key, name, text, problems),
-                None => problems.add(
-                    key,
-                    format_args!("unknown key: known are {FILTERS_YAML} and {FLAT}<name>"),
-                ),
+                None => problems.add(key, format_args!("unknown key: known are {FILTERS_YAML} and {FLAT}<name>")),
             }
         }
         if filters.len() > MAX_FILTERS {
-            problems.add(
-                "",
-                format_args!(
-                    "{} filters are too many: at most {MAX_FILTERS}",
-                    filters.len()
-                ),
-            );
+            problems.add("", format_args!("{} filters are too many: at most {MAX_FILTERS}", filters.len()));
         }
         for key in binary_data.keys() {
             problems.keep(format!("binaryData.{key}"), key.parse::<ModuleFile>());
         }
-        let mut configuration = Self {
-            filters,
-            binary_data,
-            warnings: Vec::new(),
-        };
+        let mut configuration = Self { filters, binary_data, warnings: Vec::new() };
         configuration.warnings = configuration.find_warnings();
         configuration
     }
@@ -142,54 +126,27 @@ impl Configuration {
     fn find_warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for filter in &self.filters {
-            for warning in filter
-                .matches
-                .iter()
-                .flatten()
-                .filter_map(MatchRule::warning)
-            {
+            for warning in filter.matches.iter().flatten().filter_map(MatchRule::warning) {
                 warnings.push(format!("filter {}: {warning}", filter.name));
             }
             if filter.matches.as_ref().is_some_and(Vec::is_empty) {
-                warnings.push(format!(
-                    "filter {}: `match` is an empty list, so it matches nothing",
-                    filter.name
-                ));
+                warnings.push(format!("filter {}: `match` is an empty list, so it matches nothing", filter.name));
             }
         }
-        let unused = |key: &&String| {
-            !self
-                .filters
-                .iter()
-                .any(|filter| filter.module.as_str() == key.as_str())
-        };
-        warnings.extend(
-            self.binary_data
-                .keys()
-                .filter(unused)
-                .map(|key| format!("binaryData.{key} is used by no filter")),
-        );
+        let unused = |key: &&String| !self.filters.iter().any(|filter| filter.module.as_str() == key.as_str());
+        warnings
+            .extend(self.binary_data.keys().filter(unused).map(|key| format!("binaryData.{key} is used by no filter")));
         warnings
     }
 }
 
 /// Applies one flat key.
-fn overlay(
-    filters: &mut Vec<FilterEntry>,
-    key: &str,
-    name: &str,
-    text: &str,
-    problems: &mut Problems,
-) {
+fn overlay(filters: &mut Vec<FilterEntry>, key: &str, name: &str, text: &str, problems: &mut Problems) {
     let Some(name) = problems.keep(key, name.parse::<FilterName>()) else {
         return;
     };
     let mut rules = Vec::new();
-    for rule in text
-        .split(',')
-        .map(str::trim)
-        .filter(|rule| !rule.is_empty())
-    {
+    for rule in text.split(',').map(str::trim).filter(|rule| !rule.is_empty()) {
         rules.extend(problems.keep(key, rule.parse::<MatchRule>()));
     }
     let listed = filters.iter().position(|filter| filter.name == name);

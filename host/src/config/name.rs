@@ -22,9 +22,7 @@ pub enum NameError {
     #[error("{0:?} is not a filter name: 1 to 63 lower-case letters, digits and inner dashes")]
     Filter(String),
     /// Not a file name.
-    #[error(
-        "{0:?} is not a module file name: 1 to 253 letters, digits, `-`, `_` and `.`, no path, ending in .wasm"
-    )]
+    #[error("{0:?} is not a module file name: 1 to 253 letters, digits, `-`, `_` and `.`, no path, ending in .wasm")]
     Module(String),
 }
 
@@ -67,11 +65,7 @@ impl FromStr for FilterName {
             && ends(bytes.first())
             && ends(bytes.last())
             && bytes.iter().all(|byte| inner(*byte) || *byte == b'-');
-        if valid {
-            Ok(Self(text.into()))
-        } else {
-            Err(NameError::Filter(text.chars().take(100).collect()))
-        }
+        if valid { Ok(Self(text.into())) } else { Err(NameError::Filter(text.chars().take(100).collect())) }
     }
 }
 
@@ -82,15 +76,9 @@ impl FromStr for ModuleFile {
         // As a ConfigMap's keys: what is valid there is valid here.
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let valid = text.len() <= 253
-            && text
-                .strip_suffix(".wasm")
-                .is_some_and(|stem| !stem.is_empty() && !stem.starts_with('.'))
+            && text.strip_suffix(".wasm").is_some_and(|stem| !stem.is_empty() && !stem.starts_with('.'))
             && text.bytes().all(allowed);
-        if valid {
-            Ok(Self(text.into()))
-        } else {
-            Err(NameError::Module(text.chars().take(300).collect()))
-        }
+        if valid { Ok(Self(text.into())) } else { Err(NameError::Module(text.chars().take(300).collect())) }
     }
 }
 
@@ -116,13 +104,7 @@ mod tests {
             assert_eq!(good.parse::<FilterName>().unwrap().as_str(), good);
         }
         for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a b", &"a".repeat(64)] {
-            assert!(
-                bad.parse::<FilterName>()
-                    .unwrap_err()
-                    .to_string()
-                    .contains("is not a filter name"),
-                "{bad}"
-            );
+            assert!(bad.parse::<FilterName>().unwrap_err().to_string().contains("is not a filter name"), "{bad}");
         }
     }
 
@@ -131,25 +113,10 @@ mod tests {
         for good in ["a.wasm", "My_filter-1.2.wasm"] {
             assert_eq!(good.parse::<ModuleFile>().unwrap().as_str(), good);
         }
-        for bad in [
-            "",
-            ".wasm",
-            "..wasm",
-            "../a.wasm",
-            "/a.wasm",
-            "a/b.wasm",
-            "a\\b.wasm",
-            "a.wat",
-            "a b.wasm",
-            "a\0.wasm",
-        ] {
-            assert!(
-                bad.parse::<ModuleFile>()
-                    .unwrap_err()
-                    .to_string()
-                    .contains("is not a module file name"),
-                "{bad}"
-            );
+        for bad in
+            ["", ".wasm", "..wasm", "../a.wasm", "/a.wasm", "a/b.wasm", "a\\b.wasm", "a.wat", "a b.wasm", "a\0.wasm"]
+        {
+            assert!(bad.parse::<ModuleFile>().unwrap_err().to_string().contains("is not a module file name"), "{bad}");
         }
     }
 }

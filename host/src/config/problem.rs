@@ -35,40 +35,23 @@ impl Problems {
             return;
         }
         let reason = reason.to_string().chars().take(MAX_REASON).collect();
-        self.found.push(Problem {
-            key: key.into(),
-            reason,
-        });
+        self.found.push(Problem { key: key.into(), reason });
     }
 
     /// Takes a value or its problem.
-    pub(super) fn keep<T, E: fmt::Display>(
-        &mut self,
-        key: impl Into<String>,
-        result: Result<T, E>,
-    ) -> Option<T> {
+    pub(super) fn keep<T, E: fmt::Display>(&mut self, key: impl Into<String>, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.add(key, error)).ok()
     }
 
     /// The value if nothing was wrong.
-    pub(super) fn finish<T>(
-        mut self,
-        source_name: &str,
-        value: T,
-    ) -> Result<T, ConfigurationError> {
+    pub(super) fn finish<T>(mut self, source_name: &str, value: T) -> Result<T, ConfigurationError> {
         if self.found.is_empty() {
             return Ok(value);
         }
         if self.left_off > 0 {
-            self.found.push(Problem {
-                key: "…".into(),
-                reason: format!("and {} more problems", self.left_off),
-            });
+            self.found.push(Problem { key: "…".into(), reason: format!("and {} more problems", self.left_off) });
         }
-        Err(ConfigurationError {
-            source_name: source_name.to_owned(),
-            problems: self.found,
-        })
+        Err(ConfigurationError { source_name: source_name.to_owned(), problems: self.found })
     }
 }
 
@@ -88,11 +71,7 @@ impl ConfigurationError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.key.is_empty() {
-            f.write_str(&self.reason)
-        } else {
-            write!(f, "{}: {}", self.key, self.reason)
-        }
+        if self.key.is_empty() { f.write_str(&self.reason) } else { write!(f, "{}: {}", self.key, self.reason) }
     }
 }
 

@@ -38,9 +38,7 @@ pub struct MatchRule {
 #[non_exhaustive]
 pub enum RuleError {
     /// No `/`, or more than one part missing.
-    #[error(
-        "rule {0:?}: write it as component/resource[.group]#verb;verb, e.g. kube-proxy/endpointslices#list;watch"
-    )]
+    #[error("rule {0:?}: write it as component/resource[.group]#verb;verb, e.g. kube-proxy/endpointslices#list;watch")]
     Malformed(String),
     /// The component has characters that no User-Agent's first token has.
     #[error(
@@ -73,9 +71,7 @@ pub enum RuleError {
         parent: String,
     },
     /// A verb is none of Kubernetes'.
-    #[error(
-        "rule {rule:?}: unknown verb {verb:?}: one of get, list, watch, create, update, patch, delete or *"
-    )]
+    #[error("rule {rule:?}: unknown verb {verb:?}: one of get, list, watch, create, update, patch, delete or *")]
     Verb {
         /// The whole rule.
         rule: String,
@@ -96,14 +92,8 @@ impl MatchRule {
     #[must_use]
     pub fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
         self.classes.has(class)
-            && self
-                .component
-                .as_ref()
-                .is_none_or(|wanted| wanted.eq_ignore_ascii_case(component))
-            && self
-                .resource
-                .as_ref()
-                .is_none_or(|wanted| wanted == resource)
+            && self.component.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(component))
+            && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
     }
 
     /// What `weir check` should tell about the rule: it is valid, but does more than it says.
@@ -128,23 +118,16 @@ impl FromStr for MatchRule {
             return Err(malformed());
         }
         let (component, rest) = text.split_once('/').ok_or_else(malformed)?;
-        let (resource, verbs) = rest
-            .split_once('#')
-            .map_or((rest, None), |(resource, verbs)| (resource, Some(verbs)));
+        let (resource, verbs) = rest.split_once('#').map_or((rest, None), |(resource, verbs)| (resource, Some(verbs)));
         let (component, resource) = (component.trim(), resource.trim());
         if component.is_empty() || resource.is_empty() {
             return Err(malformed());
         }
-        let (classes, partial_read) =
-            verbs.map_or(Ok((Classes::READ, false)), |verbs| verb_list(text, verbs))?;
+        let (classes, partial_read) = verbs.map_or(Ok((Classes::READ, false)), |verbs| verb_list(text, verbs))?;
         Ok(Self {
             text: text.into(),
-            component: (component != "*")
-                .then(|| component_name(text, component))
-                .transpose()?,
-            resource: (resource != "*")
-                .then(|| resource_name(text, resource))
-                .transpose()?,
+            component: (component != "*").then(|| component_name(text, component)).transpose()?,
+            resource: (resource != "*").then(|| resource_name(text, resource)).transpose()?,
             classes,
             partial_read,
         })
@@ -156,10 +139,7 @@ fn component_name(rule: &str, component: &str) -> Result<Box<str>, RuleError> {
     if component.chars().all(allowed) {
         Ok(component.into())
     } else {
-        Err(RuleError::Component {
-            rule: rule.to_owned(),
-            component: component.to_owned(),
-        })
+        Err(RuleError::Component { rule: rule.to_owned(), component: component.to_owned() })
     }
 }
 
@@ -171,10 +151,7 @@ fn resource_name(rule: &str, resource: &str) -> Result<GroupResource, RuleError>
             parent: parent.to_owned(),
         });
     }
-    resource.parse().map_err(|source| RuleError::Resource {
-        rule: rule.to_owned(),
-        source,
-    })
+    resource.parse().map_err(|source| RuleError::Resource { rule: rule.to_owned(), source })
 }
 
 /// The classes that a list of verbs names, and whether it names some but not all of the read verbs.
@@ -192,10 +169,7 @@ fn verb_list(rule: &str, verbs: &str) -> Result<(Classes, bool), RuleError> {
             "patch" => classes.add(Class::Patch),
             "delete" => classes.add(Class::Delete),
             _ => {
-                return Err(RuleError::Verb {
-                    rule: rule.to_owned(),
-                    verb: verb.to_owned(),
-                });
+                return Err(RuleError::Verb { rule: rule.to_owned(), verb: verb.to_owned() });
             }
         }
     }
@@ -254,23 +228,11 @@ mod tests {
     fn naming_list_covers_get_and_watch_and_is_warned_of() {
         for verbs in ["#list", "#list;watch", "#watch", "#get", "#list; watch"] {
             let rule = rule(&format!("kube-proxy/endpointslices{verbs}"));
-            assert!(
-                rule.matches("kube-proxy", &slices(), Class::Read),
-                "{verbs}"
-            );
-            assert!(
-                !rule.matches("kube-proxy", &slices(), Class::Update),
-                "{verbs}"
-            );
-            assert!(
-                rule.warning().unwrap().contains("covers all three"),
-                "{verbs}"
-            );
+            assert!(rule.matches("kube-proxy", &slices(), Class::Read), "{verbs}");
+            assert!(!rule.matches("kube-proxy", &slices(), Class::Update), "{verbs}");
+            assert!(rule.warning().unwrap().contains("covers all three"), "{verbs}");
         }
-        assert_eq!(
-            rule("kube-proxy/endpointslices#get;list;watch").warning(),
-            None
-        );
+        assert_eq!(rule("kube-proxy/endpointslices#get;list;watch").warning(), None);
     }
 
     #[test]
@@ -282,10 +244,7 @@ mod tests {
             assert!(!reads.matches("kubelet", &pods, class));
             assert!(all.matches("kubelet", &pods, class));
         }
-        assert!(
-            reads.matches("kubelet", &pods, Class::Read)
-                && all.matches("kubelet", &pods, Class::Read)
-        );
+        assert!(reads.matches("kubelet", &pods, Class::Read) && all.matches("kubelet", &pods, Class::Read));
         assert_eq!(reads.warning(), None);
     }
 
@@ -293,10 +252,7 @@ mod tests {
     fn write_verbs_alone_do_not_cover_reads() {
         let rule = rule("kubelet/pods#patch;update");
         let pods = GroupResource::new("pods", "");
-        assert!(
-            rule.matches("kubelet", &pods, Class::Patch)
-                && rule.matches("kubelet", &pods, Class::Update)
-        );
+        assert!(rule.matches("kubelet", &pods, Class::Patch) && rule.matches("kubelet", &pods, Class::Update));
         assert!(!rule.matches("kubelet", &pods, Class::Read));
     }
 
@@ -312,26 +268,13 @@ mod tests {
         assert!(rule("kubelet/*").matches("kubelet", &slices(), Class::Read));
         let knative = GroupResource::new("services", "serving.knative.dev");
         assert!(!rule("kube-proxy/services").matches("kube-proxy", &knative, Class::Read));
-        assert!(rule("kube-proxy/services.serving.knative.dev").matches(
-            "kube-proxy",
-            &knative,
-            Class::Read
-        ));
+        assert!(rule("kube-proxy/services.serving.knative.dev").matches("kube-proxy", &knative, Class::Read));
     }
 
     #[test]
     fn every_refusal_names_the_rule_and_the_part() {
-        for bad in [
-            "",
-            "kube-proxy",
-            "/services",
-            "kube-proxy/",
-            "kube-proxy/#list",
-        ] {
-            assert!(
-                refused(bad).starts_with(&format!("rule {bad:?}: write it as component/resource")),
-                "{bad}"
-            );
+        for bad in ["", "kube-proxy", "/services", "kube-proxy/", "kube-proxy/#list"] {
+            assert!(refused(bad).starts_with(&format!("rule {bad:?}: write it as component/resource")), "{bad}");
         }
         assert_eq!(
             refused("kube-proxy/services#lst"),
@@ -344,17 +287,11 @@ mod tests {
         );
         assert!(refused("kubelet/pods/status#get").contains(r#"name only "pods""#));
         assert!(refused("kube proxy/pods").contains(r#""kube proxy" is not a component name"#));
-        assert!(
-            refused(&"x".repeat(10_000)).len() < 1000,
-            "a message is bounded"
-        );
+        assert!(refused(&"x".repeat(10_000)).len() < 1000, "a message is bounded");
     }
 
     #[test]
     fn a_rule_is_shown_as_written() {
-        assert_eq!(
-            rule(" test/endpoints#list;watch ").to_string(),
-            "test/endpoints#list;watch"
-        );
+        assert_eq!(rule(" test/endpoints#list;watch ").to_string(), "test/endpoints#list;watch");
     }
 }

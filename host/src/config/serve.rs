@@ -88,18 +88,9 @@ impl ServeConfig {
                 flags.bind_address
             ));
         }
-        if let Some(address) = flags
-            .pod_address
-            .filter(|address| address.is_loopback() || address.is_unspecified())
-        {
-            let kind = if address.is_loopback() {
-                "loopback"
-            } else {
-                "unspecified"
-            };
-            problems.push(format!(
-                "--pod-address: pods can not reach the {kind} address {address}"
-            ));
+        if let Some(address) = flags.pod_address.filter(|address| address.is_loopback() || address.is_unspecified()) {
+            let kind = if address.is_loopback() { "loopback" } else { "unspecified" };
+            problems.push(format!("--pod-address: pods can not reach the {kind} address {address}"));
         }
         if flags.secure_port == 0 {
             problems.push("--secure-port: 0 is no port that pods could be told".to_owned());
@@ -107,44 +98,28 @@ impl ServeConfig {
         if flags.config_map.is_some() && flags.config_file.is_some() {
             problems.push("--config-map and --config-file: only one of them".to_owned());
         }
-        let named = config_map(
-            flags
-                .config_map
-                .as_deref()
-                .unwrap_or("kube-system/weir-filters"),
-            &mut problems,
-        );
+        let named = config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut problems);
         let source = flags.config_file.map(ConfigSource::File).or(named);
         let start_wait = duration(&flags.start_wait);
         if start_wait.is_none() {
-            problems.push(format!(
-                "--start-wait: {:?} is not a duration: write it as 10s or 500ms",
-                flags.start_wait
-            ));
+            problems.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
         }
         match (upstream, node_name, source, start_wait) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait))
-                if problems.is_empty() =>
-            {
-                Ok(Self {
-                    upstream,
-                    node_kubeconfig: flags.node_kubeconfig,
-                    node_name,
-                    bind: SocketAddr::new(flags.bind_address, flags.port),
-                    allow_remote_plaintext: flags.allow_remote_plaintext,
-                    pod_address: flags.pod_address,
-                    secure_port: flags.secure_port,
-                    admin: SocketAddr::new(flags.admin_address, flags.admin_port),
-                    source,
-                    modules_dir: flags.modules_dir,
-                    cache_dir: flags.cache_dir,
-                    start_wait,
-                    log: LogConfig {
-                        format: flags.log_format,
-                        verbosity: flags.verbosity,
-                    },
-                })
-            }
+            (Some(upstream), Some(node_name), Some(source), Some(start_wait)) if problems.is_empty() => Ok(Self {
+                upstream,
+                node_kubeconfig: flags.node_kubeconfig,
+                node_name,
+                bind: SocketAddr::new(flags.bind_address, flags.port),
+                allow_remote_plaintext: flags.allow_remote_plaintext,
+                pod_address: flags.pod_address,
+                secure_port: flags.secure_port,
+                admin: SocketAddr::new(flags.admin_address, flags.admin_port),
+                source,
+                modules_dir: flags.modules_dir,
+                cache_dir: flags.cache_dir,
+                start_wait,
+                log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
+            }),
             _ => Err(problems),
         }
     }
@@ -152,29 +127,21 @@ impl ServeConfig {
     /// What the `node` import answers: none without `--pod-address`.
     #[must_use]
     pub fn secure_endpoint(&self) -> Option<Endpoint> {
-        self.pod_address.map(|address| Endpoint {
-            host: address.to_string(),
-            port: self.secure_port,
-        })
+        self.pod_address.map(|address| Endpoint { host: address.to_string(), port: self.secure_port })
     }
 }
 
 fn config_map(text: &str, problems: &mut Vec<String>) -> Option<ConfigSource> {
     let word = |part: &str| {
         !part.is_empty()
-            && part.bytes().all(|byte| {
-                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)
-            })
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
     };
     match text.split_once('/') {
-        Some((namespace, name)) if word(namespace) && word(name) => Some(ConfigSource::ConfigMap {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }),
+        Some((namespace, name)) if word(namespace) && word(name) => {
+            Some(ConfigSource::ConfigMap { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
         _ => {
-            problems.push(format!(
-                "--config-map: {text:?} is not NAMESPACE/NAME, e.g. kube-system/weir-filters"
-            ));
+            problems.push(format!("--config-map: {text:?} is not NAMESPACE/NAME, e.g. kube-system/weir-filters"));
             None
         }
     }

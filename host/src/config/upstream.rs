@@ -56,8 +56,7 @@ impl Upstream {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
             _ => {
-                problems
-                    .push("--client-certificate and --client-key: give both or none".to_owned());
+                problems.push("--client-certificate and --client-key: give both or none".to_owned());
                 None
             }
         };
@@ -83,9 +82,7 @@ impl Upstream {
                     ("--token-file", &flags.token_file),
                 ] {
                     if given.is_some() {
-                        problems.push(format!(
-                            "{flag}: goes with --server; a kubeconfig names its own"
-                        ));
+                        problems.push(format!("{flag}: goes with --server; a kubeconfig names its own"));
                     }
                 }
                 Some(Self::Kubeconfig(path.clone()))
@@ -100,12 +97,9 @@ impl Upstream {
     pub async fn load(&self) -> Result<kube::Config, UpstreamError> {
         let (url, authority, certificate, token) = match self {
             Self::Kubeconfig(path) => return from_kubeconfig(path).await,
-            Self::Server {
-                url,
-                certificate_authority,
-                client_certificate,
-                token_file,
-            } => (url, certificate_authority, client_certificate, token_file),
+            Self::Server { url, certificate_authority, client_certificate, token_file } => {
+                (url, certificate_authority, client_certificate, token_file)
+            }
         };
         let mut config = kube::Config::new(url.clone());
         if let Some(path) = authority {
@@ -131,37 +125,24 @@ impl Upstream {
 /// # Errors
 /// [`UpstreamError::Kubeconfig`].
 pub(crate) async fn from_kubeconfig(path: &Path) -> Result<kube::Config, UpstreamError> {
-    let failed = |source| UpstreamError::Kubeconfig {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
+    let failed = |source| UpstreamError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(failed)?;
-    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .map_err(failed)
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
 }
 
 async fn readable(flag: &'static str, path: &Path) -> Result<(), UpstreamError> {
     match tokio::fs::File::open(path).await {
         Ok(_) => Ok(()),
-        Err(source) => Err(UpstreamError::File {
-            flag,
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) => Err(UpstreamError::File { flag, path: path.to_owned(), source }),
     }
 }
 
 /// Scheme and authority, nothing else.
 fn server(url: &http::Uri, problems: &mut Vec<String>) -> Option<http::Uri> {
     let text = url.to_string();
-    if !matches!(url.scheme_str(), Some("http" | "https"))
-        || url.host().is_none_or(str::is_empty)
-        || text.contains(',')
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) || text.contains(',')
     {
-        problems.push(format!(
-            "--server: {text:?} is not a URL like https://10.0.0.1:6443"
-        ));
+        problems.push(format!("--server: {text:?} is not a URL like https://10.0.0.1:6443"));
         return None;
     }
     if url.path_and_query().is_some_and(|rest| rest != "/") {

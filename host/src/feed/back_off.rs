@@ -13,11 +13,7 @@ pub(super) struct BackOff {
 
 impl BackOff {
     pub(super) fn new(first: Duration, most: Duration) -> Self {
-        Self {
-            first,
-            most,
-            next: first,
-        }
+        Self { first, most, next: first }
     }
 
     pub(super) fn reset(&mut self) {
@@ -52,21 +48,14 @@ mod tests {
     fn a_wait_is_spread_over_the_second_half() {
         for _ in 0..100 {
             let time = spread(Duration::from_secs(10));
-            assert!(
-                (Duration::from_secs(5)..=Duration::from_secs(10)).contains(&time),
-                "{time:?}"
-            );
+            assert!((Duration::from_secs(5)..=Duration::from_secs(10)).contains(&time), "{time:?}");
         }
     }
 
     #[test]
     fn waits_double_up_to_the_most_and_start_again_after_a_reset() {
         let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(4));
-        for (i, most) in [1, 2, 4, 4, 4, 1]
-            .map(Duration::from_secs)
-            .into_iter()
-            .enumerate()
-        {
+        for (i, most) in [1, 2, 4, 4, 4, 1].map(Duration::from_secs).into_iter().enumerate() {
             if i == 5 {
                 back_off.reset();
             }

@@ -38,30 +38,16 @@ struct Resource {
 pub(super) async fn discover(asker: &Asker, lookup: &Lookup) -> Result<Served, Failure> {
     let (resource, group) = (&lookup.resource.resource, &lookup.resource.group);
     if group.is_empty() {
-        return match lookup.versions.is_empty()
-            || lookup.versions.iter().any(|version| version == "v1")
-        {
-            true => Ok(Served {
-                path: format!("/api/v1/{resource}"),
-            }),
+        return match lookup.versions.is_empty() || lookup.versions.iter().any(|version| version == "v1") {
+            true => Ok(Served { path: format!("/api/v1/{resource}") }),
             false => Err(Failure::Missing),
         };
     }
     let present: Group = asker.document(&format!("/apis/{group}")).await?;
     for version in candidates(&lookup.versions, &present) {
-        match asker
-            .document::<Resources>(&format!("/apis/{group}/{version}"))
-            .await
-        {
-            Ok(list)
-                if list
-                    .resources
-                    .iter()
-                    .any(|present| present.name == *resource) =>
-            {
-                return Ok(Served {
-                    path: format!("/apis/{group}/{version}/{resource}"),
-                });
+        match asker.document::<Resources>(&format!("/apis/{group}/{version}")).await {
+            Ok(list) if list.resources.iter().any(|present| present.name == *resource) => {
+                return Ok(Served { path: format!("/apis/{group}/{version}/{resource}") });
             }
             Ok(_) | Err(Failure::Missing) => {}
             Err(failure) => return Err(failure),
@@ -72,27 +58,12 @@ pub(super) async fn discover(asker: &Asker, lookup: &Lookup) -> Result<Served, F
 
 /// The versions to try, in order.
 fn candidates<'a>(wanted: &'a [String], present: &'a Group) -> Vec<&'a str> {
-    let served = || {
-        present
-            .versions
-            .iter()
-            .map(|version| version.version.as_str())
-    };
+    let served = || present.versions.iter().map(|version| version.version.as_str());
     if !wanted.is_empty() {
-        return wanted
-            .iter()
-            .map(String::as_str)
-            .filter(|version| served().any(|served| served == *version))
-            .collect();
+        return wanted.iter().map(String::as_str).filter(|version| served().any(|served| served == *version)).collect();
     }
-    let preferred = present
-        .preferred_version
-        .as_ref()
-        .map(|version| version.version.as_str());
-    preferred
-        .into_iter()
-        .chain(served().filter(|version| Some(*version) != preferred))
-        .collect()
+    let preferred = present.preferred_version.as_ref().map(|version| version.version.as_str());
+    preferred.into_iter().chain(served().filter(|version| Some(*version) != preferred)).collect()
 }
 
 #[cfg(test)]

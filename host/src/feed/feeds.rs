@@ -39,6 +39,17 @@ pub struct FeedState {
     pub problem: Option<FeedError>,
 }
 
+/// One feed as `/filters` shows it.
+#[derive(Debug, Clone)]
+pub struct FeedStatus {
+    /// What it was opened with.
+    pub lookup: Arc<Lookup>,
+    /// What it is doing.
+    pub state: FeedState,
+    /// How many objects it holds.
+    pub objects: usize,
+}
+
 /// The feeds; clones share them.
 #[derive(Debug, Clone)]
 pub struct Feeds(Arc<Inner>);
@@ -59,6 +70,7 @@ struct Open {
 }
 
 /// Keeps a feed alive. Clones share it.
+#[must_use = "a feed ends with its last handle"]
 #[derive(Debug, Clone)]
 pub struct FeedHandle(Arc<Lease>);
 
@@ -82,25 +94,12 @@ impl Feeds {
 
     /// As [`Feeds::new`], with other waits.
     #[must_use]
-    pub fn with_timing(
-        client: Option<kube::Client>,
-        node_name: &str,
-        tasks: Tasks,
-        timing: Timing,
-    ) -> Self {
+    pub fn with_timing(client: Option<kube::Client>, node_name: &str, tasks: Tasks, timing: Timing) -> Self {
         let hub = Arc::new(Hub::new());
-        Self(Arc::new(Inner {
-            client,
-            node_name: node_name.into(),
-            timing,
-            tasks,
-            hub,
-            open: Mutex::default(),
-        }))
+        Self(Arc::new(Inner { client, node_name: node_name.into(), timing, tasks, hub, open: Mutex::default() }))
     }
 
     /// The feed of a lookup, begun if there is none.
-    #[must_use]
     pub fn open(&self, lookup: &Lookup) -> FeedHandle {
         let inner = &self.0;
         let mut open = inner.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,14 +114,8 @@ impl Feeds {
         inner.hub.add(&lookup, id);
         match &inner.client {
             Some(client) => {
-                let follower = Follower::new(
-                    client.clone(),
-                    lookup.clone(),
-                    id,
-                    inner.hub.clone(),
-                    sender,
-                    inner.timing,
-                );
+                let follower =
+                    Follower::new(client.clone(), lookup.clone(), id, inner.hub.clone(), sender, inner.timing);
                 let stop = stop.clone();
                 inner.tasks.spawn_until_stop(async move {
                     tokio::select! {
@@ -132,19 +125,11 @@ impl Feeds {
                 });
             }
             None => {
-                let problem = FeedError::NoServer {
-                    resource: lookup.resource.clone(),
-                };
+                let problem = FeedError::NoServer { resource: lookup.resource.clone() };
                 sender.send_modify(|state| state.problem = Some(problem));
             }
         }
-        let lease = Arc::new(Lease {
-            lookup: lookup.clone(),
-            id,
-            state,
-            stop,
-            feeds: Arc::downgrade(inner),
-        });
+        let lease = Arc::new(Lease { lookup: lookup.clone(), id, state, stop, feeds: Arc::downgrade(inner) });
         open.feeds.insert(lookup, Arc::downgrade(&lease));
         FeedHandle(lease)
     }
@@ -159,6 +144,23 @@ impl Feeds {
     #[must_use]
     pub fn snapshot(&self) -> Arc<dyn Snapshot> {
         self.0.hub.snapshot()
+    }
+
+    /// Every open feed, by resource.
+    #[must_use]
+    pub fn status(&self) -> Vec<FeedStatus> {
+        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let leases: Vec<_> = open.feeds.values().filter_map(Weak::upgrade).collect();
+        // A lease that ends here takes the lock to leave.
+        drop(open);
+        let status = |lease: &Arc<Lease>| FeedStatus {
+            lookup: lease.lookup.clone(),
+            state: lease.state.borrow().clone(),
+            objects: self.0.hub.objects(&lease.lookup, lease.id).map_or(0, |objects| objects.count()),
+        };
+        let mut all: Vec<_> = leases.iter().map(status).collect();
+        all.sort_by(|a, b| a.lookup.resource.cmp(&b.lookup.resource).then_with(|| a.lookup.name.cmp(&b.lookup.name)));
+        all
     }
 
     /// The node's addresses are these now.
@@ -193,29 +195,20 @@ impl FeedHandle {
     /// A [`FeedError`] that needs people. The feed goes on trying; a later call may succeed.
     pub async fn synced(&self) -> Result<(), FeedError> {
         let mut state = self.0.state.clone();
-        let decided = |state: &FeedState| {
-            state.synced || state.problem.as_ref().is_some_and(FeedError::needs_people)
-        };
-        let result = match state.wait_for(decided).await {
-            Ok(state) => match (&state.problem, state.synced) {
-                (Some(problem), false) => Err(problem.clone()),
-                _ => Ok(()),
-            },
-            // The feed's task is gone: the daemon is stopping.
-            Err(_) => Err(FeedError::NoServer {
-                resource: self.0.lookup.resource.clone(),
-            }),
-        };
-        result
+        let decided = |state: &FeedState| state.synced || state.problem.as_ref().is_some_and(FeedError::needs_people);
+        let state = state.wait_for(decided).await.map(|state| state.clone());
+        match state {
+            Ok(FeedState { synced: false, problem: Some(problem) }) => Err(problem),
+            Ok(_) => Ok(()),
+            // The feed's task is gone: the daemon is stopping, and so is whoever waits here.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Resolves when the state is no longer `seen`; gives the new one. Cancel-safe.
     pub async fn state_after(&self, seen: &FeedState) -> FeedState {
         let mut state = self.0.state.clone();
-        let new = state
-            .wait_for(|state| state != seen)
-            .await
-            .map(|state| state.clone());
+        let new = state.wait_for(|state| state != seen).await.map(|state| state.clone());
         match new {
             Ok(state) => state,
             Err(_) => std::future::pending().await,
@@ -231,11 +224,7 @@ impl Drop for Lease {
         };
         let mut open = inner.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Another may have been opened for the same lookup since the last handle went.
-        if open
-            .feeds
-            .get(&self.lookup)
-            .is_some_and(|lease| lease.strong_count() == 0)
-        {
+        if open.feeds.get(&self.lookup).is_some_and(|lease| lease.strong_count() == 0) {
             open.feeds.remove(&self.lookup);
         }
         inner.hub.remove(&self.lookup, self.id);
@@ -256,9 +245,6 @@ impl Default for Timing {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feeds")
-            .field("node_name", &self.node_name)
-            .field("hub", &self.hub)
-            .finish_non_exhaustive()
+        f.debug_struct("Feeds").field("node_name", &self.node_name).field("hub", &self.hub).finish_non_exhaustive()
     }
 }

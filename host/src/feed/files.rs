@@ -77,14 +77,10 @@ pub fn read_objects(text: &str) -> Result<Vec<Value>, FilesError> {
                 let (api_version, kind) = (text("apiVersion"), text("kind"));
                 let kind = kind.strip_suffix("List").unwrap_or(kind);
                 for item in items {
-                    objects.push(
-                        typed(item, api_version, kind).ok_or(FilesError::NotAnObject(i + 1))?,
-                    );
+                    objects.push(typed(item, api_version, kind).ok_or(FilesError::NotAnObject(i + 1))?);
                 }
             }
-            document => {
-                objects.push(typed(document, "", "").ok_or(FilesError::NotAnObject(i + 1))?)
-            }
+            document => objects.push(typed(document, "", "").ok_or(FilesError::NotAnObject(i + 1))?),
         }
     }
     Ok(objects)
@@ -107,11 +103,7 @@ fn typed(object: Value, api_version: &str, kind: &str) -> Option<Value> {
     let mut whole = serde_json::Map::new();
     whole.insert("apiVersion".into(), api_version.into());
     whole.insert("kind".into(), kind.into());
-    whole.extend(
-        object
-            .into_iter()
-            .filter(|(key, _)| key != "apiVersion" && key != "kind"),
-    );
+    whole.extend(object.into_iter().filter(|(key, _)| key != "apiVersion" && key != "kind"));
     Some(Value::Object(whole))
 }
 
@@ -136,26 +128,14 @@ impl FileWorld {
             };
             let bytes = Bytes::from(value.to_string());
             let document = Document::json(bytes.clone());
-            let failed = |source| FilesError::Object {
-                kind: kind.clone(),
-                name: String::new(),
-                source,
-            };
+            let failed = |source| FilesError::Object { kind: kind.clone(), name: String::new(), source };
             let name = document.name().map_err(failed)?.into_owned();
             if name.is_empty() {
                 return Err(FilesError::NotAnObject(i + 1));
             }
-            let version = api_version
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .to_owned();
+            let version = api_version.rsplit('/').next().unwrap_or_default().to_owned();
             let resource = resource_of(&api_version, &kind);
-            by_resource.entry(resource).or_default().push(Object {
-                version,
-                name,
-                bytes,
-            });
+            by_resource.entry(resource).or_default().push(Object { version, name, bytes });
         }
         Ok(Self(Arc::new(State {
             node_name: node_name.to_owned(),
@@ -176,23 +156,15 @@ impl State {
         }
         let selector = lookup.label_selector.as_deref().map(Selector::parse);
         let mut objects = Objects::default();
-        let all = self
-            .objects
-            .get(&lookup.resource.to_string())
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let all = self.objects.get(&lookup.resource.to_string()).map(Vec::as_slice).unwrap_or_default();
         let deltas = all
             .iter()
-            .filter(|object| {
-                lookup.versions.is_empty() || lookup.versions.contains(&object.version)
-            })
+            .filter(|object| lookup.versions.is_empty() || lookup.versions.contains(&object.version))
             .filter(|object| lookup.name.as_ref().is_none_or(|name| *name == object.name))
             .filter_map(|object| hold(&object.bytes, None, lookup.metadata_only).ok())
             .filter(|(_, held)| match &selector {
                 None => true,
-                Some(Ok(selector)) => {
-                    selector.matches(|label| held.object.document().label(label).ok().flatten())
-                }
+                Some(Ok(selector)) => selector.matches(|label| held.object.document().label(label).ok().flatten()),
                 Some(Err(_)) => false,
             })
             .map(|(key, mut held)| {
@@ -212,20 +184,10 @@ impl State {
 
 impl Snapshot for State {
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
-        Some(
-            self.objects(lookup)
-                .get(namespace.unwrap_or_default(), name)?
-                .object
-                .clone(),
-        )
+        Some(self.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 
-    fn find(
-        &self,
-        lookup: &Lookup,
-        namespace: Option<&str>,
-        label_selector: &str,
-    ) -> Result<Arc<Selection>, String> {
+    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
         self.objects(lookup).find(namespace, label_selector)
     }
 
@@ -288,19 +250,13 @@ items:
     }
 
     fn names(selection: &Selection) -> Vec<String> {
-        selection
-            .objects()
-            .iter()
-            .map(|object| object.document().name().unwrap().into_owned())
-            .collect()
+        selection.objects().iter().map(|object| object.document().name().unwrap().into_owned()).collect()
     }
 
     #[test]
     fn several_documents_and_lists_are_laid_open() {
         let snapshot = world().snapshot();
-        let pool = snapshot
-            .get(&lookup("nodepools"), None, "hangzhou")
-            .unwrap();
+        let pool = snapshot.get(&lookup("nodepools"), None, "hangzhou").unwrap();
         assert_eq!(pool.document().kind().unwrap(), "NodePool");
         let nodes = snapshot.find(&lookup("nodes"), None, "").unwrap();
         assert_eq!(names(&nodes), ["n1", "n2"]);
@@ -310,51 +266,24 @@ items:
     #[test]
     fn a_lookup_narrows_as_a_feed_would() {
         let snapshot = world().snapshot();
-        let named = Lookup {
-            name: Some("n1".into()),
-            ..lookup("nodes")
-        };
+        let named = Lookup { name: Some("n1".into()), ..lookup("nodes") };
         assert_eq!(names(&snapshot.find(&named, None, "").unwrap()), ["n1"]);
-        let selected = Lookup {
-            label_selector: Some("pool=hangzhou".into()),
-            ..lookup("nodes")
-        };
+        let selected = Lookup { label_selector: Some("pool=hangzhou".into()), ..lookup("nodes") };
         assert_eq!(names(&snapshot.find(&selected, None, "").unwrap()), ["n2"]);
-        let metadata = Lookup {
-            metadata_only: true,
-            ..lookup("nodes")
-        };
+        let metadata = Lookup { metadata_only: true, ..lookup("nodes") };
         let node = snapshot.get(&metadata, None, "n2").unwrap();
         assert!(!String::from_utf8_lossy(node.document().bytes()).contains("phase"));
-        let version = Lookup {
-            versions: vec!["v1beta1".into()],
-            ..lookup("nodepools")
-        };
+        let version = Lookup { versions: vec!["v1beta1".into()], ..lookup("nodepools") };
         assert!(snapshot.get(&version, None, "hangzhou").is_none());
         assert!(snapshot.find(&lookup("nodes"), None, "a in").is_err());
     }
 
     #[test]
     fn what_is_no_object_is_refused_by_its_place() {
-        assert_eq!(
-            read_objects("a: [")
-                .unwrap_err()
-                .to_string()
-                .split(':')
-                .next(),
-            Some("not YAML or JSON")
-        );
-        for bad in [
-            "7",
-            "kind: A",
-            "{apiVersion: v1, kind: A}",
-            "{apiVersion: v1, kind: A, metadata: {}}",
-        ] {
+        assert_eq!(read_objects("a: [").unwrap_err().to_string().split(':').next(), Some("not YAML or JSON"));
+        for bad in ["7", "kind: A", "{apiVersion: v1, kind: A}", "{apiVersion: v1, kind: A, metadata: {}}"] {
             let message = read_objects(bad).unwrap_err().to_string();
-            assert!(
-                message.starts_with("document 1 is no Kubernetes object"),
-                "{bad}: {message}"
-            );
+            assert!(message.starts_with("document 1 is no Kubernetes object"), "{bad}: {message}");
         }
     }
 }

@@ -51,22 +51,8 @@ impl Follower {
         state: Sender<FeedState>,
         timing: Timing,
     ) -> Self {
-        let asker = Asker {
-            client,
-            resource: lookup.resource.clone(),
-            patience: timing.answer,
-        };
-        Self {
-            asker,
-            lookup: lookup.clone(),
-            timing,
-            output: Output {
-                lookup,
-                id,
-                hub,
-                state,
-            },
-        }
+        let asker = Asker { client, resource: lookup.resource.clone(), patience: timing.answer };
+        Self { asker, lookup: lookup.clone(), timing, output: Output { lookup, id, hub, state } }
     }
 
     /// Follows for ever.
@@ -86,10 +72,7 @@ impl Follower {
                         self.output.replace(listed);
                         Step::Watch(served, version)
                     }
-                    Err(failure) => {
-                        self.failed(failure, Step::List(served), &mut back_off)
-                            .await
-                    }
+                    Err(failure) => self.failed(failure, Step::List(served), &mut back_off).await,
                 },
                 Step::Watch(served, version) => self.watch(served, version, &mut back_off).await,
             };
@@ -100,16 +83,7 @@ impl Follower {
         let began = tokio::time::Instant::now();
         let before = version.clone();
         let time = self.timing.watch;
-        match watch(
-            &self.asker,
-            &self.lookup,
-            &served,
-            &mut version,
-            time,
-            &mut self.output,
-        )
-        .await
-        {
+        match watch(&self.asker, &self.lookup, &served, &mut version, time, &mut self.output).await {
             Ok(()) => {
                 // A server that accepts watches and ends them at once must not be asked in a loop.
                 if version != before || began.elapsed() > self.timing.back_off {
@@ -131,10 +105,7 @@ impl Follower {
             Err(failure @ Failure::Other(FeedError::Malformed { .. })) => {
                 self.failed(failure, Step::List(served), back_off).await
             }
-            Err(failure) => {
-                self.failed(failure, Step::Watch(served, version), back_off)
-                    .await
-            }
+            Err(failure) => self.failed(failure, Step::Watch(served, version), back_off).await,
         }
     }
 
@@ -164,10 +135,7 @@ impl Output {
     fn replace(&self, listed: Listed) {
         let mut listed: BTreeMap<_, _> = listed.objects.into_iter().collect();
         let held = self.hub.objects(&self.lookup, self.id);
-        let gone = held
-            .iter()
-            .flat_map(|held| held.keys())
-            .filter(|key| !listed.contains_key(*key));
+        let gone = held.iter().flat_map(|held| held.keys()).filter(|key| !listed.contains_key(*key));
         let mut deltas: Vec<Delta> = gone.map(|key| Delta::Remove(key.clone())).collect();
         while let Some((key, held)) = listed.pop_first() {
             deltas.push(Delta::Put(key, held));
@@ -180,21 +148,14 @@ impl Output {
     fn missing(&self) {
         tracing::debug!(resource = %self.lookup.resource, "the server does not serve this kind: it counts as empty");
         let held = self.hub.objects(&self.lookup, self.id);
-        let deltas = held
-            .iter()
-            .flat_map(|held| held.keys())
-            .map(|key| Delta::Remove(key.clone()))
-            .collect();
+        let deltas = held.iter().flat_map(|held| held.keys()).map(|key| Delta::Remove(key.clone())).collect();
         self.hub.apply(&self.lookup, self.id, deltas);
         self.working();
     }
 
     fn working(&self) {
         self.state.send_if_modified(|state| {
-            let new = FeedState {
-                synced: true,
-                problem: None,
-            };
+            let new = FeedState { synced: true, problem: None };
             let changed = *state != new;
             *state = new;
             changed

@@ -31,15 +31,8 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn new() -> Self {
-        let state = WorldState {
-            feeds: HashMap::default(),
-            addresses: Arc::new([]),
-        };
-        Self {
-            state: ArcSwap::from_pointee(state),
-            writing: Mutex::default(),
-            changes: broadcast::Sender::new(BEHIND),
-        }
+        let state = WorldState { feeds: HashMap::default(), addresses: Arc::new([]) };
+        Self { state: ArcSwap::from_pointee(state), writing: Mutex::default(), changes: broadcast::Sender::new(BEHIND) }
     }
 
     pub(super) fn snapshot(&self) -> Arc<WorldState> {
@@ -60,11 +53,7 @@ impl Hub {
     /// A feed has ended.
     pub(super) fn remove(&self, lookup: &Arc<Lookup>, id: FeedId) {
         self.write(|state| {
-            if state
-                .feeds
-                .get(lookup)
-                .is_some_and(|(present, _)| *present == id)
-            {
+            if state.feeds.get(lookup).is_some_and(|(present, _)| *present == id) {
                 state.feeds.remove(lookup);
             }
         });
@@ -72,30 +61,18 @@ impl Hub {
 
     /// The feed's objects at this moment.
     pub(super) fn objects(&self, lookup: &Lookup, id: FeedId) -> Option<Arc<Objects>> {
-        self.state
-            .load()
-            .feeds
-            .get(lookup)
-            .filter(|(present, _)| *present == id)
-            .map(|(_, objects)| objects.clone())
+        self.state.load().feeds.get(lookup).filter(|(present, _)| *present == id).map(|(_, objects)| objects.clone())
     }
 
     /// Takes steps of a feed and tells what they changed. Nothing for a feed that has ended. INVARIANT: one task writes a
     /// feed, so what is read before the lock is still so under it.
     pub(super) fn apply(&self, lookup: &Arc<Lookup>, id: FeedId, deltas: Vec<Delta>) {
-        let Some((next, keys)) = self
-            .objects(lookup, id)
-            .and_then(|objects| objects.next(deltas))
-        else {
+        let Some((next, keys)) = self.objects(lookup, id).and_then(|objects| objects.next(deltas)) else {
             return;
         };
         let mut taken = false;
         self.write(|state| {
-            if let Some((_, objects)) = state
-                .feeds
-                .get_mut(lookup)
-                .filter(|(present, _)| *present == id)
-            {
+            if let Some((_, objects)) = state.feeds.get_mut(lookup).filter(|(present, _)| *present == id) {
                 *objects = Arc::new(next);
                 taken = true;
             }
@@ -105,10 +82,7 @@ impl Hub {
             self.tell(if keys.len() > MAX_KEYS {
                 Change::Whole { lookup }
             } else {
-                Change::Objects {
-                    lookup,
-                    keys: keys.iter().map(super::store::Key::to_object_key).collect(),
-                }
+                Change::Objects { lookup, keys: keys.iter().map(super::store::Key::to_object_key).collect() }
             });
         }
     }
@@ -146,20 +120,10 @@ impl WorldState {
 
 impl Snapshot for WorldState {
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
-        Some(
-            self.objects(lookup)?
-                .get(namespace.unwrap_or_default(), name)?
-                .object
-                .clone(),
-        )
+        Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 
-    fn find(
-        &self,
-        lookup: &Lookup,
-        namespace: Option<&str>,
-        label_selector: &str,
-    ) -> Result<Arc<Selection>, String> {
+    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
         match self.objects(lookup) {
             Some(objects) => objects.find(namespace, label_selector),
             None => Objects::default().find(namespace, label_selector),
@@ -173,8 +137,6 @@ impl Snapshot for WorldState {
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
-            .field("state", &self.state.load())
-            .finish_non_exhaustive()
+        f.debug_struct("Hub").field("state", &self.state.load()).finish_non_exhaustive()
     }
 }

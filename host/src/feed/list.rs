@@ -30,25 +30,15 @@ pub(super) struct Listed {
 }
 
 /// What a value of a query may hold unescaped.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~');
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The selectors of a lookup as query parameters, each led by `&`.
 pub(super) fn selectors(lookup: &Lookup) -> String {
     let mut query = String::new();
     if let Some(name) = &lookup.name {
-        query = query
-            + "&fieldSelector=metadata.name%3D"
-            + &utf8_percent_encode(name, QUERY).to_string();
+        query = query + "&fieldSelector=metadata.name%3D" + &utf8_percent_encode(name, QUERY).to_string();
     }
-    if let Some(labels) = lookup
-        .label_selector
-        .as_ref()
-        .filter(|labels| !labels.is_empty())
-    {
+    if let Some(labels) = lookup.label_selector.as_ref().filter(|labels| !labels.is_empty()) {
         query = query + "&labelSelector=" + &utf8_percent_encode(labels, QUERY).to_string();
     }
     query
@@ -57,22 +47,14 @@ pub(super) fn selectors(lookup: &Lookup) -> String {
 /// The forms asked for. A server that does not know the short form answers with whole objects, which are then reduced.
 pub(super) fn accept(lookup: &Lookup, list: bool) -> &'static str {
     match (lookup.metadata_only, list) {
-        (true, true) => {
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-        }
-        (true, false) => {
-            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-        }
+        (true, true) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+        (true, false) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         (false, _) => "application/json",
     }
 }
 
 /// Lists everything that the lookup takes. Cancel-safe: nothing is kept of an unfinished list.
-pub(super) async fn list(
-    asker: &Asker,
-    lookup: &Lookup,
-    served: &Served,
-) -> Result<Listed, Failure> {
+pub(super) async fn list(asker: &Asker, lookup: &Lookup, served: &Served) -> Result<Listed, Failure> {
     let mut objects = Vec::new();
     let mut bytes = 0_usize;
     let mut token: Option<String> = None;
@@ -85,14 +67,11 @@ pub(super) async fn list(
         let (items, meta) = page(asker, Chunks::of(asker, answer)?).await?;
         let type_meta = item_type(&meta).map(Arc::new);
         for item in items {
-            let (key, held) = hold(&item, type_meta.as_ref(), lookup.metadata_only)
-                .map_err(|error| asker.malformed(error))?;
+            let (key, held) =
+                hold(&item, type_meta.as_ref(), lookup.metadata_only).map_err(|error| asker.malformed(error))?;
             bytes = bytes.saturating_add(held.object.document().bytes().len());
             if bytes > MAX_FEED {
-                return Err(Failure::Other(FeedError::TooLarge {
-                    resource: lookup.resource.clone(),
-                    limit: MAX_FEED,
-                }));
+                return Err(Failure::Other(FeedError::TooLarge { resource: lookup.resource.clone(), limit: MAX_FEED }));
             }
             objects.push((key, held));
         }
@@ -135,15 +114,8 @@ async fn page(asker: &Asker, mut chunks: Chunks) -> Result<(Vec<Bytes>, ListMeta
 
 /// What the items of a typed list are: `ServiceList` → `Service`.
 fn item_type(meta: &ListMeta) -> Option<TypeMeta> {
-    let kind = meta
-        .kind
-        .as_deref()?
-        .strip_suffix("List")
-        .filter(|kind| !kind.is_empty())?;
-    Some(TypeMeta {
-        api_version: meta.api_version.clone()?,
-        kind: kind.to_owned(),
-    })
+    let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+    Some(TypeMeta { api_version: meta.api_version.clone()?, kind: kind.to_owned() })
 }
 
 #[cfg(test)]
@@ -161,19 +133,13 @@ mod tests {
             metadata_only: false,
             optional: false,
         };
-        assert_eq!(
-            selectors(&lookup),
-            "&fieldSelector=metadata.name%3Da%26b&labelSelector=x%20in%20%28a%2Cb%29"
-        );
+        assert_eq!(selectors(&lookup), "&fieldSelector=metadata.name%3Da%26b&labelSelector=x%20in%20%28a%2Cb%29");
     }
 
     #[test]
     fn items_take_their_kind_from_the_list() {
-        let meta = |kind: &str| ListMeta {
-            api_version: Some("v1".into()),
-            kind: Some(kind.into()),
-            ..ListMeta::default()
-        };
+        let meta =
+            |kind: &str| ListMeta { api_version: Some("v1".into()), kind: Some(kind.into()), ..ListMeta::default() };
         assert_eq!(item_type(&meta("ServiceList")).unwrap().kind, "Service");
         assert!(item_type(&meta("List")).is_none() && item_type(&meta("Odd")).is_none());
     }

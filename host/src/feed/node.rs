@@ -86,21 +86,15 @@ pub async fn follow_addresses(feeds: &Feeds, tasks: &Tasks) {
 }
 
 fn warn(error: &NetlinkError) {
-    let source = std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     tracing::warn!(%error, source, "the node's addresses are not followed; filters see the last ones read, or none; trying again");
 }
 
 /// Listens first and reads then, so that no change is missed between the two.
 async fn begin(feeds: &Feeds, tasks: &Tasks) -> Result<Listener, NetlinkError> {
-    let (connection, handle, messages) =
-        new_multicast_connection(GROUPS).map_err(NetlinkError::Socket)?;
+    let (connection, handle, messages) = new_multicast_connection(GROUPS).map_err(NetlinkError::Socket)?;
     tasks.spawn_until_stop(connection);
-    let listener = Listener {
-        handle,
-        news: messages.map(|_| ()).boxed(),
-    };
+    let listener = Listener { handle, news: messages.map(|_| ()).boxed() };
     feeds.set_addresses(read(&listener.handle).await?);
     Ok(listener)
 }
@@ -144,10 +138,7 @@ async fn dump(handle: &Handle) -> Result<Arc<[Address]>, rtnetlink::Error> {
         }
     }
     let mut defaults = HashSet::new();
-    for question in [
-        RouteMessageBuilder::<Ipv4Addr>::new().build(),
-        RouteMessageBuilder::<Ipv6Addr>::new().build(),
-    ] {
+    for question in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
         let mut routes = handle.route().get(question).execute();
         while let Some(route) = routes.try_next().await? {
             defaults.extend(default_interfaces(&route));
@@ -174,41 +165,19 @@ fn default_interfaces(route: &RouteMessage) -> Vec<(bool, u32)> {
         return Vec::new();
     }
     let v6 = header.address_family == AddressFamily::Inet6;
-    let interfaces = route
-        .attributes
-        .iter()
-        .flat_map(|attribute| match attribute {
-            RouteAttribute::Oif(index) => vec![*index],
-            RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
-            _ => Vec::new(),
-        });
+    let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => vec![*index],
+        RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
+        _ => Vec::new(),
+    });
     interfaces.map(|index| (v6, index)).collect()
 }
 
-fn address(
-    message: &AddressMessage,
-    names: &HashMap<u32, String>,
-    defaults: &HashSet<(bool, u32)>,
-) -> Option<Address> {
-    let of =
-        |pick: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(pick);
+fn address(message: &AddressMessage, names: &HashMap<u32, String>, defaults: &HashSet<(bool, u32)>) -> Option<Address> {
+    let of = |pick: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(pick);
     // On a point-to-point link `Address` is the peer and `Local` is ours; elsewhere they are the same, or only one is there.
-    let ip = of(|attribute| {
-        if let AddressAttribute::Local(ip) = attribute {
-            Some(*ip)
-        } else {
-            None
-        }
-    })
-    .or_else(|| {
-        of(|attribute| {
-            if let AddressAttribute::Address(ip) = attribute {
-                Some(*ip)
-            } else {
-                None
-            }
-        })
-    })?;
+    let ip = of(|attribute| if let AddressAttribute::Local(ip) = attribute { Some(*ip) } else { None })
+        .or_else(|| of(|attribute| if let AddressAttribute::Address(ip) = attribute { Some(*ip) } else { None }))?;
     Some(Address {
         interface_name: names.get(&message.header.index)?.clone(),
         ip,
@@ -224,9 +193,7 @@ mod tests {
 
     #[test]
     fn only_default_routes_of_the_main_table_count() {
-        let mut route = RouteMessageBuilder::<Ipv4Addr>::new()
-            .output_interface(3)
-            .build();
+        let mut route = RouteMessageBuilder::<Ipv4Addr>::new().output_interface(3).build();
         route.header.table = RouteHeader::RT_TABLE_MAIN;
         route.header.kind = RouteType::Unicast;
         assert_eq!(default_interfaces(&route), [(false, 3)]);
@@ -248,14 +215,8 @@ mod tests {
         ];
         let names = HashMap::from([(2, "ppp0".to_owned())]);
         let found = address(&message, &names, &HashSet::from([(false, 2)])).unwrap();
-        assert_eq!(
-            (found.ip.to_string().as_str(), found.default_route),
-            ("10.0.0.1", true)
-        );
-        assert!(
-            address(&message, &HashMap::new(), &HashSet::new()).is_none(),
-            "an interface that went meanwhile"
-        );
+        assert_eq!((found.ip.to_string().as_str(), found.default_route), ("10.0.0.1", true));
+        assert!(address(&message, &HashMap::new(), &HashSet::new()).is_none(), "an interface that went meanwhile");
     }
 
     #[tokio::test]
@@ -263,18 +224,10 @@ mod tests {
         let tasks = Tasks::default();
         let feeds = Feeds::new(None, "n", tasks.clone());
         follow_addresses(&feeds, &tasks).await;
-        let addresses = super::super::FeedWorld::new(feeds, None)
-            .snapshot()
-            .addresses();
+        let addresses = super::super::FeedWorld::new(feeds, None).snapshot().addresses();
         if !addresses.is_empty() {
-            assert!(
-                addresses.iter().any(|address| address.ip.is_loopback()),
-                "{addresses:?}"
-            );
+            assert!(addresses.iter().any(|address| address.ip.is_loopback()), "{addresses:?}");
         }
-        assert!(
-            tasks.drain(Duration::from_secs(5)).await,
-            "the follower stops with the daemon"
-        );
+        assert!(tasks.drain(Duration::from_secs(5)).await, "the follower stops with the daemon");
     }
 }

@@ -49,13 +49,7 @@ pub(super) fn hold(
     let key = read_key(&document)?;
     let Some(paths) = PATHS.as_ref() else {
         // The paths are constants that parse; a test says so.
-        return Ok((
-            key,
-            Held {
-                object: Arc::new(LookedUp::new(document)),
-                version: Box::default(),
-            },
-        ));
+        return Ok((key, Held { object: Arc::new(LookedUp::new(document)), version: Box::default() }));
     };
     let version = document.text(&paths.version)?.unwrap_or_default().into();
     document.remove(&paths.managed_fields)?;
@@ -70,13 +64,7 @@ pub(super) fn hold(
     if let Some(type_meta) = default_type {
         document = document.with_type(type_meta.clone());
     }
-    Ok((
-        key,
-        Held {
-            object: Arc::new(LookedUp::new(document)),
-            version,
-        },
-    ))
+    Ok((key, Held { object: Arc::new(LookedUp::new(document)), version }))
 }
 
 /// The key alone, for an object that is gone.
@@ -89,27 +77,17 @@ fn read_key(document: &Document) -> Result<Key, ObjectError> {
     if name.is_empty() {
         return Err(ObjectError::Nameless);
     }
-    Ok(Key::new(
-        document.namespace()?.as_deref().unwrap_or_default(),
-        &name,
-    ))
+    Ok(Key::new(document.namespace()?.as_deref().unwrap_or_default(), &name))
 }
 
 /// `metadata.resourceVersion` of any object.
 pub(super) fn version_of(bytes: &Bytes) -> Option<String> {
     let document = Document::json(bytes.clone());
-    document
-        .text(&PATHS.as_ref()?.version)
-        .ok()
-        .flatten()
-        .map(|version| version.into_owned())
+    document.text(&PATHS.as_ref()?.version).ok().flatten().map(|version| version.into_owned())
 }
 
 fn metadata_of(document: &Document, paths: &Paths) -> Result<Bytes, weir_document::Error> {
-    let metadata = document
-        .text(&paths.metadata)?
-        .unwrap_or("{}".into())
-        .into_owned();
+    let metadata = document.text(&paths.metadata)?.unwrap_or("{}".into()).into_owned();
     let text = |text: &str| serde_json::Value::from(text).to_string();
     let json = format!(
         r#"{{"apiVersion":{},"kind":{},"metadata":{metadata}}}"#,
@@ -124,40 +102,24 @@ mod tests {
     use super::*;
 
     fn held(json: &str, metadata_only: bool) -> (Key, Held) {
-        let type_meta = Arc::new(TypeMeta {
-            api_version: "v1".into(),
-            kind: "Node".into(),
-        });
-        hold(
-            &Bytes::copy_from_slice(json.as_bytes()),
-            Some(&type_meta),
-            metadata_only,
-        )
-        .unwrap()
+        let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Node".into() });
+        hold(&Bytes::copy_from_slice(json.as_bytes()), Some(&type_meta), metadata_only).unwrap()
     }
 
     #[test]
     fn managed_fields_are_not_held_and_all_else_is_as_it_came() {
-        let (key, held) = held(
-            r#"{"metadata":{"name":"a","managedFields":[{"x":1}], "resourceVersion":"7"},"x": 1.0}"#,
-            false,
-        );
+        let (key, held) =
+            held(r#"{"metadata":{"name":"a","managedFields":[{"x":1}], "resourceVersion":"7"},"x": 1.0}"#, false);
         assert_eq!(key, Key::new("", "a"));
         assert_eq!(&*held.version, "7");
         let text = String::from_utf8(held.object.document().bytes().to_vec()).unwrap();
-        assert!(
-            !text.contains("managedFields") && text.contains(r#""x": 1.0"#),
-            "{text}"
-        );
+        assert!(!text.contains("managedFields") && text.contains(r#""x": 1.0"#), "{text}");
         assert_eq!(held.object.document().kind().unwrap(), "Node");
     }
 
     #[test]
     fn a_whole_object_is_reduced_to_metadata_where_only_that_was_asked_for() {
-        let (_, held) = held(
-            r#"{"metadata":{"name":"a","labels":{"x":"y"}},"status":{"big":1}}"#,
-            true,
-        );
+        let (_, held) = held(r#"{"metadata":{"name":"a","labels":{"x":"y"}},"status":{"big":1}}"#, true);
         assert_eq!(
             &held.object.document().bytes()[..],
             br#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","labels":{"x":"y"}}}"#
@@ -167,10 +129,7 @@ mod tests {
     #[test]
     fn an_object_without_a_name_is_an_error() {
         for bad in ["{}", "[]", "", r#"{"metadata":{"name":"a""#] {
-            assert!(
-                hold(&Bytes::copy_from_slice(bad.as_bytes()), None, false).is_err(),
-                "{bad}"
-            );
+            assert!(hold(&Bytes::copy_from_slice(bad.as_bytes()), None, false).is_err(), "{bad}");
         }
     }
 }

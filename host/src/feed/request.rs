@@ -40,12 +40,7 @@ const MAX_DISCOVERY: usize = 4 << 20;
 
 impl Asker {
     /// A GET. Cancel-safe: the request ends with the future.
-    pub(super) async fn get(
-        &self,
-        path: &str,
-        accept: &str,
-        gzip: bool,
-    ) -> Result<Response<Body>, Failure> {
+    pub(super) async fn get(&self, path: &str, accept: &str, gzip: bool) -> Result<Response<Body>, Failure> {
         let encoding = if gzip { "gzip" } else { "identity" };
         let request = Request::get(path)
             .header(ACCEPT, accept)
@@ -70,20 +65,14 @@ impl Asker {
     }
 
     /// A small JSON document.
-    pub(super) async fn document<T: serde::de::DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> Result<T, Failure> {
+    pub(super) async fn document<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         let answer = self.get(path, "application/json", false).await?;
         let body = Limited::new(answer.into_body(), MAX_DISCOVERY).collect();
         match tokio::time::timeout(self.patience, body).await {
             Ok(Ok(body)) => serde_json::from_slice(&body.to_bytes())
                 .map_err(|error| self.malformed(format_args!("{path}: {error}"))),
             Ok(Err(error)) => Err(self.unreachable(format!("{path}: {error}"))),
-            Err(_) => Err(self.unreachable(format!(
-                "{path}: the answer stopped for {:?}",
-                self.patience
-            ))),
+            Err(_) => Err(self.unreachable(format!("{path}: the answer stopped for {:?}", self.patience))),
         }
     }
 
@@ -93,49 +82,31 @@ impl Asker {
         struct Status {
             message: Option<String>,
         }
-        let message = serde_json::from_slice::<Status>(body)
-            .ok()
-            .and_then(|status| status.message);
+        let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
         let message = message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
-        let message: String = message
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(300)
-            .collect();
+        let message: String = message.chars().filter(|c| !c.is_control()).take(300).collect();
         let resource = self.resource.clone();
         match code {
             StatusCode::NOT_FOUND => Failure::Missing,
             StatusCode::GONE => Failure::Expired,
             StatusCode::FORBIDDEN => Failure::Other(FeedError::Forbidden { resource, message }),
-            StatusCode::UNAUTHORIZED => {
-                Failure::Other(FeedError::Unauthorized { resource, message })
-            }
+            StatusCode::UNAUTHORIZED => Failure::Other(FeedError::Unauthorized { resource, message }),
             _ if code.is_server_error()
                 || code == StatusCode::TOO_MANY_REQUESTS
                 || code == StatusCode::REQUEST_TIMEOUT =>
             {
                 self.unreachable(format!("it answers {}: {message}", code.as_u16()))
             }
-            _ => Failure::Other(FeedError::Refused {
-                resource,
-                code: code.as_u16(),
-                message,
-            }),
+            _ => Failure::Other(FeedError::Refused { resource, code: code.as_u16(), message }),
         }
     }
 
     pub(super) fn unreachable(&self, reason: impl std::fmt::Display) -> Failure {
-        Failure::Other(FeedError::Unreachable {
-            resource: self.resource.clone(),
-            reason: reason.to_string(),
-        })
+        Failure::Other(FeedError::Unreachable { resource: self.resource.clone(), reason: reason.to_string() })
     }
 
     pub(super) fn malformed(&self, reason: impl std::fmt::Display) -> Failure {
-        Failure::Other(FeedError::Malformed {
-            resource: self.resource.clone(),
-            reason: reason.to_string(),
-        })
+        Failure::Other(FeedError::Malformed { resource: self.resource.clone(), reason: reason.to_string() })
     }
 }
 
@@ -153,35 +124,17 @@ const STEP: usize = 8 << 10;
 impl Chunks {
     /// Refuses an answer that is not JSON.
     pub(super) fn of(asker: &Asker, answer: Response<Body>) -> Result<Self, Failure> {
-        let header = |name| {
-            answer
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or_default()
-        };
+        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let kind = header(CONTENT_TYPE);
-        if !kind
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .eq_ignore_ascii_case("application/json")
-        {
-            return Err(asker.malformed(format_args!(
-                "its content type is {kind:?}, not application/json"
-            )));
+        if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+            return Err(asker.malformed(format_args!("its content type is {kind:?}, not application/json")));
         }
         let gzip = match header(CONTENT_ENCODING) {
             "" | "identity" => None,
             "gzip" => Some(MultiGzDecoder::new(Vec::new())),
             other => return Err(asker.malformed(format_args!("its content encoding is {other:?}"))),
         };
-        Ok(Self {
-            body: answer.into_body(),
-            gzip,
-            rest: Bytes::new(),
-        })
+        Ok(Self { body: answer.into_body(), gzip, rest: Bytes::new() })
     }
 
     /// The next bytes; none at the end. Cancel-safe.
@@ -189,8 +142,7 @@ impl Chunks {
         loop {
             if let Some(gzip) = self.gzip.as_mut().filter(|_| !self.rest.is_empty()) {
                 let step = self.rest.split_to(self.rest.len().min(STEP));
-                gzip.write_all(&step)
-                    .map_err(|error| format!("bad gzip: {error}"))?;
+                gzip.write_all(&step).map_err(|error| format!("bad gzip: {error}"))?;
                 let plain = std::mem::take(gzip.get_mut());
                 if !plain.is_empty() {
                     return Ok(Some(plain.into()));
@@ -213,8 +165,7 @@ impl Chunks {
         let Some(mut gzip) = self.gzip.take() else {
             return Ok(None);
         };
-        gzip.try_finish()
-            .map_err(|error| format!("bad gzip: {error}"))?;
+        gzip.try_finish().map_err(|error| format!("bad gzip: {error}"))?;
         let plain = std::mem::take(gzip.get_mut());
         Ok((!plain.is_empty()).then(|| plain.into()))
     }

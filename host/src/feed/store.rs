@@ -51,17 +51,12 @@ impl Key {
     }
 
     pub(super) fn namespace(&self) -> &str {
-        self.0
-            .split_once('\0')
-            .map_or("", |(namespace, _)| namespace)
+        self.0.split_once('\0').map_or("", |(namespace, _)| namespace)
     }
 
     pub(super) fn to_object_key(&self) -> ObjectKey {
         let (namespace, name) = self.0.split_once('\0').unwrap_or(("", &self.0));
-        ObjectKey {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 
     fn as_str(&self) -> &str {
@@ -85,10 +80,7 @@ impl Borrow<str> for Key {
 
 impl Default for Objects {
     fn default() -> Self {
-        Self {
-            map: RedBlackTreeMapSync::new_sync(),
-            caches: Mutex::default(),
-        }
+        Self { map: RedBlackTreeMapSync::new_sync(), caches: Mutex::default() }
     }
 }
 
@@ -98,37 +90,27 @@ impl Objects {
         self.map.get(joined(namespace, name).as_str())
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.map.size()
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.map.keys()
     }
 
     /// The objects of a namespace (none: of all), in order.
-    fn of_namespace(
-        &self,
-        namespace: Option<&str>,
-    ) -> impl Iterator<Item = (&Key, &Arc<LookedUp>)> {
+    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&Key, &Arc<LookedUp>)> {
         let (from, to) = match namespace {
             Some(namespace) => (joined(namespace, ""), Some(format!("{namespace}\u{1}"))),
             None => (String::new(), None),
         };
-        let bounds = (
-            Bound::Included(from.as_str()),
-            to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
-        );
+        let bounds = (Bound::Included(from.as_str()), to.as_deref().map_or(Bound::Unbounded, Bound::Excluded));
         // The range borrows its bounds for as long as it lives, so what it finds is collected as pointers.
-        self.map
-            .range::<str, _>(bounds)
-            .map(|(key, held)| (key, &held.object))
-            .collect::<Vec<_>>()
-            .into_iter()
+        self.map.range::<str, _>(bounds).map(|(key, held)| (key, &held.object)).collect::<Vec<_>>().into_iter()
     }
 
     /// The objects of a namespace (none: of all) that a selector matches, in order.
-    pub(super) fn find(
-        &self,
-        namespace: Option<&str>,
-        label_selector: &str,
-    ) -> Result<Arc<Selection>, String> {
+    pub(super) fn find(&self, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
         if let Some(found) = self.caches().selection(namespace, label_selector) {
             return Ok(found);
         }
@@ -145,9 +127,7 @@ impl Objects {
                 .map(|(key, object)| (key.clone(), object.clone()))
                 .collect(),
         };
-        Ok(self
-            .caches()
-            .remember(namespace, label_selector, selector, chosen))
+        Ok(self.caches().remember(namespace, label_selector, selector, chosen))
     }
 
     /// The objects that the first requirement of a selector names, where that is an equality: a superset of what the whole
@@ -158,10 +138,7 @@ impl Objects {
             return Some(found);
         }
         // Built without the lock: other filters go on meanwhile.
-        let index = cache::index(
-            label,
-            self.map.iter().map(|(key, held)| (key, &held.object)),
-        );
+        let index = cache::index(label, self.map.iter().map(|(key, held)| (key, &held.object)));
         self.caches().add_index(label, index, value)
     }
 
@@ -183,11 +160,7 @@ impl Objects {
                 }
                 _ => {}
             }
-            caches.apply(
-                &key,
-                old.as_ref().map(|held| &held.object),
-                new.as_ref().map(|held| &held.object),
-            );
+            caches.apply(&key, old.as_ref().map(|held| &held.object), new.as_ref().map(|held| &held.object));
             match new {
                 Some(held) => map.insert_mut(key.clone(), held),
                 None => drop(map.remove_mut(key.as_str())),
@@ -196,15 +169,7 @@ impl Objects {
         }
         changed.sort_unstable();
         changed.dedup();
-        (!changed.is_empty()).then(|| {
-            (
-                Self {
-                    map,
-                    caches: Mutex::new(caches),
-                },
-                changed,
-            )
-        })
+        (!changed.is_empty()).then(|| (Self { map, caches: Mutex::new(caches) }, changed))
     }
 
     fn caches(&self) -> std::sync::MutexGuard<'_, Caches> {
@@ -221,24 +186,15 @@ fn selects(selector: &Selector, object: &LookedUp) -> bool {
 fn first_equality(selector: &str) -> Option<(&str, &str)> {
     let first = selector.split(',').next()?;
     let (label, value) = first.split_once('=')?;
-    let (label, value) = (
-        label.trim(),
-        value.strip_prefix('=').unwrap_or(value).trim(),
-    );
-    let plain = |text: &str| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
-    };
+    let (label, value) = (label.trim(), value.strip_prefix('=').unwrap_or(value).trim());
+    let plain =
+        |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
     (plain(label) && plain(value)).then_some((label, value))
 }
 
 impl fmt::Debug for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Objects")
-            .field("count", &self.map.size())
-            .finish_non_exhaustive()
+        f.debug_struct("Objects").field("count", &self.map.size()).finish_non_exhaustive()
     }
 }
 

@@ -81,14 +81,11 @@ fn events(
         let object = frame.object_bytes();
         match frame.event {
             EventType::Added | EventType::Modified => {
-                let (key, held) = hold(&object, None, lookup.metadata_only)
-                    .map_err(|error| asker.malformed(error))?;
+                let (key, held) = hold(&object, None, lookup.metadata_only).map_err(|error| asker.malformed(error))?;
                 deltas.push(Delta::Put(key, held));
             }
             EventType::Deleted => {
-                deltas.push(Delta::Remove(
-                    key_of(&object).map_err(|error| asker.malformed(error))?,
-                ));
+                deltas.push(Delta::Remove(key_of(&object).map_err(|error| asker.malformed(error))?));
             }
             EventType::Bookmark => {}
             EventType::Error => return Err(error_event(asker, &frame)),
@@ -108,11 +105,72 @@ fn error_event(asker: &Asker, frame: &Frame) -> Failure {
         code: Option<u16>,
     }
     let object = frame.object_bytes();
-    let code = serde_json::from_slice::<Status>(&object)
-        .ok()
-        .and_then(|status| status.code);
-    let code = code
-        .and_then(|code| StatusCode::from_u16(code).ok())
-        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let code = serde_json::from_slice::<Status>(&object).ok().and_then(|status| status.code);
+    let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     asker.refusal(code, &object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::error::FeedError;
+    use crate::feed::tests::{client, lookup};
+
+    /// What a watch that starts at version 1 makes of a stream: the steps, where it would resume, how it ended.
+    fn read(stream: &str) -> (Vec<Delta>, String, Result<(), Failure>) {
+        let lookup = lookup("services");
+        let asker = Asker {
+            client: client("http://127.0.0.1:1"),
+            resource: lookup.resource.clone(),
+            patience: Duration::from_secs(1),
+        };
+        let (mut deltas, mut version) = (Vec::new(), "1".to_owned());
+        let mut splitter = FrameSplitter::with_limit(MAX_EVENT);
+        splitter.push(stream);
+        let result = events(&asker, &lookup, &mut splitter, &mut version, &mut deltas);
+        (deltas, version, result)
+    }
+
+    fn event(kind: &str, version: u32) -> String {
+        format!(
+            r#"{{"type":"{kind}","object":{{"kind":"Service","apiVersion":"v1","metadata":{{"name":"a","resourceVersion":"{version}"}}}}}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn every_event_and_bookmark_moves_the_point_of_resumption() {
+        let (deltas, version, result) = read(&(event("ADDED", 5) + "\n" + &event("DELETED", 6) + "\n"));
+        assert!(result.is_ok() && matches!(deltas.as_slice(), [Delta::Put(..), Delta::Remove(_)]));
+        assert_eq!(version, "6");
+        let bookmark =
+            r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#;
+        let (deltas, version, result) = read(bookmark);
+        assert!(result.is_ok() && deltas.is_empty());
+        assert_eq!(version, "9");
+    }
+
+    #[tokio::test]
+    async fn an_error_event_means_what_its_code_means_and_what_came_before_it_counts() {
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
+        let (deltas, version, result) = read(&(event("MODIFIED", 5) + error));
+        assert!(matches!(result, Err(Failure::Expired)) && deltas.len() == 1);
+        assert_eq!(version, "5");
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd"}}"#;
+        assert!(matches!(read(error).2, Err(Failure::Other(FeedError::Unreachable { .. }))));
+    }
+
+    #[tokio::test]
+    async fn events_that_make_no_sense_end_the_watch() {
+        for garbage in [
+            r#"{"type":"ADDED"}"#,
+            r#"{"type":"ADDED","object":{}}"#,
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#,
+            r#"{"type":"ODD","object":{"metadata":{"name":"a"}}}"#,
+            "]",
+        ] {
+            let (_, version, result) = read(garbage);
+            assert!(matches!(result, Err(Failure::Other(FeedError::Malformed { .. }))), "{garbage}");
+            assert_eq!(version, "1");
+        }
+    }
 }

@@ -81,10 +81,7 @@ struct Rules {
 
 impl User {
     pub(crate) fn new(name: &str, groups: &[&str]) -> Self {
-        Self {
-            name: name.to_owned(),
-            groups: groups.iter().map(ToString::to_string).collect(),
-        }
+        Self { name: name.to_owned(), groups: groups.iter().map(ToString::to_string).collect() }
     }
 }
 
@@ -92,14 +89,7 @@ impl User {
 
 impl Access {
     pub(crate) fn new(tokens: BTreeMap<String, User>, known_only: bool) -> Self {
-        Self {
-            rules: RwLock::new(Rules {
-                policy: Arc::new(|_| true),
-                enforce: Enforce::Nobody,
-                tokens,
-                known_only,
-            }),
-        }
+        Self { rules: RwLock::new(Rules { policy: Arc::new(|_| true), enforce: Enforce::Nobody, tokens, known_only }) }
     }
 
     pub(crate) fn set(&self, policy: Policy) {
@@ -131,24 +121,16 @@ impl Access {
             let groups = headers.get_all("impersonate-group").iter();
             return Ok(User {
                 name,
-                groups: groups
-                    .filter_map(|group| group.to_str().ok().map(str::to_owned))
-                    .collect(),
+                groups: groups.filter_map(|group| group.to_str().ok().map(str::to_owned)).collect(),
             });
         }
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         match bearer(headers) {
-            None => Ok(User {
-                name: "system:anonymous".into(),
-                groups: vec!["system:unauthenticated".into()],
-            }),
+            None => Ok(User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }),
             Some(token) => match rules.tokens.get(&token) {
                 Some(user) => Ok(user.clone()),
                 None if rules.known_only => Err(Status::unauthorized()),
-                None => Ok(User {
-                    name: token,
-                    groups: vec!["system:authenticated".into()],
-                }),
+                None => Ok(User { name: token, groups: vec!["system:authenticated".into()] }),
             },
         }
     }
@@ -188,9 +170,7 @@ impl Access {
             }
         };
         if let Some(object) = posted.as_object_mut() {
-            object
-                .entry("metadata")
-                .or_insert_with(|| json!({"creationTimestamp": null}));
+            object.entry("metadata").or_insert_with(|| json!({"creationTimestamp": null}));
             object.insert("status".into(), status);
         }
         posted
@@ -261,26 +241,14 @@ fn reviewed(caller: &Attributes, kind: &str, posted: &Value) -> Attributes {
         user: if other {
             User {
                 name: text("/spec/user"),
-                groups: groups
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|group| group.as_str().map(str::to_owned))
-                    .collect(),
+                groups: groups.into_iter().flatten().filter_map(|group| group.as_str().map(str::to_owned)).collect(),
             }
         } else {
             caller.user.clone()
         },
         token: caller.token.clone().filter(|_| !other),
-        user_agent: if other {
-            String::new()
-        } else {
-            caller.user_agent.clone()
-        },
-        verb: if path.is_empty() {
-            at("verb")
-        } else {
-            text("/spec/nonResourceAttributes/verb")
-        },
+        user_agent: if other { String::new() } else { caller.user_agent.clone() },
+        verb: if path.is_empty() { at("verb") } else { text("/spec/nonResourceAttributes/verb") },
         group: at("group"),
         version: at("version"),
         resource: at("resource"),

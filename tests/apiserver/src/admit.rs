@@ -11,12 +11,7 @@ use crate::status::Status;
 use crate::store::Object;
 
 /// What metadata a writer can not change once the object exists.
-const KEPT: [&str; 4] = [
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-];
+const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// Checks that a written object is of the right kind and place, and fills in its namespace. Returns its name.
 pub(crate) fn identify(place: &Place, body: &mut Map<String, Value>) -> Result<String, Status> {
@@ -54,11 +49,7 @@ pub(crate) fn identify(place: &Place, body: &mut Map<String, Value>) -> Result<S
             metadata.shift_remove("namespace");
         }
     }
-    let name = metadata
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or("")
-        .to_owned();
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
     if !place.name.is_empty() && !name.is_empty() && name != place.name {
         return Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
@@ -87,11 +78,7 @@ pub(crate) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> 
                 c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.'
             }
         })
-        && (loose
-            || name
-                .chars()
-                .next()
-                .is_some_and(|c| c.is_ascii_alphanumeric()));
+        && (loose || name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric()));
     if valid {
         Ok(())
     } else {
@@ -103,11 +90,7 @@ pub(crate) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> 
 }
 
 /// Readies a new object.
-pub(crate) fn create(
-    place: &Place,
-    name: &str,
-    body: &mut Map<String, Value>,
-) -> Result<(), Status> {
+pub(crate) fn create(place: &Place, name: &str, body: &mut Map<String, Value>) -> Result<(), Status> {
     check_name(&place.resource, name)?;
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
         for field in KEPT {
@@ -120,9 +103,7 @@ pub(crate) fn create(
     }
     check_labels(&place.resource, name, body)?;
     // Nodes register with their status; all others get it from their controller.
-    if place.resource.has("status")
-        && !matches!(place.resource.plural.as_str(), "nodes" | "namespaces")
-    {
+    if place.resource.has("status") && !matches!(place.resource.plural.as_str(), "nodes" | "namespaces") {
         body.shift_remove("status");
     }
     default(&place.resource, name, body);
@@ -130,11 +111,7 @@ pub(crate) fn create(
 }
 
 /// Readies the next state of an object: `sub` names the sub-resource written to, which alone may change then.
-pub(crate) fn update(
-    place: &Place,
-    old: &Object,
-    mut body: Map<String, Value>,
-) -> Result<Map<String, Value>, Status> {
+pub(crate) fn update(place: &Place, old: &Object, mut body: Map<String, Value>) -> Result<Map<String, Value>, Status> {
     let resource = &place.resource;
     check_version(resource, old, &body)?;
     match place.subresource.as_deref() {
@@ -177,11 +154,7 @@ pub(crate) fn update(
 }
 
 /// Optimistic concurrency: a version or uid in a write must be the present one.
-fn check_version(
-    resource: &Resource,
-    old: &Object,
-    body: &Map<String, Value>,
-) -> Result<(), Status> {
+fn check_version(resource: &Resource, old: &Object, body: &Map<String, Value>) -> Result<(), Status> {
     let metadata = body.get("metadata");
     let text = |field: &str| {
         let value = metadata.and_then(|metadata| metadata.get(field));
@@ -196,9 +169,7 @@ fn check_version(
         );
         return Err(Status::conflict(resource, name, &why));
     }
-    if !matches!(text("resourceVersion"), "" | "0")
-        && text("resourceVersion") != old.text("resourceVersion")
-    {
+    if !matches!(text("resourceVersion"), "" | "0") && text("resourceVersion") != old.text("resourceVersion") {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         return Err(Status::conflict(resource, name, why));
     }
@@ -208,9 +179,7 @@ fn check_version(
 /// Labels and annotations are maps of text.
 fn check_labels(resource: &Resource, name: &str, body: &Map<String, Value>) -> Result<(), Status> {
     for field in ["labels", "annotations"] {
-        let map = body
-            .get("metadata")
-            .and_then(|metadata| metadata.get(field));
+        let map = body.get("metadata").and_then(|metadata| metadata.get(field));
         let valid = match map {
             None | Some(Value::Null) => true,
             Some(Value::Object(map)) => map.values().all(Value::is_string),
@@ -218,22 +187,15 @@ fn check_labels(resource: &Resource, name: &str, body: &Map<String, Value>) -> R
         };
         if !valid {
             let why = "Invalid value: must be a map of strings";
-            return Err(Status::invalid(
-                resource,
-                name,
-                &format!("metadata.{field}"),
-                why,
-            ));
+            return Err(Status::invalid(resource, name, &format!("metadata.{field}"), why));
         }
     }
     Ok(())
 }
 
 fn desired(body: &Map<String, Value>) -> Vec<(&String, &Value)> {
-    let mut fields: Vec<_> = body
-        .iter()
-        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
-        .collect();
+    let mut fields: Vec<_> =
+        body.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind")).collect();
     fields.sort_by_key(|(key, _)| *key);
     fields
 }
@@ -243,14 +205,11 @@ fn default(resource: &Resource, name: &str, body: &mut Map<String, Value>) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "services") => default_service(name, body),
         ("", "namespaces") => {
-            body.entry("spec")
-                .or_insert_with(|| json!({"finalizers": ["kubernetes"]}));
-            body.entry("status")
-                .or_insert_with(|| json!({"phase": "Active"}));
+            body.entry("spec").or_insert_with(|| json!({"finalizers": ["kubernetes"]}));
+            body.entry("status").or_insert_with(|| json!({"phase": "Active"}));
         }
         ("", "pods") => {
-            body.entry("status")
-                .or_insert_with(|| json!({"phase": "Pending"}));
+            body.entry("status").or_insert_with(|| json!({"phase": "Pending"}));
         }
         ("", "secrets") => {
             body.entry("type").or_insert_with(|| "Opaque".into());
@@ -260,8 +219,7 @@ fn default(resource: &Resource, name: &str, body: &mut Map<String, Value>) {
 }
 
 fn default_service(name: &str, body: &mut Map<String, Value>) {
-    body.entry("status")
-        .or_insert_with(|| json!({"loadBalancer": {}}));
+    body.entry("status").or_insert_with(|| json!({"loadBalancer": {}}));
     let Some(Value::Object(spec)) = body.get_mut("spec") else {
         return;
     };
@@ -273,19 +231,13 @@ fn default_service(name: &str, body: &mut Map<String, Value>) {
             }
         }
     }
-    spec.entry("sessionAffinity")
-        .or_insert_with(|| "None".into());
+    spec.entry("sessionAffinity").or_insert_with(|| "None".into());
     let kind = spec.entry("type").or_insert_with(|| "ClusterIP".into());
     if kind != "ExternalName" {
         // An address of its own per name, the same in every run.
-        let digest = name.bytes().fold(0_u16, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u16::from(byte))
-        });
+        let digest = name.bytes().fold(0_u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(byte)));
         let [high, low] = digest.to_be_bytes();
-        let address = spec
-            .entry("clusterIP")
-            .or_insert_with(|| format!("10.96.{high}.{low}").into())
-            .clone();
+        let address = spec.entry("clusterIP").or_insert_with(|| format!("10.96.{high}.{low}").into()).clone();
         spec.entry("clusterIPs").or_insert_with(|| json!([address]));
     }
 }

@@ -52,15 +52,11 @@ impl Gzip {
 
 /// A body of known bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into())
-        .map_err(|never| match never {})
-        .boxed_unsync()
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A body of whatever comes; an error breaks it off.
-pub(crate) fn streamed(
-    pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
-) -> Body {
+pub(crate) fn streamed(pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
     StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync()
 }
 
@@ -72,19 +68,14 @@ pub(crate) fn json(status: StatusCode, value: &Value) -> Response<Body> {
 /// A plain text answer.
 pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = respond(status, "text/plain; charset=utf-8", full(text));
-    response.headers_mut().insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
 pub(crate) fn respond(status: StatusCode, media: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     response
 }
 
@@ -119,21 +110,14 @@ fn compressed(
 ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let steps = pieces.map(Some).chain(std::iter::once(None));
-    stream::iter(steps).scan(Some(encoder), |encoder, piece| {
-        std::future::ready(compress(encoder, piece.as_ref()))
-    })
+    stream::iter(steps).scan(Some(encoder), |encoder, piece| std::future::ready(compress(encoder, piece.as_ref())))
 }
 
-fn compress(
-    encoder: &mut Option<GzEncoder<Vec<u8>>>,
-    piece: Option<&Bytes>,
-) -> Option<Result<Bytes, BodyError>> {
+fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> Option<Result<Bytes, BodyError>> {
     let done = match piece {
         Some(bytes) => {
             let encoder = encoder.as_mut()?;
-            encoder
-                .write_all(bytes)
-                .map(|()| std::mem::take(encoder.get_mut()))
+            encoder.write_all(bytes).map(|()| std::mem::take(encoder.get_mut()))
         }
         None => encoder.take()?.finish(),
     };

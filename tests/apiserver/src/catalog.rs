@@ -88,11 +88,7 @@ impl Resource {
 
     /// `v1` or `group/version`, as in `apiVersion`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `services` or `nodepools.apps.openyurt.io`: names the objects, whatever the version.
@@ -116,27 +112,14 @@ impl Resource {
         if self.review {
             &["create"]
         } else {
-            &[
-                "create",
-                "delete",
-                "deletecollection",
-                "get",
-                "list",
-                "patch",
-                "update",
-                "watch",
-            ]
+            &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
         }
     }
 }
 
 /// The name of a collection of objects.
 pub(crate) fn qualified(group: &str, plural: &str) -> String {
-    if group.is_empty() {
-        plural.to_owned()
-    } else {
-        format!("{plural}.{group}")
-    }
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 // === impl Catalog ===
@@ -144,55 +127,34 @@ pub(crate) fn qualified(group: &str, plural: &str) -> String {
 impl Catalog {
     /// The built-in kinds and OpenYurt's CRDs.
     pub(crate) fn new() -> Self {
-        Self {
-            resources: RwLock::new(builtin::resources().into_iter().map(Arc::new).collect()),
-        }
+        Self { resources: RwLock::new(builtin::resources().into_iter().map(Arc::new).collect()) }
     }
 
     /// Adds a resource, or replaces the one of the same group, version and plural.
     pub(crate) fn add(&self, resource: Resource) {
-        let mut resources = self
-            .resources
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
         resources.retain(|old| {
-            (&old.group, &old.version, &old.plural)
-                != (&resource.group, &resource.version, &resource.plural)
+            (&old.group, &old.version, &old.plural) != (&resource.group, &resource.version, &resource.plural)
         });
         resources.push(Arc::new(resource));
     }
 
     /// Removes all versions of a resource (or one of them); true if there was any.
     pub(crate) fn remove(&self, group: &str, plural: &str, version: Option<&str>) -> bool {
-        let mut resources = self
-            .resources
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
         let before = resources.len();
         resources.retain(|old| {
-            old.group != group
-                || old.plural != plural
-                || version.is_some_and(|only| only != old.version)
+            old.group != group || old.plural != plural || version.is_some_and(|only| only != old.version)
         });
         before != resources.len()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Resource>> {
-        self.resources
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.resources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn by_path(
-        &self,
-        group: &str,
-        version: &str,
-        plural: &str,
-    ) -> Option<Arc<Resource>> {
-        self.find(|known| {
-            known.group == group && known.version == version && known.plural == plural
-        })
+    pub(crate) fn by_path(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.find(|known| known.group == group && known.version == version && known.plural == plural)
     }
 
     pub(crate) fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
@@ -200,11 +162,6 @@ impl Catalog {
     }
 
     fn find(&self, wanted: impl Fn(&Resource) -> bool) -> Option<Arc<Resource>> {
-        self.resources
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .find(|known| wanted(known))
-            .cloned()
+        self.resources.read().unwrap_or_else(PoisonError::into_inner).iter().find(|known| wanted(known)).cloned()
     }
 }

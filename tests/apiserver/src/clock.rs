@@ -18,9 +18,7 @@ pub(crate) fn age(timestamp: Option<&str>) -> String {
 }
 
 fn seconds_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// kubectl's `HumanDuration`, without its finest steps.
@@ -41,16 +39,11 @@ fn format(seconds: u64) -> String {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_index = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
@@ -89,13 +82,7 @@ mod tests {
 
     #[test]
     fn ages_are_as_short_as_kubectl_prints_them() {
-        for (seconds, text) in [
-            (5, "5s"),
-            (125, "2m5s"),
-            (7200, "120m"),
-            (90_000, "25h"),
-            (400_000, "4d"),
-        ] {
+        for (seconds, text) in [(5, "5s"), (125, "2m5s"), (7200, "120m"), (90_000, "25h"), (400_000, "4d")] {
             assert_eq!(short(Duration::from_secs(seconds)), text);
         }
     }

@@ -12,9 +12,7 @@ use crate::catalog::{Catalog, Resource};
 pub(crate) fn answer(catalog: &Catalog, path: &str) -> Response<Body> {
     match document(catalog, path.trim_end_matches('/')) {
         Some(document) => body::json(StatusCode::OK, &document),
-        None if matches!(path, "/healthz" | "/livez" | "/readyz") => {
-            body::text(StatusCode::OK, "ok")
-        }
+        None if matches!(path, "/healthz" | "/livez" | "/readyz") => body::text(StatusCode::OK, "ok"),
         None => body::text(StatusCode::NOT_FOUND, "404 page not found\n"),
     }
 }
@@ -29,17 +27,12 @@ fn document(catalog: &Catalog, path: &str) -> Option<Value> {
             "serverAddressByClientCIDRs": [],
         })),
         ["apis"] => {
-            let groups: Vec<Value> = groups(catalog)
-                .iter()
-                .map(|group| api_group(catalog, group))
-                .collect();
+            let groups: Vec<Value> = groups(catalog).iter().map(|group| api_group(catalog, group)).collect();
             Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
         }
         ["apis", group] if groups(catalog).iter().any(|known| known == group) => {
             let mut document = json!({"kind": "APIGroup", "apiVersion": "v1"});
-            if let (Some(target), Value::Object(fields)) =
-                (document.as_object_mut(), api_group(catalog, group))
-            {
+            if let (Some(target), Value::Object(fields)) = (document.as_object_mut(), api_group(catalog, group)) {
                 target.extend(fields);
             }
             Some(document)
@@ -98,10 +91,7 @@ fn api_group(catalog: &Catalog, group: &str) -> Value {
 
 fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let all = catalog.all();
-    let mut served = all
-        .iter()
-        .filter(|resource| resource.group == group && resource.version == version)
-        .peekable();
+    let mut served = all.iter().filter(|resource| resource.group == group && resource.version == version).peekable();
     let group_version = served.peek()?.api_version();
     let mut entries = Vec::new();
     for resource in served {
@@ -154,10 +144,7 @@ fn openapi_index(catalog: &Catalog) -> Value {
 
 fn openapi(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let all = catalog.all();
-    let mut served = all
-        .iter()
-        .filter(|resource| resource.group == group && resource.version == version)
-        .peekable();
+    let mut served = all.iter().filter(|resource| resource.group == group && resource.version == version).peekable();
     served.peek()?;
     let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation", "force"]
         .iter()
@@ -165,16 +152,8 @@ fn openapi(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
         .collect();
     let mut paths = Map::new();
     for resource in served.filter(|resource| !resource.review) {
-        let scope = if resource.namespaced {
-            "namespaces/{namespace}/"
-        } else {
-            ""
-        };
-        let path = format!(
-            "/{}/{scope}{}/{{name}}",
-            group_path(resource),
-            resource.plural
-        );
+        let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+        let path = format!("/{}/{scope}{}/{{name}}", group_path(resource), resource.plural);
         let operation = json!({
             "parameters": parameters,
             "responses": {"200": {"description": "OK"}},

@@ -62,7 +62,11 @@ struct Cut {
     left: usize,
     end: End,
     done: bool,
+    /// hyper drops what it has not flushed when a body fails: the bytes before the cut get a moment to leave.
+    linger: Option<Pin<Box<tokio::time::Sleep>>>,
 }
+
+const LINGER: Duration = Duration::from_millis(50);
 
 // === impl Action ===
 
@@ -80,12 +84,9 @@ impl Action {
     /// An answer of some media type. A status that is none becomes 500.
     pub fn answer(status: u16, media: &str, body: impl Into<Bytes>) -> Self {
         let mut response = Response::new(body.into());
-        *response.status_mut() =
-            http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         if let Ok(media) = media.parse() {
-            response
-                .headers_mut()
-                .insert(http::header::CONTENT_TYPE, media);
+            response.headers_mut().insert(http::header::CONTENT_TYPE, media);
         }
         Self::Answer(response)
     }
@@ -95,12 +96,7 @@ impl Action {
 pub(crate) fn cut(response: Response<Body>, after: usize, end: End) -> Response<Body> {
     let (mut parts, inner) = response.into_parts();
     parts.headers.remove(http::header::CONTENT_LENGTH);
-    let body = Cut {
-        inner,
-        left: after,
-        end,
-        done: false,
-    };
+    let body = Cut { inner, left: after, end, done: false, linger: None };
     Response::from_parts(parts, body.boxed_unsync())
 }
 
@@ -123,6 +119,10 @@ impl hyper::body::Body for Cut {
             return Poll::Ready(None);
         }
         if self.left == 0 {
+            if self.end == End::Abort {
+                let sleep = || Box::pin(tokio::time::sleep(LINGER));
+                ready!(self.linger.get_or_insert_with(sleep).as_mut().poll(context));
+            }
             self.done = true;
             return Poll::Ready(match self.end {
                 End::Clean => None,

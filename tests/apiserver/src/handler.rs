@@ -23,10 +23,7 @@ use crate::watch;
 use crate::write::{Posted, collect};
 
 /// Answers one request, or breaks its connection if a hook says so.
-pub(crate) async fn handle(
-    plane: Arc<Plane>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, Broken> {
+pub(crate) async fn handle(plane: Arc<Plane>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
     let recorded = plane.record.add(&request);
     let mut action = match plane.hook() {
         Some(hook) => hook(&recorded),
@@ -62,17 +59,11 @@ async fn serve(plane: &Arc<Plane>, request: Request<Incoming>) -> Response<Body>
     let headers = response.headers_mut();
     let made = HeaderValue::from_static("00000000-0000-4000-8000-000000000000");
     headers.insert("audit-id", audit.unwrap_or(made));
-    headers.insert(
-        http::header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
-    );
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 
-async fn route(
-    plane: &Arc<Plane>,
-    mut request: Request<Incoming>,
-) -> Result<Response<Body>, Status> {
+async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Response<Body>, Status> {
     let path = request.uri().path().to_owned();
     let query = Query::parse(request.uri());
     let user = plane.access.user(request.headers())?;
@@ -86,9 +77,7 @@ async fn route(
         return review(plane, &place, &caller, verb, request).await;
     }
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
-    plane
-        .access
-        .check(&caller.at(&place, verb, selector.name()))?;
+    plane.access.check(&caller.at(&place, verb, selector.name()))?;
     if let Some(subresource) = place.subresource.clone()
         && let Some(answer) = kubelet(plane, &place, &query, &subresource, &mut request)
     {
@@ -113,16 +102,10 @@ fn kubelet(
     match subresource {
         "log" => Some(Ok(stream::log(plane, place, query))),
         "exec" | "attach" | "portforward" => Some(stream::upgrade(plane, request)),
-        "proxy" if request.headers().contains_key(http::header::UPGRADE) => {
-            Some(stream::upgrade(plane, request))
-        }
+        "proxy" if request.headers().contains_key(http::header::UPGRADE) => Some(stream::upgrade(plane, request)),
         "proxy" => {
             let line = format!("{} {}\n", request.method(), request.uri());
-            Some(Ok(body::respond(
-                StatusCode::OK,
-                "text/plain",
-                body::full(line),
-            )))
+            Some(Ok(body::respond(StatusCode::OK, "text/plain", body::full(line))))
         }
         _ => None,
     }
@@ -136,13 +119,7 @@ async fn write(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let posted = Posted {
-        plane,
-        place,
-        query,
-        headers: &parts.headers,
-        body: collect(body).await?,
-    };
+    let posted = Posted { plane, place, query, headers: &parts.headers, body: collect(body).await? };
     let named = !place.name.is_empty();
     let namespaced = !place.resource.namespaced || !place.namespace.is_empty();
     match (verb, place.subresource.as_deref()) {
@@ -169,16 +146,7 @@ async fn review(
     let (parts, body) = request.into_parts();
     let headers: HeaderMap = parts.headers;
     let bytes: Bytes = collect(body).await?;
-    let posted = Posted {
-        plane,
-        place,
-        query: &Query::default(),
-        headers: &headers,
-        body: bytes,
-    }
-    .object()?;
-    let answer = plane
-        .access
-        .review(caller, &place.resource.kind, Value::Object(posted));
+    let posted = Posted { plane, place, query: &Query::default(), headers: &headers, body: bytes }.object()?;
+    let answer = plane.access.review(caller, &place.resource.kind, Value::Object(posted));
     Ok(body::json(StatusCode::CREATED, &answer))
 }

@@ -2,7 +2,7 @@
 //!
 //! It answers as kube-apiserver does where clients can tell the difference: versions, pages, selectors, watches with
 //! bookmarks and initial events, conflicts, Tables, reviews, discovery. It does not run controllers, does not convert
-//! between versions of a kind beyond apiVersion, keeps no field ownership, and speaks JSON only.
+//! between versions of a kind beyond apiVersion, keeps no field ownership, and answers in JSON only.
 //!
 //! The road of a request: `listen` → `handler` → `read`, `watch` or `write` → `store`. Tests change objects through
 //! [`Store`], order faults with [`ApiServer::on_request`], and await what they did by the receivers that
@@ -21,6 +21,7 @@ mod listen;
 mod negotiate;
 mod patch;
 mod plane;
+mod protobuf;
 mod read;
 mod record;
 mod render;

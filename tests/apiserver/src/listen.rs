@@ -90,9 +90,7 @@ impl Listener {
         let service = service_fn(move |request| handler::handle(Arc::clone(&plane), request));
         let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
         server.http2().max_concurrent_streams(self.streams);
-        let served = server
-            .serve_connection_with_upgrades(TokioIo::new(stream), service)
-            .await;
+        let served = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
         if let Err(error) = served {
             tracing::debug!(error, "connection ended");
         }

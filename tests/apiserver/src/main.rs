@@ -101,11 +101,8 @@ async fn ended() -> std::io::Result<()> {
 }
 
 fn read(path: &Path) -> Result<String, Context> {
-    let text = if path == Path::new("-") {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(path)
-    };
+    let text =
+        if path == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
     text.map_err(|error| Context(format!("cannot read {}", path.display()), Box::new(error)))
 }
 

@@ -31,11 +31,7 @@ pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Status> {
             }
         }
     }
-    if any {
-        Err(Status::not_acceptable())
-    } else {
-        Ok(Form::Objects)
-    }
+    if any { Err(Status::not_acceptable()) } else { Ok(Form::Objects) }
 }
 
 fn one(range: &str) -> Option<Form> {
@@ -52,10 +48,7 @@ fn one(range: &str) -> Option<Form> {
             _ => {}
         }
     }
-    let meta = matches!(
-        (group, version),
-        (Some("meta.k8s.io"), Some("v1" | "v1beta1"))
-    );
+    let meta = matches!((group, version), (Some("meta.k8s.io"), Some("v1" | "v1beta1")));
     match shape {
         None => Some(Form::Objects),
         Some("Table") if meta => Some(Form::Table),
@@ -71,12 +64,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .any(|coding| {
-            coding
-                .split(';')
-                .next()
-                .is_some_and(|name| name.trim() == "gzip")
-        })
+        .any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
 }
 
 #[cfg(test)]
@@ -88,24 +76,15 @@ mod tests {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         for (accept, expected) in [
             ("*/*", Some(Form::Objects)),
-            (
-                "application/vnd.kubernetes.protobuf,application/json",
-                Some(Form::Objects),
-            ),
-            (
-                "application/vnd.kubernetes.protobuf, */*",
-                Some(Form::Objects),
-            ),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Objects)),
+            ("application/vnd.kubernetes.protobuf, */*", Some(Form::Objects)),
             ("application/vnd.kubernetes.protobuf", None),
             (table, Some(Form::Table)),
             (
                 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
                 Some(Form::Objects),
             ),
-            (
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-                Some(Form::Metadata),
-            ),
+            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some(Form::Metadata)),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());

@@ -33,27 +33,17 @@ pub(crate) enum Patch {
 // === impl Patch ===
 
 impl Patch {
-    pub(crate) fn parse(
-        resource: &Resource,
-        media: &str,
-        bytes: &[u8],
-        query: &Query,
-    ) -> Result<Self, Status> {
+    pub(crate) fn parse(resource: &Resource, media: &str, bytes: &[u8], query: &Query) -> Result<Self, Status> {
         let json = || -> Result<Value, Status> {
-            serde_json::from_slice(bytes)
-                .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+            serde_json::from_slice(bytes).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
         };
         match media {
             "application/json-patch+json" => Ok(Self::Json(json::parse(json()?)?)),
             "application/merge-patch+json" => Ok(Self::Merge(json()?)),
-            "application/strategic-merge-patch+json" if !resource.custom => {
-                Ok(Self::Strategic(json()?))
-            }
+            "application/strategic-merge-patch+json" if !resource.custom => Ok(Self::Strategic(json()?)),
             "application/apply-patch+yaml" => {
                 if query.text("fieldManager").is_empty() {
-                    return Err(Status::bad_request(
-                        "fieldManager is required for apply patch",
-                    ));
+                    return Err(Status::bad_request("fieldManager is required for apply patch"));
                 }
                 match yaml(bytes) {
                     Ok(Value::Object(configuration)) => Ok(Self::Apply { configuration }),
@@ -85,8 +75,7 @@ impl Patch {
         let mut value = Value::Object(old);
         match self {
             Self::Json(operations) => {
-                json::apply(&mut value, operations)
-                    .map_err(|why| Status::invalid(resource, name, "patch", &why))?;
+                json::apply(&mut value, operations).map_err(|why| Status::invalid(resource, name, "patch", &why))?;
             }
             Self::Merge(patch) => merge::apply(&mut value, patch),
             Self::Strategic(patch) => strategic::apply(&mut value, patch),

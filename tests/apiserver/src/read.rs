@@ -45,12 +45,7 @@ pub(crate) fn renderer(place: &Place, form: Form, query: &Query) -> Renderer {
 }
 
 /// One object (or its status sub-resource, which is the same object).
-pub(crate) fn get(
-    plane: &Plane,
-    place: &Place,
-    query: &Query,
-    headers: &HeaderMap,
-) -> Result<Response<Body>, Status> {
+pub(crate) fn get(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let form = negotiate::form(headers)?;
     reached(plane, revision(query)?)?;
     let key = Key::new(&place.namespace, &place.name);
@@ -64,12 +59,7 @@ pub(crate) fn get(
 }
 
 /// A collection or a page of it.
-pub(crate) fn list(
-    plane: &Plane,
-    place: &Place,
-    query: &Query,
-    headers: &HeaderMap,
-) -> Result<Response<Body>, Status> {
+pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let form = negotiate::form(headers)?;
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     let limit = match query.number("limit")? {
@@ -87,29 +77,14 @@ pub(crate) fn list(
         objects.retain(|object| object.key > page.after);
     }
     objects.retain(|object| selector.matches(object));
-    let mut meta = ListMeta {
-        revision: snapshot,
-        next_page: None,
-        remaining: None,
-    };
+    let mut meta = ListMeta { revision: snapshot, next_page: None, remaining: None };
     if let Some(limit) = limit.filter(|limit| *limit < objects.len()) {
-        let selective =
-            !query.text("labelSelector").is_empty() || !query.text("fieldSelector").is_empty();
+        let selective = !query.text("labelSelector").is_empty() || !query.text("fieldSelector").is_empty();
         meta.remaining = (!selective).then_some(objects.len() - limit);
         objects.truncate(limit);
-        meta.next_page = objects.last().map(|last| {
-            Page {
-                revision: Some(snapshot),
-                after: last.key.clone(),
-            }
-            .token()
-        });
+        meta.next_page = objects.last().map(|last| Page { revision: Some(snapshot), after: last.key.clone() }.token());
     }
-    Ok(answer(
-        plane,
-        headers,
-        renderer(place, form, query).list(objects, &meta),
-    ))
+    Ok(answer(plane, headers, renderer(place, form, query).list(objects, &meta)))
 }
 
 /// The state that a list is cut from, and its version.
@@ -125,9 +100,7 @@ fn state(
     let at = match page {
         Some(page) => {
             if !matches!(query.text("resourceVersion"), "" | "0") {
-                return Err(Status::bad_request(
-                    "specifying resource version is not allowed when using continue",
-                ));
+                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
             }
             page.revision
         }
@@ -140,13 +113,9 @@ fn state(
         Ok(Snapshot { revision, objects }) => Ok((revision, objects)),
         Err(Lost::Future { current }) => Err(Status::too_large_version(at.unwrap_or(0), current)),
         Err(Lost::Expired | Lost::Removed) => Err(match page {
-            Some(page) => Status::expired(TOO_OLD).with_next_page(
-                Page {
-                    revision: None,
-                    after: page.after.clone(),
-                }
-                .token(),
-            ),
+            Some(page) => {
+                Status::expired(TOO_OLD).with_next_page(Page { revision: None, after: page.after.clone() }.token())
+            }
             None => Status::expired("The resourceVersion for the provided list is too old."),
         }),
     }
@@ -177,10 +146,7 @@ fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Statu
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         )),
-        (other, Some(_)) => Err(Status::invalid_options(
-            "resourceVersionMatch",
-            &format!("unknown value {other:?}"),
-        )),
+        (other, Some(_)) => Err(Status::invalid_options("resourceVersionMatch", &format!("unknown value {other:?}"))),
     }
 }
 
@@ -188,11 +154,10 @@ fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Statu
 pub(crate) fn revision(query: &Query) -> Result<Option<u64>, Status> {
     match query.text("resourceVersion") {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| {
-            Status::bad_request(format!(
-                "resourceVersion: Invalid value: {text:?}: invalid version"
-            ))
-        }),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| Status::bad_request(format!("resourceVersion: Invalid value: {text:?}: invalid version"))),
     }
 }
 
@@ -227,17 +192,8 @@ impl Page {
         let invalid = || Status::bad_request("continue key is not valid");
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-        let start = value
-            .get("start")
-            .and_then(Value::as_str)
-            .ok_or_else(invalid)?;
-        let (namespace, name) = start
-            .trim_end_matches('\u{0}')
-            .split_once('/')
-            .ok_or_else(invalid)?;
-        Ok(Self {
-            revision: value.get("rv").and_then(Value::as_u64),
-            after: Key::new(namespace, name),
-        })
+        let start = value.get("start").and_then(Value::as_str).ok_or_else(invalid)?;
+        let (namespace, name) = start.trim_end_matches('\u{0}').split_once('/').ok_or_else(invalid)?;
+        Ok(Self { revision: value.get("rv").and_then(Value::as_u64), after: Key::new(namespace, name) })
     }
 }

@@ -46,19 +46,12 @@ pub(crate) struct Open(Gauge);
 impl Recorded {
     /// Path and query as on the request line.
     pub fn target(&self) -> String {
-        if self.query.is_empty() {
-            self.path.clone()
-        } else {
-            format!("{}?{}", self.path, self.query)
-        }
+        if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) }
     }
 
     /// A header as text; empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or("")
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 }
 
@@ -66,11 +59,7 @@ impl Recorded {
 
 impl Record {
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            requests: Mutex::default(),
-            limit,
-            count: watch::Sender::new(0),
-        }
+        Self { requests: Mutex::default(), limit, count: watch::Sender::new(0) }
     }
 
     pub(crate) fn add<B>(&self, request: &Request<B>) -> Recorded {

@@ -57,12 +57,7 @@ impl ListMeta {
 
 impl Renderer {
     pub(crate) fn new(resource: Arc<Resource>, form: Form, include: Include) -> Self {
-        Self {
-            prefix: prefix(&resource),
-            resource,
-            form,
-            include,
-        }
+        Self { prefix: prefix(&resource), resource, form, include }
     }
 
     /// One object; `header` matters to tables only.
@@ -99,13 +94,10 @@ impl Renderer {
 
     /// A BOOKMARK: of the watched kind, or of the form's.
     pub(crate) fn bookmark(&self, revision: u64, initial_end: bool, header: bool) -> Bytes {
-        let mut metadata =
-            json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_end {
             let end = json!({"k8s.io/initial-events-end": "true"});
-            metadata
-                .as_object_mut()
-                .map(|metadata| metadata.insert("annotations".into(), end));
+            metadata.as_object_mut().map(|metadata| metadata.insert("annotations".into(), end));
         }
         let object = match self.form {
             Form::Objects => json!({
@@ -136,10 +128,7 @@ impl Renderer {
         match self.form {
             Form::Objects => self.object_list(objects, &metadata),
             Form::Metadata => {
-                let items: Vec<Value> = objects
-                    .iter()
-                    .map(|object| table::partial(object))
-                    .collect();
+                let items: Vec<Value> = objects.iter().map(|object| table::partial(object)).collect();
                 Rendered::whole(&json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": "meta.k8s.io/v1",
@@ -149,13 +138,7 @@ impl Renderer {
             }
             Form::Table => {
                 let objects = objects.iter().map(AsRef::as_ref);
-                Rendered::whole(&table::table(
-                    &self.resource,
-                    objects,
-                    self.include,
-                    meta.map(),
-                    true,
-                ))
+                Rendered::whole(&table::table(&self.resource, objects, self.include, meta.map(), true))
             }
         }
     }
@@ -171,9 +154,7 @@ impl Renderer {
             )
         } else {
             (
-                format!(
-                    "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api}\",\"metadata\":{metadata},\"items\":["
-                ),
+                format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api}\",\"metadata\":{metadata},\"items\":["),
                 "{".to_owned(),
                 "]}\n".to_owned(),
             )
@@ -199,10 +180,7 @@ impl Renderer {
             }
             Some(Bytes::from(piece))
         });
-        Rendered {
-            pieces: Box::new(pieces),
-            length,
-        }
+        Rendered { pieces: Box::new(pieces), length }
     }
 }
 
@@ -217,10 +195,7 @@ impl Rendered {
     }
 
     pub(crate) fn bytes(bytes: Vec<u8>) -> Self {
-        Self {
-            length: bytes.len(),
-            pieces: Box::new(std::iter::once(Bytes::from(bytes))),
-        }
+        Self { length: bytes.len(), pieces: Box::new(std::iter::once(Bytes::from(bytes))) }
     }
 }
 

@@ -57,10 +57,7 @@ impl Query {
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(known, _)| known == key)
-            .map(|(_, value)| value.as_str())
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn text(&self, key: &str) -> &str {
@@ -69,16 +66,16 @@ impl Query {
 
     /// As Go's conversion of query values: present and neither `false` nor `0`.
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.get(key)
-            .is_some_and(|value| !matches!(value, "false" | "0"))
+        self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, Status> {
         match self.get(key) {
             None | Some("") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                Status::bad_request(format!("{key}: Invalid value: {text:?}: must be a number"))
-            }),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .map_err(|_| Status::bad_request(format!("{key}: Invalid value: {text:?}: must be a number"))),
         }
     }
 }
@@ -175,44 +172,25 @@ mod tests {
 
     fn place(path: &str) -> Option<(String, String, String, Option<String>)> {
         match target(&Catalog::new(), path) {
-            Target::Resource(place) => Some((
-                place.resource.qualified(),
-                place.namespace,
-                place.name,
-                place.subresource,
-            )),
+            Target::Resource(place) => {
+                Some((place.resource.qualified(), place.namespace, place.name, place.subresource))
+            }
             Target::Path => None,
         }
     }
 
     #[test]
     fn paths_lead_where_kubernetes_says() {
-        let found = |q: &str, ns: &str, n: &str, s: Option<&str>| {
-            Some((q.into(), ns.into(), n.into(), s.map(Into::into)))
-        };
+        let found =
+            |q: &str, ns: &str, n: &str, s: Option<&str>| Some((q.into(), ns.into(), n.into(), s.map(Into::into)));
         for (path, expected) in [
             ("/api/v1/services", found("services", "", "", None)),
-            (
-                "/api/v1/namespaces/a/services/b",
-                found("services", "a", "b", None),
-            ),
+            ("/api/v1/namespaces/a/services/b", found("services", "a", "b", None)),
             ("/api/v1/namespaces/a", found("namespaces", "", "a", None)),
-            (
-                "/api/v1/namespaces/a/status",
-                found("namespaces", "", "a", Some("status")),
-            ),
-            (
-                "/api/v1/watch/namespaces/a/pods",
-                found("pods", "a", "", None),
-            ),
-            (
-                "/apis/apps.openyurt.io/v1beta1/nodepools/p",
-                found("nodepools.apps.openyurt.io", "", "p", None),
-            ),
-            (
-                "/api/v1/nodes/n/proxy/a/b/c",
-                found("nodes", "", "n", Some("proxy")),
-            ),
+            ("/api/v1/namespaces/a/status", found("namespaces", "", "a", Some("status"))),
+            ("/api/v1/watch/namespaces/a/pods", found("pods", "a", "", None)),
+            ("/apis/apps.openyurt.io/v1beta1/nodepools/p", found("nodepools.apps.openyurt.io", "", "p", None)),
+            ("/api/v1/nodes/n/proxy/a/b/c", found("nodes", "", "n", Some("proxy"))),
             ("/api/v1/services/b", None),
             ("/api/v1/namespaces/a/nodes", None),
             ("/api/v1/namespaces/a/pods/p/nothing", None),

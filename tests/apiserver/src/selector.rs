@@ -41,29 +41,22 @@ struct Field {
 impl Selector {
     pub(crate) fn parse(labels: &str, fields: &str) -> Result<Self, Status> {
         Ok(Self {
-            labels: parse_labels(labels).ok_or_else(|| {
-                Status::bad_request(format!("unable to parse requirement: {labels:?}"))
-            })?,
-            fields: parse_fields(fields).ok_or_else(|| {
-                Status::bad_request(format!("invalid selector: {fields:?}; can't understand it"))
-            })?,
+            labels: parse_labels(labels)
+                .ok_or_else(|| Status::bad_request(format!("unable to parse requirement: {labels:?}")))?,
+            fields: parse_fields(fields)
+                .ok_or_else(|| Status::bad_request(format!("invalid selector: {fields:?}; can't understand it")))?,
         })
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
         let labels = object.metadata().get("labels").and_then(Value::as_object);
-        self.labels
-            .iter()
-            .all(|requirement| requirement.matches(labels))
+        self.labels.iter().all(|requirement| requirement.matches(labels))
             && self.fields.iter().all(|field| field.matches(&object.body))
     }
 
     /// The one name that a field selector asks for: such requests are authorised by name.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.fields
-            .iter()
-            .find(|field| field.equal && field.path == "metadata.name")
-            .map(|field| field.value.as_str())
+        self.fields.iter().find(|field| field.equal && field.path == "metadata.name").map(|field| field.value.as_str())
     }
 }
 
@@ -71,9 +64,7 @@ impl Selector {
 
 impl Requirement {
     fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
-        let value = labels
-            .and_then(|labels| labels.get(&self.key))
-            .and_then(Value::as_str);
+        let value = labels.and_then(|labels| labels.get(&self.key)).and_then(Value::as_str);
         match (&self.test, value) {
             (Test::Exists, found) => found.is_some(),
             (Test::Absent, found) => found.is_none(),
@@ -128,12 +119,7 @@ fn parse_requirement(part: &str) -> Option<Requirement> {
         return requirement(key, Test::In(vec![value.trim().to_owned()]));
     }
     if let Some((head, rest)) = part.split_once('(') {
-        let values = rest
-            .trim_end()
-            .strip_suffix(')')?
-            .split(',')
-            .map(|value| value.trim().to_owned())
-            .collect();
+        let values = rest.trim_end().strip_suffix(')')?.split(',').map(|value| value.trim().to_owned()).collect();
         let (key, operator) = head.trim().rsplit_once(char::is_whitespace)?;
         return match operator {
             "in" => requirement(key, Test::In(values)),
@@ -146,14 +132,8 @@ fn parse_requirement(part: &str) -> Option<Requirement> {
 
 fn requirement(key: &str, test: Test) -> Option<Requirement> {
     let key = key.trim();
-    let plain = !key.is_empty()
-        && key
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
-    plain.then(|| Requirement {
-        key: key.to_owned(),
-        test,
-    })
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
+    plain.then(|| Requirement { key: key.to_owned(), test })
 }
 
 fn split_outside_parentheses(text: &str) -> Vec<&str> {
@@ -183,11 +163,7 @@ fn parse_fields(text: &str) -> Option<Vec<Field>> {
             let (path, value) = part.split_once("==").or_else(|| part.split_once('='))?;
             (path, value, true)
         };
-        fields.push(Field {
-            path: path.trim().to_owned(),
-            value: value.to_owned(),
-            equal,
-        });
+        fields.push(Field { path: path.trim().to_owned(), value: value.to_owned(), equal });
     }
     Some(fields)
 }
@@ -197,10 +173,7 @@ mod tests {
     use super::*;
 
     fn labels(text: &str, set: &[(&str, &str)]) -> Option<bool> {
-        let set: Map<String, Value> = set
-            .iter()
-            .map(|(key, value)| (key.to_string(), Value::from(*value)))
-            .collect();
+        let set: Map<String, Value> = set.iter().map(|(key, value)| (key.to_string(), Value::from(*value))).collect();
         let parsed = parse_labels(text)?;
         Some(parsed.iter().all(|one| one.matches(Some(&set))))
     }
@@ -236,11 +209,7 @@ mod tests {
             ("spec.unschedulable=false", true),
         ] {
             let fields = parse_fields(text).unwrap();
-            assert_eq!(
-                fields.iter().all(|field| field.matches(body)),
-                expected,
-                "{text}"
-            );
+            assert_eq!(fields.iter().all(|field| field.matches(body)), expected, "{text}");
         }
         assert!(parse_fields("metadata.name").is_none());
     }

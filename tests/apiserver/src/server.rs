@@ -106,8 +106,7 @@ impl Builder {
     /// Knows a bearer token. Unknown tokens are taken too, as users of that very name, unless `known_tokens_only`.
     #[must_use]
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
-        self.tokens
-            .insert(token.to_owned(), User::new(user, groups));
+        self.tokens.insert(token.to_owned(), User::new(user, groups));
         self
     }
 
@@ -178,21 +177,10 @@ impl Builder {
         ));
         plane.seed();
         let (broken, _) = watch::channel(0);
-        let listener = Listener {
-            plane: Arc::clone(&plane),
-            tls,
-            streams: self.streams,
-            broken: broken.subscribe(),
-        };
+        let listener = Listener { plane: Arc::clone(&plane), tls, streams: self.streams, broken: broken.subscribe() };
         let mut tasks = JoinSet::new();
         tasks.spawn(listener.run(socket));
-        Ok(ApiServer {
-            plane,
-            url: format!("{scheme}://{address}"),
-            address,
-            broken,
-            tasks,
-        })
+        Ok(ApiServer { plane, url: format!("{scheme}://{address}"), address, broken, tasks })
     }
 }
 
@@ -258,9 +246,7 @@ impl ApiServer {
     /// Stops serving a resource in all versions, deletes its objects and ends its watches, as deleting its CRD does.
     pub fn remove_resource(&self, group: &str, plural: &str) {
         self.plane.catalog.remove(group, plural, None);
-        self.plane
-            .store
-            .forget(&crate::catalog::qualified(group, plural));
+        self.plane.store.forget(&crate::catalog::qualified(group, plural));
     }
 
     /// Stops serving one version of a resource; its objects stay.
@@ -298,9 +284,7 @@ impl ApiServer {
 
     /// Sends a bookmark on all watches that allow it, after the events so far.
     pub fn send_bookmarks(&self) {
-        self.plane
-            .signals
-            .send_modify(|signals| signals.bookmark += 1);
+        self.plane.signals.send_modify(|signals| signals.bookmark += 1);
     }
 
     /// Breaks all connections that are open now. New ones are accepted.
@@ -325,9 +309,7 @@ impl ApiServer {
 
     /// Knows one more token.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
-        self.plane
-            .access
-            .add_token(token.to_owned(), User::new(user, groups));
+        self.plane.access.add_token(token.to_owned(), User::new(user, groups));
     }
 
     /// The log of a pod, to be written to. The pod need not exist.

@@ -25,13 +25,7 @@ struct Refusal {
 
 impl Status {
     fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
-        Self(Box::new(Refusal {
-            code,
-            reason,
-            message,
-            details: Map::new(),
-            next_page: None,
-        }))
+        Self(Box::new(Refusal { code, reason, message, details: Map::new(), next_page: None }))
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
@@ -39,13 +33,9 @@ impl Status {
             self.0.details.insert("name".into(), name.into());
         }
         if !resource.group.is_empty() {
-            self.0
-                .details
-                .insert("group".into(), resource.group.clone().into());
+            self.0.details.insert("group".into(), resource.group.clone().into());
         }
-        self.0
-            .details
-            .insert("kind".into(), resource.plural.clone().into());
+        self.0.details.insert("kind".into(), resource.plural.clone().into());
         self
     }
 
@@ -60,10 +50,7 @@ impl Status {
     }
 
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{name}\": {why}",
-            resource.qualified()
-        );
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
     }
 
@@ -75,10 +62,7 @@ impl Status {
             format!("{kind} \"{name}\" is invalid: {field}: {why}"),
         )
         .about(resource, name);
-        status
-            .0
-            .details
-            .insert("kind".into(), resource.kind.clone().into());
+        status.0.details.insert("kind".into(), resource.kind.clone().into());
         let cause = json!({"reason": "FieldValueInvalid", "message": why, "field": field});
         status.0.details.insert("causes".into(), json!([cause]));
         status
@@ -92,10 +76,7 @@ impl Status {
             format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: Forbidden: {why}"),
         );
         let cause = json!({"reason": "FieldValueForbidden", "message": format!("Forbidden: {why}"), "field": field});
-        status
-            .0
-            .details
-            .insert("group".into(), "meta.k8s.io".into());
+        status.0.details.insert("group".into(), "meta.k8s.io".into());
         status.0.details.insert("kind".into(), "ListOptions".into());
         status.0.details.insert("causes".into(), json!([cause]));
         status
@@ -106,11 +87,7 @@ impl Status {
     }
 
     pub(crate) fn unauthorized() -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "Unauthorized",
-            "Unauthorized".into(),
-        )
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized".into())
     }
 
     pub(crate) fn forbidden(message: String) -> Self {
@@ -124,13 +101,9 @@ impl Status {
     pub(crate) fn too_large_version(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut status = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
-        let cause =
-            json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         status.0.details.insert("causes".into(), json!([cause]));
-        status
-            .0
-            .details
-            .insert("retryAfterSeconds".into(), 1.into());
+        status.0.details.insert("retryAfterSeconds".into(), 1.into());
         status
     }
 
@@ -154,9 +127,7 @@ impl Status {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UnsupportedMediaType",
-            format!(
-                "the body of the request was in an unknown format - accepted media types include: {accepted}"
-            ),
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
         )
     }
 
@@ -200,15 +171,8 @@ impl Status {
     /// The whole answer.
     pub(crate) fn response(&self) -> Response<Body> {
         let mut response = body::json(self.0.code, &self.value());
-        if let Some(seconds) = self
-            .0
-            .details
-            .get("retryAfterSeconds")
-            .and_then(Value::as_u64)
-        {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, seconds.into());
+        if let Some(seconds) = self.0.details.get("retryAfterSeconds").and_then(Value::as_u64) {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         response
     }
@@ -216,11 +180,7 @@ impl Status {
 
 /// `Service`, or `NodePool.apps.openyurt.io`.
 fn qualified_kind(group: &str, kind: &str) -> String {
-    if group.is_empty() {
-        kind.to_owned()
-    } else {
-        format!("{kind}.{group}")
-    }
+    if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
 /// The Status of a finished deletion.

@@ -92,12 +92,7 @@ pub(crate) enum Lost {
 impl Store {
     pub(crate) fn new(catalog: Arc<Catalog>, history: usize) -> Self {
         Self {
-            state: Mutex::new(State {
-                revision: 1,
-                uids: 0,
-                collections: BTreeMap::new(),
-                compacted: 0,
-            }),
+            state: Mutex::new(State { revision: 1, uids: 0, collections: BTreeMap::new(), compacted: 0 }),
             catalog,
             head: watch::Sender::new(1),
             history,
@@ -142,10 +137,7 @@ impl Store {
         let revision = state.revision;
         if let Some(collection) = state.collections.get_mut(qualified) {
             let epoch = collection.epoch + 1;
-            *collection = Collection {
-                epoch,
-                ..Collection::default()
-            };
+            *collection = Collection { epoch, ..Collection::default() };
         }
         self.head.send_replace(revision);
     }
@@ -164,23 +156,16 @@ impl Store {
     ) -> Result<Written, E> {
         let mut state = self.state();
         let qualified = resource.qualified();
-        let old = state
-            .collections
-            .get(&qualified)
-            .and_then(|collection| collection.objects.get(key).cloned());
+        let old = state.collections.get(&qualified).and_then(|collection| collection.objects.get(key).cloned());
         match (decide(old.as_deref())?, old) {
             (Write::Nothing, _) | (Write::Delete, None) => Ok(Written::Nothing),
-            (Write::Put(body), Some(old)) if old.same_but_version(&body) => {
-                Ok(Written::Stored(old, false))
-            }
+            (Write::Put(body), Some(old)) if old.same_but_version(&body) => Ok(Written::Stored(old, false)),
             (Write::Put(body), old) => {
                 let created = old.is_none();
                 let object = self.commit(&mut state, &qualified, key, body, old);
                 Ok(Written::Stored(object, created))
             }
-            (Write::Delete, Some(old)) => Ok(Written::Deleted(
-                self.remove(&mut state, &qualified, key, &old),
-            )),
+            (Write::Delete, Some(old)) => Ok(Written::Deleted(self.remove(&mut state, &qualified, key, &old))),
         }
     }
 
@@ -195,20 +180,11 @@ impl Store {
     ) -> Arc<Object> {
         state.revision += 1;
         state.uids += 1;
-        let object = Arc::new(Object::stamped(
-            key.clone(),
-            body,
-            state.revision,
-            state.uids,
-            old.as_deref(),
-        ));
+        let object = Arc::new(Object::stamped(key.clone(), body, state.revision, state.uids, old.as_deref()));
         let collection = state.collections.entry(qualified.to_owned()).or_default();
         collection.objects.insert(key.clone(), Arc::clone(&object));
         let change = match old {
-            Some(old) => Change::Modified {
-                old,
-                new: Arc::clone(&object),
-            },
+            Some(old) => Change::Modified { old, new: Arc::clone(&object) },
             None => Change::Added(Arc::clone(&object)),
         };
         collection.history.push(change, self.history);
@@ -216,41 +192,25 @@ impl Store {
         object
     }
 
-    fn remove(
-        &self,
-        state: &mut State,
-        qualified: &str,
-        key: &Key,
-        old: &Arc<Object>,
-    ) -> Arc<Object> {
+    fn remove(&self, state: &mut State, qualified: &str, key: &Key, old: &Arc<Object>) -> Arc<Object> {
         state.revision += 1;
         let last = Arc::new(old.at(state.revision));
         let collection = state.collections.entry(qualified.to_owned()).or_default();
         collection.objects.remove(key);
-        let change = Change::Deleted {
-            old: Arc::clone(old),
-            last: Arc::clone(&last),
-        };
+        let change = Change::Deleted { old: Arc::clone(old), last: Arc::clone(&last) };
         collection.history.push(change, self.history);
         self.head.send_replace(last.revision);
         last
     }
 
     /// The objects of one namespace, or of all, now or as they were at a version.
-    pub(crate) fn snapshot(
-        &self,
-        qualified: &str,
-        namespace: Option<&str>,
-        at: Option<u64>,
-    ) -> Result<Snapshot, Lost> {
+    pub(crate) fn snapshot(&self, qualified: &str, namespace: Option<&str>, at: Option<u64>) -> Result<Snapshot, Lost> {
         let state = self.state();
         let empty = Collection::default();
         let collection = state.collections.get(qualified).unwrap_or(&empty);
         let revision = at.unwrap_or(state.revision);
         if revision > state.revision {
-            return Err(Lost::Future {
-                current: state.revision,
-            });
+            return Err(Lost::Future { current: state.revision });
         }
         if at.is_some() && revision < state.compacted.max(collection.history.lost()) {
             return Err(Lost::Expired);
@@ -273,10 +233,7 @@ impl Store {
                 None => objects.remove(key),
             };
         }
-        Ok(Snapshot {
-            revision,
-            objects: objects.into_values().cloned().collect(),
-        })
+        Ok(Snapshot { revision, objects: objects.into_values().cloned().collect() })
     }
 
     /// Where a watch that starts at `revision` stands; refused if events since then are forgotten.
@@ -308,12 +265,7 @@ impl Store {
         if revision < collection.history.lost() {
             return Err(Lost::Expired);
         }
-        let events: Vec<Event> = collection
-            .history
-            .since(revision)
-            .take(limit)
-            .cloned()
-            .collect();
+        let events: Vec<Event> = collection.history.since(revision).take(limit).cloned().collect();
         let upto = match events.last() {
             Some(last) if events.len() == limit => last.revision,
             _ => state.revision,

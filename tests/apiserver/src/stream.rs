@@ -43,11 +43,7 @@ impl PodLog {
     /// Appends to the log: followers get it at once, as one piece.
     pub fn write(&self, text: impl Into<Bytes>) {
         let text = text.into();
-        let mut written = self
-            .0
-            .written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.bytes + text.len() <= LOG_LIMIT {
             written.bytes += text.len();
             written.pieces.push(text);
@@ -58,41 +54,30 @@ impl PodLog {
 
     /// The container has ended: so do the followers, when they have read everything.
     pub fn close(&self) {
-        let mut written = self
-            .0
-            .written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.closed = true;
         drop(written);
         self.0.changed.send_modify(|changes| *changes += 1);
     }
 
     fn piece(&self, at: usize) -> Result<Bytes, bool> {
-        let written = self
-            .0
-            .written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.pieces.get(at).cloned().ok_or(written.closed)
     }
 
     /// The pieces from the first on; waits for more if followed. Cancel-safe.
     fn read(self, follow: bool, open: Open) -> impl futures_util::Stream<Item = Bytes> {
         let changed = self.0.changed.subscribe();
-        stream::unfold(
-            (self, changed, 0, open),
-            move |(log, mut changed, at, open)| async move {
-                loop {
-                    changed.borrow_and_update();
-                    match log.piece(at) {
-                        Ok(piece) => return Some((piece, (log, changed, at + 1, open))),
-                        Err(closed) if closed || !follow => return None,
-                        Err(_) => changed.changed().await.ok()?,
-                    }
+        stream::unfold((self, changed, 0, open), move |(log, mut changed, at, open)| async move {
+            loop {
+                changed.borrow_and_update();
+                match log.piece(at) {
+                    Ok(piece) => return Some((piece, (log, changed, at + 1, open))),
+                    Err(closed) if closed || !follow => return None,
+                    Err(_) => changed.changed().await.ok()?,
                 }
-            },
-        )
+            }
+        })
     }
 }
 
@@ -104,10 +89,7 @@ pub(crate) fn log(plane: &Plane, place: &Place, query: &Query) -> Response<Body>
 }
 
 /// exec, attach, portforward: takes the upgrade, then sends back what it gets.
-pub(crate) fn upgrade(
-    plane: &Plane,
-    request: &mut Request<Incoming>,
-) -> Result<Response<Body>, Status> {
+pub(crate) fn upgrade(plane: &Plane, request: &mut Request<Incoming>) -> Result<Response<Body>, Status> {
     let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
         return Err(Status::bad_request("Upgrade request required"));
     };

@@ -43,19 +43,11 @@ impl Include {
 
 impl Column {
     const fn new(name: &'static str, cell: fn(&Object) -> Value) -> Self {
-        Self {
-            name,
-            wide: false,
-            cell,
-        }
+        Self { name, wide: false, cell }
     }
 
     const fn wide(name: &'static str, cell: fn(&Object) -> Value) -> Self {
-        Self {
-            name,
-            wide: true,
-            cell,
-        }
+        Self { name, wide: true, cell }
     }
 }
 
@@ -68,9 +60,7 @@ pub(crate) fn table<'a>(
     header: bool,
 ) -> Value {
     let columns = columns::of(resource);
-    let rows: Vec<Value> = objects
-        .map(|object| row(resource, columns, object, include))
-        .collect();
+    let rows: Vec<Value> = objects.map(|object| row(resource, columns, object, include)).collect();
     let definitions = header.then(|| definitions(columns));
     json!({
         "kind": "Table",

@@ -82,18 +82,13 @@ pub(crate) fn watch(
 ) -> Result<Response<Body>, Status> {
     let form = negotiate::form(headers)?;
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
-    let timeout = query
-        .number("timeoutSeconds")?
-        .filter(|seconds| *seconds > 0);
+    let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let head = plane.store.head();
     let signals = plane.signals.subscribe();
     let seen = *signals.borrow();
     let start = start(plane, place, query)?;
     let mut ready = VecDeque::new();
-    let (state, epoch) = match plane
-        .store
-        .follow(&place.resource.qualified(), start.position)
-    {
+    let (state, epoch) = match plane.store.follow(&place.resource.qualified(), start.position) {
         Ok(epoch) => (State::Running, epoch),
         Err(_) => {
             let current = plane.store.revision();
@@ -127,9 +122,8 @@ pub(crate) fn watch(
         plane: Arc::clone(plane),
         place: place.clone(),
     };
-    let compressed = query.flag("sendInitialEvents")
-        && plane.gzip() == Gzip::Always
-        && negotiate::accepts_gzip(headers);
+    let compressed =
+        query.flag("sendInitialEvents") && plane.gzip() == Gzip::Always && negotiate::accepts_gzip(headers);
     let frames = stream::unfold(watch, move |mut watch| async move {
         let frame = watch.next().await?;
         let frame = match frame {
@@ -140,9 +134,7 @@ pub(crate) fn watch(
     });
     let mut response = body::respond(StatusCode::OK, "application/json", body::streamed(frames));
     if compressed {
-        response
-            .headers_mut()
-            .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     Ok(response)
 }
@@ -150,9 +142,7 @@ pub(crate) fn watch(
 /// Checks the version options and finds the first state.
 fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
     let revision = read::revision(query)?;
-    let list = query
-        .get("sendInitialEvents")
-        .map(|_| query.flag("sendInitialEvents"));
+    let list = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
     match (list, query.text("resourceVersionMatch")) {
         (None, "") | (Some(_), "NotOlderThan") => {}
         (None, _) => {
@@ -181,11 +171,7 @@ fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
             None | Some(0) => plane.store.revision(),
             Some(revision) => revision,
         };
-        return Ok(Start {
-            initial: Vec::new(),
-            initial_end: false,
-            position,
-        });
+        return Ok(Start { initial: Vec::new(), initial_end: false, position });
     }
     let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let snapshot = plane
@@ -240,11 +226,7 @@ impl Watch {
             return;
         }
         let qualified = self.place.resource.qualified();
-        match self
-            .plane
-            .store
-            .events(&qualified, self.epoch, self.position, BATCH)
-        {
+        match self.plane.store.events(&qualified, self.epoch, self.position, BATCH) {
             Ok((events, position)) => {
                 for event in events {
                     self.event(&event);
@@ -258,10 +240,7 @@ impl Watch {
                 self.state = State::Ended;
             }
         }
-        let due = self
-            .bookmarks
-            .as_mut()
-            .is_some_and(|bookmarks| std::mem::take(&mut bookmarks.due));
+        let due = self.bookmarks.as_mut().is_some_and(|bookmarks| std::mem::take(&mut bookmarks.due));
         if due && self.state == State::Running {
             self.bookmark(false);
         }
@@ -285,14 +264,12 @@ impl Watch {
         }
         match &event.change {
             Change::Added(object) => self.added(object),
-            Change::Modified { old, new } => {
-                match (self.selector.matches(old), self.selector.matches(new)) {
-                    (true, true) => self.send("MODIFIED", new),
-                    (false, true) => self.send("ADDED", new),
-                    (true, false) => self.send("DELETED", &old.at(event.revision)),
-                    (false, false) => {}
-                }
-            }
+            Change::Modified { old, new } => match (self.selector.matches(old), self.selector.matches(new)) {
+                (true, true) => self.send("MODIFIED", new),
+                (false, true) => self.send("ADDED", new),
+                (true, false) => self.send("DELETED", &old.at(event.revision)),
+                (false, false) => {}
+            },
             Change::Deleted { old, last } => {
                 if self.selector.matches(old) {
                     self.send("DELETED", last);
@@ -308,9 +285,7 @@ impl Watch {
     }
 
     fn bookmark(&mut self, initial_end: bool) {
-        let line = self
-            .renderer
-            .bookmark(self.position, initial_end, self.header);
+        let line = self.renderer.bookmark(self.position, initial_end, self.header);
         self.header = false;
         self.ready.push_back(line);
     }

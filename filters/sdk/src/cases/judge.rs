@@ -1,5 +1,7 @@
 //! Compares what a run made of an object with what the case expects, and tells the difference in words and lines.
 
+use std::fmt::Debug;
+
 use bytes::Bytes;
 use serde_json::Value;
 use similar::TextDiff;
@@ -54,9 +56,17 @@ fn contains(message: &str, part: &str) -> Result<(), String> {
     if message.contains(part) { Ok(()) } else { Err(format!("the message is `{message}`")) }
 }
 
-/// The lines that differ: `-` expected, `+` found.
+/// The lines of two JSON values that differ.
 fn difference(expected: &Value, found: &Value) -> String {
-    let (expected, found) = (format!("{expected:#}\n"), format!("{found:#}\n"));
-    let lines = TextDiff::from_lines(&expected, &found);
-    lines.unified_diff().context_radius(3).header("expected", "found").to_string()
+    told(&format!("{expected:#}\n"), &format!("{found:#}\n"))
+}
+
+/// The lines of two values that differ, as they print for debugging.
+pub(super) fn lines(expected: &impl Debug, found: &impl Debug) -> String {
+    told(&format!("{expected:#?}\n"), &format!("{found:#?}\n"))
+}
+
+/// The lines that differ: `-` expected, `+` found.
+fn told(expected: &str, found: &str) -> String {
+    TextDiff::from_lines(expected, found).unified_diff().context_radius(3).header("expected", "found").to_string()
 }

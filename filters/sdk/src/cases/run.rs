@@ -1,12 +1,12 @@
-//! Runs case files natively. Each case runs in a filter of its own, and again in one that has seen the other cases with the
-//! same settings and world: an outcome that depends on what came before is an impure filter.
+//! Runs case files natively. Each case runs in a filter of its own, and again in one that has seen the other cases with
+//! the same settings and world: an outcome that depends on what came before is an impure filter.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::Path;
 
 use weir_document::Document;
 
-use super::{Case, CaseFile, Outcome};
+use super::{Case, CaseFile, Outcome, judge};
 use crate::native::{Fault, Runner, World};
 use crate::{Filter, Verdict};
 
@@ -20,11 +20,14 @@ impl Debug for Failures {
     }
 }
 
-/// Runs all cases of a folder; the test behind [`cases!`](crate::cases!).
+/// Runs all cases of a folder; the test behind [`macro@crate::cases`].
 pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
     let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![told(&error)]))?;
     let mut failures = Vec::new();
     for (path, file) in &files {
+        if let Err(difference) = check_plan::<F>(file) {
+            failures.push(format!("{}: the plan\n{difference}", path.display()));
+        }
         let mut used: Option<(String, Runner<F>)> = None;
         for case in &file.cases {
             let settings = file.settings(case);
@@ -44,6 +47,13 @@ pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
+}
+
+/// Whether the plan is the one that the file says, if it says one.
+fn check_plan<F: Filter>(file: &CaseFile) -> Result<(), String> {
+    let Some((expected, settings, world)) = file.plan() else { return Ok(()) };
+    let runner = Runner::<F>::new(&settings, &world).map_err(|fault| told(&fault))?;
+    if *runner.plan() == expected { Ok(()) } else { Err(judge::lines(&expected, runner.plan())) }
 }
 
 /// The outcome in the used filter, if it has the same settings; otherwise it makes room for another.

@@ -1,5 +1,5 @@
-//! The call that is running on this thread: what imports answer from, and the first fault. A fault does not unwind: reads go
-//! on with empty answers, and the runner fails the call when it returns.
+//! The call that is running on this thread: what imports answer from, and the first fault. A fault does not unwind:
+//! reads go on with empty answers, and the runner fails the call when it returns.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -26,8 +26,8 @@ pub enum Fault {
     Document(#[source] weir_document::Error),
 }
 
-/// A configured filter in its world. Where it makes no difference to the outcome, one runner for many objects is the faster
-/// way: it is what one instance in the host is.
+/// A configured filter in its world. Where it makes no difference to the outcome, one runner for many objects is the
+/// faster way: it is what one instance in the host is.
 pub struct Runner<F> {
     filter: F,
     plan: Plan,

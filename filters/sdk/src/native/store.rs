@@ -1,5 +1,5 @@
-//! What a plan's lookups hold of a world: per declared resource its objects, sorted, cut to metadata where only that was asked
-//! for. Made when a filter is configured or the world changes; holds the world's bytes.
+//! What a plan's lookups hold of a world: per declared resource its objects, sorted, cut to metadata where only that
+//! was asked for. Made when a filter is configured or the world changes; holds the world's bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

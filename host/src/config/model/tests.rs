@@ -9,16 +9,11 @@ fn listed(filters: &str) -> Result<Configuration, ConfigurationError> {
 }
 
 fn manifest(rest: &str) -> Result<Configuration, ConfigurationError> {
-    Configuration::from_manifest(
-        "weir.yaml",
-        &format!("apiVersion: v1\nkind: ConfigMap\n{rest}"),
-    )
+    Configuration::from_manifest("weir.yaml", &format!("apiVersion: v1\nkind: ConfigMap\n{rest}"))
 }
 
 fn indent(text: &str, by: usize) -> String {
-    text.lines()
-        .map(|line| format!("{}{line}\n", " ".repeat(by)))
-        .collect()
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
 }
 
 /// The problems as `key: reason`.
@@ -35,11 +30,7 @@ fn only_problem(result: Result<Configuration, ConfigurationError>) -> String {
 }
 
 fn names(configuration: &Configuration) -> Vec<&str> {
-    configuration
-        .filters
-        .iter()
-        .map(|filter| filter.name.as_str())
-        .collect()
+    configuration.filters.iter().map(|filter| filter.name.as_str()).collect()
 }
 
 const FULL: &str = r#"
@@ -64,23 +55,14 @@ fn a_full_entry_is_read_key_by_key() {
     assert_eq!(filter.module.as_str(), "topology.wasm");
     assert_eq!(filter.digest, Some(Digest::of(b"")));
     assert_eq!(filter.matches.as_ref().unwrap().len(), 2);
-    assert_eq!(
-        filter.settings_json(),
-        r#"{"poolSource":"nodepools","nested":{"n":1,"list":[true,null]}}"#
-    );
+    assert_eq!(filter.settings_json(), r#"{"poolSource":"nodepools","nested":{"n":1,"list":[true,null]}}"#);
     assert_eq!(filter.failure_policy, FailurePolicy::Ignore);
     assert_eq!(
         filter.granted(),
-        [
-            GroupResource::new("services", ""),
-            GroupResource::new("nodepools", "apps.openyurt.io")
-        ]
+        [GroupResource::new("services", ""), GroupResource::new("nodepools", "apps.openyurt.io")]
     );
     assert_eq!(filter.limits.memory.bytes(), 32 << 20);
-    assert_eq!(
-        filter.limits.time.duration(),
-        std::time::Duration::from_millis(5)
-    );
+    assert_eq!(filter.limits.time.duration(), std::time::Duration::from_millis(5));
     assert_eq!(filter.edits, [Path::parse("spec.volumes").unwrap()]);
     assert_eq!(configuration.warnings, Vec::<String>::new());
 }
@@ -90,19 +72,11 @@ fn an_entry_with_only_a_name_has_the_defaults() {
     let configuration = listed(FULL).unwrap();
     let filter = &configuration.filters[1];
     assert_eq!(filter.module.as_str(), "masterservice.wasm");
-    assert_eq!(
-        (filter.digest, &filter.matches, &filter.grants),
-        (None, &None, &None)
-    );
+    assert_eq!((filter.digest, &filter.matches, &filter.grants), (None, &None, &None));
     assert_eq!(filter.settings_json(), "{}");
     assert_eq!(filter.failure_policy, FailurePolicy::Fail);
     assert_eq!(filter.limits, Limits::default());
-    assert!(
-        !filter
-            .granted()
-            .iter()
-            .any(|grant| grant.resource == "secrets")
-    );
+    assert!(!filter.granted().iter().any(|grant| grant.resource == "secrets"));
 }
 
 #[test]
@@ -110,11 +84,7 @@ fn the_flat_form_alone_gives_filters_with_defaults() {
     let configuration =
         manifest("data:\n  filter_endpoints: nginx-ingress-controller/endpoints#list;watch, test/endpoints#list;watch,\n  filter_masterservice: \"\"\n")
             .unwrap();
-    assert_eq!(
-        names(&configuration),
-        ["endpoints"],
-        "an empty value is off"
-    );
+    assert_eq!(names(&configuration), ["endpoints"], "an empty value is off");
     let filter = &configuration.filters[0];
     assert_eq!(filter.module.as_str(), "endpoints.wasm");
     let rules = filter.matches.as_ref().unwrap();
@@ -129,17 +99,10 @@ fn a_flat_key_replaces_a_listed_filters_rules_and_keeps_the_rest() {
         indent(FULL, 4)
     );
     let configuration = manifest(&text).unwrap();
-    assert_eq!(
-        names(&configuration),
-        ["servicetopology", "a"],
-        "order of the list, flat ones after; empty is off"
-    );
+    assert_eq!(names(&configuration), ["servicetopology", "a"], "order of the list, flat ones after; empty is off");
     let filter = &configuration.filters[0];
     assert_eq!(filter.module.as_str(), "topology.wasm");
-    assert_eq!(
-        filter.matches.as_ref().unwrap()[0].to_string(),
-        "coredns/endpointslices"
-    );
+    assert_eq!(filter.matches.as_ref().unwrap()[0].to_string(), "coredns/endpointslices");
     assert_eq!(filter.failure_policy, FailurePolicy::Ignore);
 }
 
@@ -148,22 +111,13 @@ fn json_manifests_and_the_api_object_say_the_same() {
     let json = "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"ConfigMap\",\n\t\"metadata\": {\"name\": \"weir-filters\"},\n\t\"data\": {\"filters.yaml\": \"filters: [{name: a, match: ['*/services']}]\"},\n\t\"binaryData\": {\"a.wasm\": \"AGFzbQ==\"}\n}";
     let from_text = Configuration::from_manifest("weir.yaml", json).unwrap();
     let object: ConfigMap = serde_json::from_str(json).unwrap();
-    assert_eq!(
-        Configuration::from_config_map("ConfigMap kube-system/weir-filters", &object).unwrap(),
-        from_text
-    );
+    assert_eq!(Configuration::from_config_map("ConfigMap kube-system/weir-filters", &object).unwrap(), from_text);
     assert_eq!(from_text.binary_data["a.wasm"], &b"\0asm"[..]);
 }
 
 #[test]
 fn an_empty_config_map_has_no_filters() {
-    for rest in [
-        "",
-        "data: null",
-        "data: {}",
-        "data: {filters.yaml: ''}",
-        "data: {filters.yaml: 'filters: []'}",
-    ] {
+    for rest in ["", "data: null", "data: {}", "data: {filters.yaml: ''}", "data: {filters.yaml: 'filters: []'}"] {
         assert_eq!(manifest(rest).unwrap(), Configuration::default(), "{rest}");
     }
 }
@@ -215,10 +169,7 @@ filters:
     ];
     assert_eq!(found.len(), wanted.len(), "{found:#?}");
     for (found, wanted) in found.iter().zip(wanted) {
-        assert!(
-            found.starts_with(wanted),
-            "{found:?} should start with {wanted:?}"
-        );
+        assert!(found.starts_with(wanted), "{found:?} should start with {wanted:?}");
     }
 }
 
@@ -229,35 +180,17 @@ fn unknown_keys_of_every_level_are_named() {
         "filterz.yaml: unknown key: known are filters.yaml and filter_<name>"
     );
     assert!(only_problem(manifest("dta: {}")).starts_with("dta: unknown key: a ConfigMap has"));
-    assert_eq!(
-        only_problem(listed("filter: []")),
-        "filters.yaml: filter: unknown key: the only one is `filters`"
-    );
+    assert_eq!(only_problem(listed("filter: []")), "filters.yaml: filter: unknown key: the only one is `filters`");
 }
 
 #[test]
 fn what_is_not_a_config_map_is_refused() {
     let of = |text: &str| problems(Configuration::from_manifest("weir.yaml", text));
     assert!(of("a: [")[0].starts_with("not YAML: "), "{:?}", of("a: ["));
-    assert_eq!(
-        of("[]"),
-        ["not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"]
-    );
-    assert_eq!(
-        of("a\n")[0],
-        "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"
-    );
-    assert_eq!(
-        of("{apiVersion: v1, kind: Secret}"),
-        [r#"kind: must be ConfigMap, is "Secret""#]
-    );
-    assert_eq!(
-        of("{}"),
-        [
-            "apiVersion: missing: must be v1",
-            "kind: missing: must be ConfigMap"
-        ]
-    );
+    assert_eq!(of("[]"), ["not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"]);
+    assert_eq!(of("a\n")[0], "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data");
+    assert_eq!(of("{apiVersion: v1, kind: Secret}"), [r#"kind: must be ConfigMap, is "Secret""#]);
+    assert_eq!(of("{}"), ["apiVersion: missing: must be v1", "kind: missing: must be ConfigMap"]);
     assert!(of(&format!("a: {}", "x".repeat(5 << 20)))[0].contains("too many for a ConfigMap"));
     assert!(
         of("apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\n")[0].contains("duplicate"),
@@ -267,64 +200,38 @@ fn what_is_not_a_config_map_is_refused() {
 
 #[test]
 fn mistyped_data_is_refused_by_key() {
-    assert_eq!(
-        only_problem(manifest("data: []")),
-        "data: must be a mapping of strings, is a list"
-    );
-    assert_eq!(
-        only_problem(manifest("data: {filter_a: 1}")),
-        "data.filter_a: must be a string, is a number"
-    );
-    assert!(
-        only_problem(manifest("binaryData: {a.wasm: '*'}"))
-            .starts_with("binaryData.a.wasm: not base64: ")
-    );
+    assert_eq!(only_problem(manifest("data: []")), "data: must be a mapping of strings, is a list");
+    assert_eq!(only_problem(manifest("data: {filter_a: 1}")), "data.filter_a: must be a string, is a number");
+    assert!(only_problem(manifest("binaryData: {a.wasm: '*'}")).starts_with("binaryData.a.wasm: not base64: "));
     assert!(
         only_problem(manifest("binaryData: {readme: 'AA=='}"))
             .starts_with(r#"binaryData.readme: "readme" is not a module"#)
     );
-    assert!(
-        only_problem(listed("filters: {a: 1}"))
-            .starts_with("filters.yaml: filters: must be a list, is a mapping")
-    );
-    assert!(
-        only_problem(listed("- name: a"))
-            .starts_with("filters.yaml: must be a mapping with the key `filters`")
-    );
+    assert!(only_problem(listed("filters: {a: 1}")).starts_with("filters.yaml: filters: must be a list, is a mapping"));
+    assert!(only_problem(listed("- name: a")).starts_with("filters.yaml: must be a mapping with the key `filters`"));
     assert!(only_problem(listed("a: [")).starts_with("filters.yaml: not YAML: "));
     assert!(
         only_problem(listed("filters: [{name: a, match: x}]"))
             .ends_with("match: must be a list of strings, is a string")
     );
     assert!(
-        only_problem(listed("filters: [{name: a, limits: x}]"))
-            .ends_with("limits: must be a mapping, is a string")
+        only_problem(listed("filters: [{name: a, limits: x}]")).ends_with("limits: must be a mapping, is a string")
     );
 }
 
 #[test]
 fn bad_flat_keys_are_refused_by_key() {
-    assert!(
-        only_problem(manifest("data: {filter_A: 'a/pods'}"))
-            .starts_with(r#"filter_A: "A" is not a filter name"#)
-    );
-    assert!(
-        only_problem(manifest("data: {filter_a: 'pods'}"))
-            .starts_with(r#"filter_a: rule "pods": write it as"#)
-    );
+    assert!(only_problem(manifest("data: {filter_A: 'a/pods'}")).starts_with(r#"filter_A: "A" is not a filter name"#));
+    assert!(only_problem(manifest("data: {filter_a: 'pods'}")).starts_with(r#"filter_a: rule "pods": write it as"#));
 }
 
 #[test]
 fn the_number_of_filters_and_items_is_bounded() {
     let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
-    assert!(
-        only_problem(listed(&format!("filters: [{many}]")))
-            .contains("101 filters are too many: at most 100")
-    );
+    assert!(only_problem(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
     let rules: String = (0..201).map(|_| "a/pods,").collect();
     assert!(
-        only_problem(listed(&format!("filters: [{{name: a, match: [{rules}]}}]")))
-            .contains("201 items are too many")
+        only_problem(listed(&format!("filters: [{{name: a, match: [{rules}]}}]"))).contains("201 items are too many")
     );
     let broken: String = (0..99).map(|i| format!("{{name: F{i}}},")).collect();
     let found = problems(listed(&format!("filters: [{broken}]")));
@@ -337,23 +244,10 @@ fn what_is_valid_but_surprising_is_a_warning() {
         "data:\n  filters.yaml: 'filters: [{name: a, match: []}, {name: b, match: [x/pods#list]}]'\nbinaryData: {c.wasm: 'AA=='}",
     )
     .unwrap();
-    assert_eq!(
-        configuration.warnings.len(),
-        3,
-        "{:?}",
-        configuration.warnings
-    );
-    assert_eq!(
-        configuration.warnings[0],
-        "filter a: `match` is an empty list, so it matches nothing"
-    );
-    assert!(
-        configuration.warnings[1].starts_with("filter b: rule \"x/pods#list\" names only some")
-    );
-    assert_eq!(
-        configuration.warnings[2],
-        "binaryData.c.wasm is used by no filter"
-    );
+    assert_eq!(configuration.warnings.len(), 3, "{:?}", configuration.warnings);
+    assert_eq!(configuration.warnings[0], "filter a: `match` is an empty list, so it matches nothing");
+    assert!(configuration.warnings[1].starts_with("filter b: rule \"x/pods#list\" names only some"));
+    assert_eq!(configuration.warnings[2], "binaryData.c.wasm is used by no filter");
 }
 
 #[test]

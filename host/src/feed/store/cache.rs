@@ -37,10 +37,7 @@ struct Cached {
 }
 
 /// An index over one label.
-pub(super) fn index<'a>(
-    label: &str,
-    objects: impl Iterator<Item = (&'a Key, &'a Arc<LookedUp>)>,
-) -> Index {
+pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a Key, &'a Arc<LookedUp>)>) -> Index {
     let mut index = Index::new_sync();
     for (key, object) in objects {
         if let Some(at) = place(label, key, object) {
@@ -57,14 +54,8 @@ fn place(label: &str, key: &Key, object: &LookedUp) -> Option<Box<str>> {
 }
 
 impl Caches {
-    pub(super) fn selection(
-        &self,
-        namespace: Option<&str>,
-        label_selector: &str,
-    ) -> Option<Arc<Selection>> {
-        self.selections
-            .get(name_of(namespace, label_selector).as_str())
-            .map(|cached| cached.selection.clone())
+    pub(super) fn selection(&self, namespace: Option<&str>, label_selector: &str) -> Option<Arc<Selection>> {
+        self.selections.get(name_of(namespace, label_selector).as_str()).map(|cached| cached.selection.clone())
     }
 
     /// Keeps a selection; if another thread was faster, its one is given, so that fingerprints are shared.
@@ -102,21 +93,11 @@ impl Caches {
         let index = self.indexes.get(label)?;
         let (from, to) = (joined(value, ""), format!("{value}\u{1}"));
         let bounds = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
-        Some(
-            index
-                .range::<str, _>(bounds)
-                .map(|(_, found)| found.clone())
-                .collect(),
-        )
+        Some(index.range::<str, _>(bounds).map(|(_, found)| found.clone()).collect())
     }
 
     /// Takes an index, if there is room, and answers from it.
-    pub(super) fn add_index(
-        &mut self,
-        label: &str,
-        index: Index,
-        value: &str,
-    ) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    pub(super) fn add_index(&mut self, label: &str, index: Index, value: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
         if self.indexes.len() >= MAX_INDEXES {
             return None;
         }
@@ -125,12 +106,7 @@ impl Caches {
     }
 
     /// Goes over to the next moment, in which one object is different.
-    pub(super) fn apply(
-        &mut self,
-        key: &Key,
-        old: Option<&Arc<LookedUp>>,
-        new: Option<&Arc<LookedUp>>,
-    ) {
+    pub(super) fn apply(&mut self, key: &Key, old: Option<&Arc<LookedUp>>, new: Option<&Arc<LookedUp>>) {
         for (label, index) in &mut self.indexes {
             if let Some(at) = old.and_then(|old| place(label, key, old)) {
                 index.remove_mut(&at);
@@ -140,11 +116,7 @@ impl Caches {
             }
         }
         for cached in self.selections.values_mut() {
-            if cached
-                .namespace
-                .as_deref()
-                .is_none_or(|namespace| namespace == key.namespace())
-            {
+            if cached.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace()) {
                 cached.apply(key, new);
             }
         }

@@ -8,10 +8,8 @@ use super::*;
 use crate::feed::object::hold;
 
 fn put(namespace: &str, name: &str, version: u32, labels: &[(&str, &str)]) -> Delta {
-    let labels: serde_json::Map<_, _> = labels
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
-        .collect();
+    let labels: serde_json::Map<_, _> =
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
     let object = serde_json::json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": namespace, "name": name, "resourceVersion": version.to_string(), "labels": labels}
@@ -27,11 +25,7 @@ fn remove(namespace: &str, name: &str) -> Delta {
 fn names(selection: &Selection) -> Vec<String> {
     let name = |object: &Arc<LookedUp>| {
         let document = object.document();
-        format!(
-            "{}/{}",
-            document.namespace().unwrap().unwrap_or_default(),
-            document.name().unwrap()
-        )
+        format!("{}/{}", document.namespace().unwrap().unwrap_or_default(), document.name().unwrap())
     };
     selection.objects().iter().map(name).collect()
 }
@@ -44,17 +38,9 @@ fn next(objects: &Objects, deltas: Vec<Delta>) -> Objects {
 fn find_is_sorted_by_namespace_then_name_and_narrowed_by_namespace() {
     let objects = next(
         &Objects::default(),
-        vec![
-            put("b", "a", 1, &[]),
-            put("a-b", "z", 1, &[]),
-            put("a", "b", 1, &[]),
-            put("a", "a", 1, &[]),
-        ],
+        vec![put("b", "a", 1, &[]), put("a-b", "z", 1, &[]), put("a", "b", 1, &[]), put("a", "a", 1, &[])],
     );
-    assert_eq!(
-        names(&objects.find(None, "").unwrap()),
-        ["a/a", "a/b", "a-b/z", "b/a"]
-    );
+    assert_eq!(names(&objects.find(None, "").unwrap()), ["a/a", "a/b", "a-b/z", "b/a"]);
     assert_eq!(names(&objects.find(Some("a"), "").unwrap()), ["a/a", "a/b"]);
     assert!(names(&objects.find(Some("c"), "").unwrap()).is_empty());
 }
@@ -70,44 +56,20 @@ fn an_earlier_moment_stays_as_it_was() {
 #[test]
 fn the_same_version_is_no_change() {
     let first = next(&Objects::default(), vec![put("a", "a", 1, &[])]);
-    assert!(
-        first
-            .next(vec![put("a", "a", 1, &[]), remove("a", "gone")])
-            .is_none()
-    );
-    let (_, changed) = first
-        .next(vec![put("a", "a", 2, &[]), put("a", "b", 2, &[])])
-        .unwrap();
+    assert!(first.next(vec![put("a", "a", 1, &[]), remove("a", "gone")]).is_none());
+    let (_, changed) = first.next(vec![put("a", "a", 2, &[]), put("a", "b", 2, &[])]).unwrap();
     assert_eq!(changed, [Key::new("a", "a"), Key::new("a", "b")]);
 }
 
 #[test]
 fn a_selection_is_shared_while_a_change_does_not_touch_it() {
-    let first = next(
-        &Objects::default(),
-        vec![
-            put("a", "a", 1, &[("app", "x")]),
-            put("a", "b", 1, &[("app", "y")]),
-        ],
-    );
+    let first = next(&Objects::default(), vec![put("a", "a", 1, &[("app", "x")]), put("a", "b", 1, &[("app", "y")])]);
     let selection = first.find(None, "app in (x)").unwrap();
-    assert!(Arc::ptr_eq(
-        &selection,
-        &first.find(None, "app in (x)").unwrap()
-    ));
-    let second = next(
-        &first,
-        vec![put("a", "b", 2, &[("app", "y")]), put("a", "c", 2, &[])],
-    );
-    assert!(Arc::ptr_eq(
-        &selection,
-        &second.find(None, "app in (x)").unwrap()
-    ));
+    assert!(Arc::ptr_eq(&selection, &first.find(None, "app in (x)").unwrap()));
+    let second = next(&first, vec![put("a", "b", 2, &[("app", "y")]), put("a", "c", 2, &[])]);
+    assert!(Arc::ptr_eq(&selection, &second.find(None, "app in (x)").unwrap()));
     let third = next(&second, vec![put("a", "b", 3, &[("app", "x")])]);
-    assert_eq!(
-        names(&third.find(None, "app in (x)").unwrap()),
-        ["a/a", "a/b"]
-    );
+    assert_eq!(names(&third.find(None, "app in (x)").unwrap()), ["a/a", "a/b"]);
     let fourth = next(&third, vec![put("a", "a", 4, &[])]);
     assert_eq!(names(&fourth.find(None, "app in (x)").unwrap()), ["a/b"]);
 }
@@ -122,20 +84,8 @@ fn a_malformed_selector_is_an_error_each_time() {
 #[test]
 fn only_a_plain_equality_is_answered_from_an_index() {
     assert_eq!(first_equality("app=web,tier in (a)"), Some(("app", "web")));
-    assert_eq!(
-        first_equality("kubernetes.io/name==web"),
-        Some(("kubernetes.io/name", "web"))
-    );
-    for other in [
-        "",
-        "app",
-        "!app",
-        "app!=web",
-        "app in (a=b)",
-        "app=",
-        "a b=c",
-        "app in (x),a=b",
-    ] {
+    assert_eq!(first_equality("kubernetes.io/name==web"), Some(("kubernetes.io/name", "web")));
+    for other in ["", "app", "!app", "app!=web", "app in (a=b)", "app=", "a b=c", "app in (x),a=b"] {
         assert_eq!(first_equality(other), None, "{other}");
     }
 }
@@ -144,9 +94,7 @@ fn only_a_plain_equality_is_answered_from_an_index() {
 fn more_selections_and_labels_than_are_kept_give_the_same_answers() {
     let objects = next(
         &Objects::default(),
-        (0..20)
-            .map(|i| put("a", &format!("o{i:02}"), 1, &[(&format!("l{i}"), "x")]))
-            .collect(),
+        (0..20).map(|i| put("a", &format!("o{i:02}"), 1, &[(&format!("l{i}"), "x")])).collect(),
     );
     for round in 0..2 {
         for i in 0..400 {
@@ -156,27 +104,19 @@ fn more_selections_and_labels_than_are_kept_give_the_same_answers() {
     }
 }
 
+/// The labels `app` and `tier`.
+type Labels = (Option<&'static str>, Option<&'static str>);
+
 /// Any sequence of steps and questions answers as a plain map does.
 #[test]
 fn the_store_agrees_with_a_plain_map() {
     let mut seed = 7_u64;
     let mut random = |below: u64| {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % below
     };
-    let selectors = [
-        "",
-        "app=x",
-        "app=y",
-        "app in (x,y)",
-        "!app",
-        "app=x,tier=b",
-        "tier=b",
-        "app!=x",
-    ];
-    let mut model: BTreeMap<(String, String), (Option<&str>, Option<&str>)> = BTreeMap::new();
+    let selectors = ["", "app=x", "app=y", "app in (x,y)", "!app", "app=x,tier=b", "tier=b", "app!=x"];
+    let mut model: BTreeMap<(String, String), Labels> = BTreeMap::new();
     let mut objects = Objects::default();
     for version in 1..2000_u32 {
         let namespace = ["a", "a-b", "b"][random(3) as usize].to_owned();
@@ -188,10 +128,8 @@ fn the_store_agrees_with_a_plain_map() {
             let app = [None, Some("x"), Some("y")][random(3) as usize];
             let tier = [None, Some("b")][random(2) as usize];
             model.insert((namespace.clone(), name.clone()), (app, tier));
-            let labels: Vec<_> = [("app", app), ("tier", tier)]
-                .into_iter()
-                .filter_map(|(k, v)| Some((k, v?)))
-                .collect();
+            let labels: Vec<_> =
+                [("app", app), ("tier", tier)].into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
             put(&namespace, &name, version, &labels)
         };
         if let Some((next, _)) = objects.next(vec![delta]) {
@@ -203,15 +141,9 @@ fn the_store_agrees_with_a_plain_map() {
         let wanted: Vec<_> = model
             .iter()
             .filter(|((namespace, _), _)| within.is_none_or(|within| within == namespace))
-            .filter(|(_, (app, tier))| {
-                parsed.matches(|label| if label == "app" { *app } else { *tier })
-            })
+            .filter(|(_, (app, tier))| parsed.matches(|label| if label == "app" { *app } else { *tier }))
             .map(|((namespace, name), _)| format!("{namespace}/{name}"))
             .collect();
-        assert_eq!(
-            names(&objects.find(within, selector).unwrap()),
-            wanted,
-            "{selector:?} in {within:?} at {version}"
-        );
+        assert_eq!(names(&objects.find(within, selector).unwrap()), wanted, "{selector:?} in {within:?} at {version}");
     }
 }

@@ -68,15 +68,8 @@ const CUSTOM: &[Row] = &[
 ];
 
 pub(super) fn resources() -> Vec<Resource> {
-    let built_in = BUILT_IN.iter().map(|row| Resource {
-        custom: false,
-        ..row.resource()
-    });
-    let reviews = REVIEWS.iter().map(|row| Resource {
-        custom: false,
-        review: true,
-        ..row.resource()
-    });
+    let built_in = BUILT_IN.iter().map(|row| Resource { custom: false, ..row.resource() });
+    let reviews = REVIEWS.iter().map(|row| Resource { custom: false, review: true, ..row.resource() });
     let custom = CUSTOM.iter().map(Row::resource);
     built_in.chain(reviews).chain(custom).collect()
 }

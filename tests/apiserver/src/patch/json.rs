@@ -20,8 +20,7 @@ pub(crate) enum Operation {
 }
 
 pub(super) fn parse(patch: Value) -> Result<Vec<Operation>, Status> {
-    serde_json::from_value(patch)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+    serde_json::from_value(patch).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
 }
 
 /// Applies all operations in order; the text says which did not fit.
@@ -52,15 +51,11 @@ pub(super) fn apply(target: &mut Value, operations: &[Operation]) -> Result<(), 
 }
 
 fn at<'a>(target: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
-    target
-        .pointer_mut(path)
-        .ok_or_else(|| format!("path does not exist: {path}"))
+    target.pointer_mut(path).ok_or_else(|| format!("path does not exist: {path}"))
 }
 
 fn parent<'a>(target: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
-    let (parent, last) = path
-        .rsplit_once('/')
-        .ok_or_else(|| format!("not a pointer: {path}"))?;
+    let (parent, last) = path.rsplit_once('/').ok_or_else(|| format!("not a pointer: {path}"))?;
     let key = last.replace("~1", "/").replace("~0", "~");
     Ok((at(target, parent)?, key))
 }
@@ -121,10 +116,7 @@ mod tests {
             {"op": "replace", "path": "/e", "value": null},
             {"op": "remove", "path": "/a/b~1c/0"},
         ]);
-        assert_eq!(
-            patched(target, patch),
-            Ok(json!({"a": {"b/c": [9, 2, 3]}, "e": null, "f": 1}))
-        );
+        assert_eq!(patched(target, patch), Ok(json!({"a": {"b/c": [9, 2, 3]}, "e": null, "f": 1})));
     }
 
     #[test]

@@ -36,9 +36,7 @@ fn merge_object(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
         } else if value.is_null() {
             target.shift_remove(key);
         } else if let Value::Array(patch) = value {
-            let slot = target
-                .entry(key.clone())
-                .or_insert_with(|| Value::Array(Vec::new()));
+            let slot = target.entry(key.clone()).or_insert_with(|| Value::Array(Vec::new()));
             merge_list(slot, key, patch);
         } else {
             apply(target.entry(key.clone()).or_insert(Value::Null), value);
@@ -82,9 +80,7 @@ fn merge_list(slot: &mut Value, field: &str, patch: &[Value]) {
     let Value::Array(target) = slot else {
         return;
     };
-    let replace = patch
-        .iter()
-        .any(|one| one.get("$patch").and_then(Value::as_str) == Some("replace"));
+    let replace = patch.iter().any(|one| one.get("$patch").and_then(Value::as_str) == Some("replace"));
     if field == "finalizers" && !replace {
         for one in patch {
             if !target.contains(one) {
@@ -96,11 +92,7 @@ fn merge_list(slot: &mut Value, field: &str, patch: &[Value]) {
     let sample = patch.iter().find_map(Value::as_object);
     let key = sample.and_then(|sample| merge_key(field, sample));
     let Some(key) = key.filter(|_| !replace) else {
-        *target = patch
-            .iter()
-            .filter(|one| one.get("$patch").is_none())
-            .cloned()
-            .collect();
+        *target = patch.iter().filter(|one| one.get("$patch").is_none()).cloned().collect();
         return;
     };
     for one in patch {
@@ -136,9 +128,7 @@ fn reorder(target: &mut Map<String, Value>, field: &str, order: &[Value]) {
         order
             .iter()
             .position(|wanted| match wanted {
-                Value::Object(keys) => keys
-                    .iter()
-                    .all(|(key, value)| element.get(key) == Some(value)),
+                Value::Object(keys) => keys.iter().all(|(key, value)| element.get(key) == Some(value)),
                 plain => plain == element,
             })
             .unwrap_or(order.len())

@@ -36,13 +36,8 @@ impl Store {
         };
         let mut state = self.state();
         let qualified = resource.qualified();
-        let old = state
-            .collections
-            .get(&qualified)
-            .and_then(|collection| collection.objects.get(&key).cloned());
-        Ok(self
-            .commit(&mut state, &qualified, &key, body, old)
-            .revision)
+        let old = state.collections.get(&qualified).and_then(|collection| collection.objects.get(&key).cloned());
+        Ok(self.commit(&mut state, &qualified, &key, body, old).revision)
     }
 
     /// Puts every document of a YAML (or JSON) text; `List` objects are taken apart. Returns how many objects there were.
@@ -85,18 +80,10 @@ impl Store {
 
     /// Deletes an object at once, finalizers or not; the version of the deletion if it was there. The namespace of a
     /// cluster-scoped object is empty.
-    pub fn delete(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Option<u64> {
+    pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<u64> {
         let resource = self.catalog.by_kind(api_version, kind)?;
         let key = Key::new(namespace, name);
-        let written = self.write(&resource, &key, |_| {
-            Ok::<_, std::convert::Infallible>(Write::Delete)
-        });
+        let written = self.write(&resource, &key, |_| Ok::<_, std::convert::Infallible>(Write::Delete));
         match written {
             Ok(Written::Deleted(last)) => Some(last.revision),
             _ => None,
@@ -118,32 +105,22 @@ impl Store {
         let snapshot = self.snapshot(&resource.qualified(), None, None);
         snapshot.map_or_else(
             |_| Vec::new(),
-            |snapshot| {
-                snapshot
-                    .objects
-                    .iter()
-                    .map(|object| Value::Object(object.value(&resource)))
-                    .collect()
-            },
+            |snapshot| snapshot.objects.iter().map(|object| Value::Object(object.value(&resource))).collect(),
         )
     }
 
     fn place(&self, object: &Value) -> Result<(std::sync::Arc<Resource>, Key), StoreError> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-        let (Some(api_version), Some(kind), Some(name)) =
-            (text("/apiVersion"), text("/kind"), text("/metadata/name"))
+        let (Some(api_version), Some(kind), Some(name)) = (text("/apiVersion"), text("/kind"), text("/metadata/name"))
         else {
             let mut shown = object.to_string();
             shown.truncate(shown.floor_char_boundary(200));
             return Err(StoreError::NotAnObject(shown));
         };
-        let resource =
-            self.catalog
-                .by_kind(api_version, kind)
-                .ok_or_else(|| StoreError::UnknownKind {
-                    api_version: api_version.to_owned(),
-                    kind: kind.to_owned(),
-                })?;
+        let resource = self
+            .catalog
+            .by_kind(api_version, kind)
+            .ok_or_else(|| StoreError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() })?;
         let namespace = match (resource.namespaced, text("/metadata/namespace")) {
             (false, _) => "",
             (true, None | Some("")) => "default",

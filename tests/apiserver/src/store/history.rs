@@ -48,9 +48,7 @@ impl Change {
     /// The object after it, or the last of it.
     pub(crate) fn object(&self) -> &Arc<Object> {
         match self {
-            Self::Added(object)
-            | Self::Modified { new: object, .. }
-            | Self::Deleted { last: object, .. } => object,
+            Self::Added(object) | Self::Modified { new: object, .. } | Self::Deleted { last: object, .. } => object,
         }
     }
 
@@ -70,10 +68,7 @@ impl Change {
 
 impl History {
     pub(super) fn push(&mut self, change: Change, limit: usize) {
-        self.events.push_back(Event {
-            revision: change.object().revision,
-            change,
-        });
+        self.events.push_back(Event { revision: change.object().revision, change });
         while self.events.len() > limit {
             if let Some(event) = self.events.pop_front() {
                 self.lost = event.revision;
@@ -87,9 +82,7 @@ impl History {
     }
 
     pub(super) fn since(&self, revision: u64) -> impl DoubleEndedIterator<Item = &Event> {
-        let from = self
-            .events
-            .partition_point(|event| event.revision <= revision);
+        let from = self.events.partition_point(|event| event.revision <= revision);
         self.events.range(from..)
     }
 }

@@ -41,10 +41,7 @@ pub(crate) fn prefix(resource: &Resource) -> String {
 
 impl Key {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     /// Before all keys of a namespace.
@@ -75,13 +72,9 @@ impl Object {
         if !key.namespace.is_empty() {
             metadata.insert("namespace".into(), key.namespace.clone().into());
         }
-        for (field, made) in [
-            (
-                "uid",
-                format!("{serial:08x}-0000-4000-8000-{revision:012x}"),
-            ),
-            ("creationTimestamp", clock::now()),
-        ] {
+        for (field, made) in
+            [("uid", format!("{serial:08x}-0000-4000-8000-{revision:012x}")), ("creationTimestamp", clock::now())]
+        {
             let kept = old.and_then(|old| old.metadata().get(field)).cloned();
             if let Some(kept) = kept {
                 metadata.insert(field.into(), kept);
@@ -98,12 +91,7 @@ impl Object {
         // Serialising a Value to memory cannot fail: its keys are strings.
         let bytes = serde_json::to_vec(&body).unwrap_or_else(|_| b"{}".to_vec());
         let tail = Bytes::from(bytes).slice(1..);
-        Self {
-            key,
-            revision,
-            body,
-            tail,
-        }
+        Self { key, revision, body, tail }
     }
 
     /// What a dry run would have stored.
@@ -144,10 +132,7 @@ impl Object {
     }
 
     pub(crate) fn text(&self, field: &str) -> &str {
-        self.metadata()
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or("")
+        self.metadata().get(field).and_then(Value::as_str).unwrap_or("")
     }
 
     /// Appends the encoded object after a prefix (or after a lone brace).

@@ -20,15 +20,11 @@ const PLAIN: &[Column] = &[NAME, AGE];
 const SERVICES: &[Column] = &[
     NAME,
     Column::new("Type", |object| or(text(object, "/spec/type"), "ClusterIP")),
-    Column::new("Cluster-IP", |object| {
-        or(text(object, "/spec/clusterIP"), "<none>")
-    }),
+    Column::new("Cluster-IP", |object| or(text(object, "/spec/clusterIP"), "<none>")),
     Column::new("External-IP", external_ip),
     Column::new("Port(s)", |object| service_ports(object).into()),
     AGE,
-    Column::wide("Selector", |object| {
-        or(pairs(at(object, "/spec/selector")), "<none>")
-    }),
+    Column::wide("Selector", |object| or(pairs(at(object, "/spec/selector")), "<none>")),
 ];
 
 const PODS: &[Column] = &[
@@ -39,9 +35,7 @@ const PODS: &[Column] = &[
             .count();
         format!("{ready}/{}", list(object, "/spec/containers").count()).into()
     }),
-    Column::new("Status", |object| {
-        or(text(object, "/status/phase"), "Pending")
-    }),
+    Column::new("Status", |object| or(text(object, "/status/phase"), "Pending")),
     Column::new("Restarts", |object| {
         list(object, "/status/containerStatuses")
             .filter_map(|status| status.get("restartCount").and_then(Value::as_u64))
@@ -51,9 +45,7 @@ const PODS: &[Column] = &[
     }),
     AGE,
     Column::wide("IP", |object| or(text(object, "/status/podIP"), "<none>")),
-    Column::wide("Node", |object| {
-        or(text(object, "/spec/nodeName"), "<none>")
-    }),
+    Column::wide("Node", |object| or(text(object, "/spec/nodeName"), "<none>")),
 ];
 
 const NODES: &[Column] = &[
@@ -61,16 +53,14 @@ const NODES: &[Column] = &[
     Column::new("Status", node_status),
     Column::new("Roles", |object| {
         let roles = at(object, "/metadata/labels").and_then(Value::as_object);
-        let roles = roles.into_iter().flatten().filter_map(|(key, _)| {
-            key.strip_prefix("node-role.kubernetes.io/")
-                .map(str::to_owned)
-        });
+        let roles = roles
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/").map(str::to_owned));
         or(join(roles), "<none>")
     }),
     AGE,
-    Column::new("Version", |object| {
-        text(object, "/status/nodeInfo/kubeletVersion").into()
-    }),
+    Column::new("Version", |object| text(object, "/status/nodeInfo/kubeletVersion").into()),
     Column::wide("Internal-IP", |object| {
         let address = list(object, "/status/addresses")
             .find(|address| address.get("type").and_then(Value::as_str) == Some("InternalIP"))
@@ -95,8 +85,7 @@ const ENDPOINT_SLICES: &[Column] = &[
     NAME,
     Column::new("AddressType", |object| text(object, "/addressType").into()),
     Column::new("Ports", |object| {
-        let ports =
-            list(object, "/ports").filter_map(|port| port.get("port").map(Value::to_string));
+        let ports = list(object, "/ports").filter_map(|port| port.get("port").map(Value::to_string));
         or(join(ports), "<unset>")
     }),
     Column::new("Endpoints", |object| {
@@ -111,11 +100,7 @@ const ENDPOINT_SLICES: &[Column] = &[
 
 const CONFIG_MAPS: &[Column] = &[
     NAME,
-    Column::new("Data", |object| {
-        (count(object, "/data") + count(object, "/binaryData"))
-            .to_string()
-            .into()
-    }),
+    Column::new("Data", |object| (count(object, "/data") + count(object, "/binaryData")).to_string().into()),
     AGE,
 ];
 
@@ -126,53 +111,30 @@ const SECRETS: &[Column] = &[
     AGE,
 ];
 
-const NAMESPACES: &[Column] = &[
-    NAME,
-    Column::new("Status", |object| {
-        or(text(object, "/status/phase"), "Active")
-    }),
-    AGE,
-];
+const NAMESPACES: &[Column] = &[NAME, Column::new("Status", |object| or(text(object, "/status/phase"), "Active")), AGE];
 
 const DEPLOYMENTS: &[Column] = &[
     NAME,
     Column::new("Ready", |object| {
-        format!(
-            "{}/{}",
-            number(object, "/status/readyReplicas", 0),
-            number(object, "/spec/replicas", 1)
-        )
-        .into()
+        format!("{}/{}", number(object, "/status/readyReplicas", 0), number(object, "/spec/replicas", 1)).into()
     }),
-    Column::new("Up-to-date", |object| {
-        number(object, "/status/updatedReplicas", 0).into()
-    }),
-    Column::new("Available", |object| {
-        number(object, "/status/availableReplicas", 0).into()
-    }),
+    Column::new("Up-to-date", |object| number(object, "/status/updatedReplicas", 0).into()),
+    Column::new("Available", |object| number(object, "/status/availableReplicas", 0).into()),
     AGE,
 ];
 
 const DAEMON_SETS: &[Column] = &[
     NAME,
-    Column::new("Desired", |object| {
-        number(object, "/status/desiredNumberScheduled", 0).into()
-    }),
-    Column::new("Ready", |object| {
-        number(object, "/status/numberReady", 0).into()
-    }),
+    Column::new("Desired", |object| number(object, "/status/desiredNumberScheduled", 0).into()),
+    Column::new("Ready", |object| number(object, "/status/numberReady", 0).into()),
     AGE,
 ];
 
 const NODE_POOLS: &[Column] = &[
     NAME,
     Column::new("Type", |object| text(object, "/spec/type").into()),
-    Column::new("ReadyNodes", |object| {
-        number(object, "/status/readyNodeNum", 0).into()
-    }),
-    Column::new("Nodes", |object| {
-        list(object, "/status/nodes").count().to_string().into()
-    }),
+    Column::new("ReadyNodes", |object| number(object, "/status/readyNodeNum", 0).into()),
+    Column::new("Nodes", |object| list(object, "/status/nodes").count().to_string().into()),
     AGE,
 ];
 
@@ -195,10 +157,10 @@ pub(super) fn of(resource: &Resource) -> &'static [Column] {
 }
 
 fn at<'a>(object: &'a Object, pointer: &str) -> Option<&'a Value> {
-    let (first, rest) = pointer.strip_prefix('/')?.split_once('/').map_or_else(
-        || (pointer.trim_start_matches('/'), String::new()),
-        |(first, rest)| (first, format!("/{rest}")),
-    );
+    let (first, rest) = pointer
+        .strip_prefix('/')?
+        .split_once('/')
+        .map_or_else(|| (pointer.trim_start_matches('/'), String::new()), |(first, rest)| (first, format!("/{rest}")));
     object.body.get(first)?.pointer(&rest)
 }
 
@@ -213,24 +175,15 @@ fn number(object: &Object, pointer: &str, default: u64) -> String {
 }
 
 fn list<'a>(object: &'a Object, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    at(object, pointer)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    at(object, pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn count(object: &Object, pointer: &str) -> usize {
-    at(object, pointer)
-        .and_then(Value::as_object)
-        .map_or(0, serde_json::Map::len)
+    at(object, pointer).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
 fn or(text: String, otherwise: &str) -> Value {
-    if text.is_empty() {
-        otherwise.into()
-    } else {
-        text.into()
-    }
+    if text.is_empty() { otherwise.into() } else { text.into() }
 }
 
 /// The first three, and how many more there are.
@@ -245,9 +198,7 @@ fn join(parts: impl Iterator<Item = String>) -> String {
 
 fn pairs(map: Option<&Value>) -> String {
     let map = map.and_then(Value::as_object).into_iter().flatten();
-    map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
-        .collect::<Vec<_>>()
-        .join(",")
+    map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect::<Vec<_>>().join(",")
 }
 
 fn node_status(object: &Object) -> Value {
@@ -257,21 +208,13 @@ fn node_status(object: &Object) -> Value {
     });
     let cordoned = at(object, "/spec/unschedulable") == Some(&Value::Bool(true));
     let status = if ready { "Ready" } else { "NotReady" };
-    if cordoned {
-        format!("{status},SchedulingDisabled").into()
-    } else {
-        status.into()
-    }
+    if cordoned { format!("{status},SchedulingDisabled").into() } else { status.into() }
 }
 
 fn external_ip(object: &Object) -> Value {
     let given = list(object, "/spec/externalIPs").filter_map(Value::as_str);
-    let balanced = list(object, "/status/loadBalancer/ingress").filter_map(|ingress| {
-        ingress
-            .get("ip")
-            .or_else(|| ingress.get("hostname"))
-            .and_then(Value::as_str)
-    });
+    let balanced = list(object, "/status/loadBalancer/ingress")
+        .filter_map(|ingress| ingress.get("ip").or_else(|| ingress.get("hostname")).and_then(Value::as_str));
     let shown = join(balanced.chain(given).map(str::to_owned));
     let waiting = text(object, "/spec/type") == "LoadBalancer";
     or(shown, if waiting { "<pending>" } else { "<none>" })
@@ -279,10 +222,7 @@ fn external_ip(object: &Object) -> Value {
 
 fn service_ports(object: &Object) -> String {
     let ports = list(object, "/spec/ports").map(|port| {
-        let protocol = port
-            .get("protocol")
-            .and_then(Value::as_str)
-            .unwrap_or("TCP");
+        let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("TCP");
         let number = port.get("port").map(Value::to_string).unwrap_or_default();
         match port.get("nodePort").and_then(Value::as_u64) {
             Some(node) if node > 0 => format!("{number}:{node}/{protocol}"),
@@ -290,9 +230,5 @@ fn service_ports(object: &Object) -> String {
         }
     });
     let ports: Vec<String> = ports.collect();
-    if ports.is_empty() {
-        "<none>".to_owned()
-    } else {
-        ports.join(",")
-    }
+    if ports.is_empty() { "<none>".to_owned() } else { ports.join(",") }
 }

@@ -1,0 +1,220 @@
+//! The reader as a serde deserializer: tokens to whatever type the filter's settings are.
+
+use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    VariantAccess, Visitor,
+};
+
+use super::Refusal;
+use super::reader::{Reader, Step, Token};
+
+impl<'de> Reader<'de> {
+    /// Whatever comes next, as the visitor takes it. Generic over visitors, so it does no more than tell them.
+    fn value<V: Visitor<'de>, const FRACTIONS: u8>(&mut self, visitor: V) -> Result<V::Value, Refusal> {
+        match self.token()? {
+            Token::Null => visitor.visit_unit(),
+            Token::Boolean(value) => visitor.visit_bool(value),
+            Token::Text(text) => visitor.visit_borrowed_str(text),
+            Token::Unescaped(text) => visitor.visit_string(text),
+            Token::Unsigned(number) => visitor.visit_u64(number),
+            Token::Signed(number) => visitor.visit_i64(number),
+            Token::Fraction(number) => match FRACTIONS {
+                IGNORED => visitor.visit_unit(),
+                PARSED => visitor.visit_f64(number.parse().map_err(Refusal::custom)?),
+                _ => Err(Refusal::invalid_type(Unexpected::Float(0.0), &visitor)),
+            },
+            Token::Array => {
+                let value = visitor.visit_seq(Elements { reader: self, index: 0 })?;
+                self.close(b']')?;
+                Ok(value)
+            }
+            Token::Object => {
+                let value = visitor.visit_map(Members { reader: self, first: true })?;
+                self.close(b'}')?;
+                Ok(value)
+            }
+        }
+    }
+}
+
+/// What becomes of numbers that are no integers: parsing them is linked only into filters that ask for them.
+const REFUSED: u8 = 0;
+const PARSED: u8 = 1;
+const IGNORED: u8 = 2;
+
+macro_rules! values {
+    ($($method:ident $(($($argument:ty),*))? = $fractions:ident,)*) => {
+        $(fn $method<V: Visitor<'de>>(self $($(, _: $argument)*)?, visitor: V) -> Result<V::Value, Refusal> {
+            self.value::<V, $fractions>(visitor)
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for &mut Reader<'de> {
+    type Error = Refusal;
+
+    values! {
+        deserialize_any = PARSED,
+        deserialize_f32 = PARSED,
+        deserialize_f64 = PARSED,
+        deserialize_ignored_any = IGNORED,
+        deserialize_bool = REFUSED,
+        deserialize_i8 = REFUSED,
+        deserialize_i16 = REFUSED,
+        deserialize_i32 = REFUSED,
+        deserialize_i64 = REFUSED,
+        deserialize_u8 = REFUSED,
+        deserialize_u16 = REFUSED,
+        deserialize_u32 = REFUSED,
+        deserialize_u64 = REFUSED,
+        deserialize_char = REFUSED,
+        deserialize_str = REFUSED,
+        deserialize_string = REFUSED,
+        deserialize_bytes = REFUSED,
+        deserialize_byte_buf = REFUSED,
+        deserialize_unit = REFUSED,
+        deserialize_unit_struct(&'static str) = REFUSED,
+        deserialize_seq = REFUSED,
+        deserialize_tuple(usize) = REFUSED,
+        deserialize_tuple_struct(&'static str, usize) = REFUSED,
+        deserialize_map = REFUSED,
+        deserialize_struct(&'static str, &'static [&'static str]) = REFUSED,
+        deserialize_identifier = REFUSED,
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        if self.peek() == Some(b'n') {
+            self.literal("null")?;
+            return visitor.visit_none();
+        }
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Refusal> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        match self.peek() {
+            Some(b'"') => match self.string()? {
+                Ok(name) => visitor.visit_enum(BorrowedStrDeserializer::new(name)),
+                Err(name) => visitor.visit_enum(name.into_deserializer()),
+            },
+            Some(b'{') => {
+                self.deeper()?;
+                let value = visitor.visit_enum(Variant { reader: self })?;
+                self.close(b'}')?;
+                Ok(value)
+            }
+            _ => self.value::<V, REFUSED>(visitor),
+        }
+    }
+}
+
+/// The elements of an array, after its bracket.
+struct Elements<'r, 'de> {
+    reader: &'r mut Reader<'de>,
+    index: usize,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
+    type Error = Refusal;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Refusal> {
+        if self.reader.peek() == Some(b']') && self.index == 0 {
+            return Ok(None);
+        }
+        if self.index > 0 && !self.reader.eat(b',') {
+            // The bracket is the container's to expect.
+            return Ok(None);
+        }
+        self.reader.steps.push(Step::Element(self.index));
+        let value = seed.deserialize(&mut *self.reader)?;
+        self.reader.steps.pop();
+        self.index += 1;
+        Ok(Some(value))
+    }
+}
+
+/// The members of an object, after its brace.
+struct Members<'r, 'de> {
+    reader: &'r mut Reader<'de>,
+    first: bool,
+}
+
+impl<'de> MapAccess<'de> for Members<'_, 'de> {
+    type Error = Refusal;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Refusal> {
+        if self.first && self.reader.peek() == Some(b'}') || !self.first && !self.reader.eat(b',') {
+            return Ok(None);
+        }
+        self.first = false;
+        let name = self.reader.name()?;
+        // Before the name is judged, so that an unknown one is named.
+        self.reader.steps.push(Step::Member(name.clone()));
+        let key: StrDeserializer<'_, Refusal> = name.as_str().into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Refusal> {
+        self.reader.expect(b':')?;
+        let value = seed.deserialize(&mut *self.reader)?;
+        self.reader.steps.pop();
+        Ok(value)
+    }
+}
+
+/// An enum's variant with content, `{"variant": content}`, after its brace.
+struct Variant<'r, 'de> {
+    reader: &'r mut Reader<'de>,
+}
+
+impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
+    type Error = Refusal;
+    type Variant = Self;
+
+    fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Self), Refusal> {
+        let name = self.reader.name()?;
+        self.reader.steps.push(Step::Member(name.clone()));
+        let key: StrDeserializer<'_, Refusal> = name.as_str().into_deserializer();
+        let variant = seed.deserialize(key)?;
+        self.reader.expect(b':')?;
+        Ok((variant, self))
+    }
+}
+
+impl<'de> Variant<'_, 'de> {
+    /// The content, whose key is done when it is read.
+    fn content<T>(self, read: impl FnOnce(&mut Reader<'de>) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let content = read(self.reader)?;
+        self.reader.steps.pop();
+        Ok(content)
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
+    type Error = Refusal;
+
+    fn unit_variant(self) -> Result<(), Refusal> {
+        self.content(|reader| serde::Deserialize::deserialize(reader))
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Refusal> {
+        self.content(|reader| seed.deserialize(reader))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Refusal> {
+        self.content(|reader| reader.deserialize_seq(visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Refusal> {
+        self.content(|reader| reader.deserialize_map(visitor))
+    }
+}

@@ -1,0 +1,147 @@
+//! delete and deletecollection: preconditions, finalizers, dry runs; a namespace goes with what it holds.
+//!
+//! Memory: pointers to the deleted objects of one answer.
+
+use http::{Response, StatusCode};
+use serde_json::{Map, Value};
+
+use super::Posted;
+use crate::body::{self, Body};
+use crate::clock;
+use crate::negotiate;
+use crate::render::ListMeta;
+use crate::request::Place;
+use crate::selector::Selector;
+use crate::status::{self, Status};
+use crate::store::{Lost, Object, Write, Written};
+
+/// What DeleteOptions and the query ask of a deletion.
+struct Deletion {
+    uid: Option<String>,
+    version: Option<String>,
+    dry: bool,
+}
+
+// === impl Posted ===
+
+impl Posted<'_> {
+    pub(crate) fn delete(&self) -> Result<Response<Body>, Status> {
+        let deletion = Deletion::parse(self)?;
+        let (resource, name) = (&self.place.resource, &self.place.name);
+        let written = self.plane.store.write(resource, &self.key(name), |old| {
+            let old = old.ok_or_else(|| Status::not_found(resource, name))?;
+            deletion.allowed(self.place, old)?;
+            Ok(match marked(old) {
+                _ if deletion.dry => Write::Nothing,
+                Some(body) => Write::Put(body),
+                None => Write::Delete,
+            })
+        })?;
+        match written {
+            Written::Stored(object, _) => self.answer(StatusCode::OK, &object),
+            Written::Deleted(object) => {
+                if resource.qualified() == "namespaces" {
+                    self.empty_namespace(name);
+                }
+                let status = status::deleted(resource, name, object.text("uid"));
+                Ok(body::json(StatusCode::OK, &status))
+            }
+            Written::Nothing => Ok(body::json(StatusCode::OK, &status::deleted(resource, name, ""))),
+        }
+    }
+
+    /// A namespace takes what it holds with it, at once.
+    fn empty_namespace(&self, namespace: &str) {
+        for resource in self.plane.catalog.all() {
+            if !resource.namespaced {
+                continue;
+            }
+            let held = self.plane.store.snapshot(&resource.qualified(), Some(namespace), None);
+            for object in held.map(|held| held.objects).unwrap_or_default() {
+                let gone = self
+                    .plane
+                    .store
+                    .write(&resource, &object.key, |_| Ok::<_, std::convert::Infallible>(Write::Delete));
+                debug_assert!(gone.is_ok());
+            }
+        }
+    }
+
+    pub(crate) fn delete_collection(&self) -> Result<Response<Body>, Status> {
+        let deletion = Deletion::parse(self)?;
+        let selector = Selector::parse(self.query.text("labelSelector"), self.query.text("fieldSelector"))?;
+        let namespace = Some(self.place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let held = self
+            .plane
+            .store
+            .snapshot(&self.qualified(), namespace, None)
+            .map_err(|_: Lost| Status::expired("the state is gone"))?;
+        let mut objects = Vec::new();
+        for object in held.objects.into_iter().filter(|object| selector.matches(object)) {
+            let written = self.plane.store.write(&self.place.resource, &object.key, |old| {
+                Ok::<_, std::convert::Infallible>(match old {
+                    Some(_) if deletion.dry => Write::Nothing,
+                    Some(old) => marked(old).map_or(Write::Delete, Write::Put),
+                    None => Write::Nothing,
+                })
+            });
+            match written {
+                Ok(Written::Deleted(last) | Written::Stored(last, _)) => objects.push(last),
+                Ok(Written::Nothing) => objects.push(object),
+                Err(never) => match never {},
+            }
+        }
+        let meta = ListMeta { revision: self.plane.store.revision(), next_page: None, remaining: None };
+        let rendered = self.renderer()?.list(objects, &meta);
+        let gzip = negotiate::accepts_gzip(self.headers).then(|| self.plane.gzip());
+        Ok(body::pieces(rendered.pieces, rendered.length, gzip))
+    }
+}
+
+// === impl Deletion ===
+
+impl Deletion {
+    fn parse(posted: &Posted<'_>) -> Result<Self, Status> {
+        let options = if posted.body.is_empty() { Map::new() } else { posted.object()? };
+        let condition = |field: &str| {
+            let conditions = options.get("preconditions")?;
+            conditions.get(field)?.as_str().map(str::to_owned)
+        };
+        let dry = options.get("dryRun").and_then(Value::as_array);
+        Ok(Self {
+            uid: condition("uid"),
+            version: condition("resourceVersion"),
+            dry: posted.dry() || dry.is_some_and(|dry| dry.iter().any(|value| value == "All")),
+        })
+    }
+
+    fn allowed(&self, place: &Place, old: &Object) -> Result<(), Status> {
+        for (wanted, field, label) in [(&self.uid, "uid", "UID"), (&self.version, "resourceVersion", "ResourceVersion")]
+        {
+            if let Some(wanted) = wanted
+                && wanted != old.text(field)
+            {
+                let why = format!(
+                    "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {}",
+                    old.text(field)
+                );
+                return Err(Status::conflict(&place.resource, &old.key.name, &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An object with finalizers is only marked; `None` if it can go now.
+fn marked(old: &Object) -> Option<Map<String, Value>> {
+    let held = old.metadata().get("finalizers").and_then(Value::as_array);
+    if held.is_none_or(Vec::is_empty) {
+        return None;
+    }
+    let mut body = old.body.clone();
+    if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+        metadata.entry("deletionTimestamp").or_insert_with(|| clock::now().into());
+        metadata.entry("deletionGracePeriodSeconds").or_insert_with(|| 0.into());
+    }
+    Some(body)
+}
