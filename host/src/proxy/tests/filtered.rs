@@ -159,19 +159,28 @@ async fn an_object_that_failed_a_list_late_fails_its_retry_early_until_it_passes
 }
 
 #[tokio::test]
-async fn a_failing_chain_ends_a_watch_with_an_error_event_but_not_over_a_deletion() {
+async fn a_failing_chain_ends_a_watch_with_an_error_event_but_swallows_no_deletion() {
     let rig = rig().await;
-    rig.service("a", "ClusterIP");
-    let (_, list) = rig.json("/api/v1/services").await;
+    let failing = Arc::new(AtomicBool::new(false));
+    let fails = failing.clone();
     rig.filter(
         "*/services",
-        &Script::new(|_| {
-            Outcome::Failed(Failure { filter: "f".into(), class: FailureClass::Time, message: "slow".into() })
+        &Script::new(move |_| {
+            if fails.load(Ordering::Relaxed) {
+                Outcome::Failed(Failure { filter: "f".into(), class: FailureClass::Time, message: "slow".into() })
+            } else {
+                Outcome::Unchanged
+            }
         }),
     );
-    assert_eq!(rig.json("/api/v1/services").await.0, StatusCode::INTERNAL_SERVER_ERROR);
-    drop(list);
+    rig.service("a", "ClusterIP");
     let mut events = rig.watch("/api/v1/services?watch=1").await;
+    assert_eq!(events.told().await, "ADDED a");
+    failing.store(true, Ordering::Relaxed);
+    rig.server.store().delete("v1", "Service", "default", "a").unwrap();
+    assert_eq!(events.told().await, "DELETED a");
+    rig.service("b", "ClusterIP");
     assert_eq!(events.told().await, "ERROR 500");
     assert_eq!(events.next().await, None);
+    assert_eq!(rig.json("/api/v1/services").await.0, StatusCode::INTERNAL_SERVER_ERROR);
 }
