@@ -176,6 +176,18 @@ impl Events {
         self.try_next().await.expect("the watch goes on").expect("the watch has not ended")
     }
 
+    /// Steps over the next event without reading it.
+    pub async fn skip_line(&mut self) {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                drop(self.rest.split_to(end + 1));
+                return;
+            }
+            let frame = self.body.frame().await.expect("the watch goes on").expect("the watch does not break");
+            self.rest.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+        }
+    }
+
     /// The next event that is no bookmark, as `TYPE name`.
     pub async fn next_named(&mut self) -> String {
         loop {

@@ -108,17 +108,14 @@ impl cluster::HostSelection for GuestState {
         let at = self.path(at.rep())?.clone();
         let held = self.selections.get(this.rep())?;
         self.note(&held.read(Some(at.clone())), selection_value_at(&held.selection, &at));
-        let mut all = Column { text: String::new(), ends: Vec::new() };
+        let mut all = weir_document::Column::default();
         for object in held.selection.objects() {
-            let column = object.document().column(&at)?;
-            let before = u32::try_from(all.text.len())?;
-            if all.text.len() + column.text.len() > COLUMN {
+            object.document().column_into(&at, &mut all)?;
+            if all.text.len() > COLUMN {
                 return Err(Refusal::TooMany(COLUMN, "bytes in a column").into());
             }
-            all.text.push_str(&column.text);
-            all.ends.extend(column.ends.iter().map(|end| end + before));
         }
-        Ok(all)
+        Ok(Column { text: all.text, ends: all.ends })
     }
 
     fn fingerprint(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<u64> {

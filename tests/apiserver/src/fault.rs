@@ -96,7 +96,7 @@ impl Action {
 pub(crate) fn cut(response: Response<Body>, after: usize, end: End) -> Response<Body> {
     let (mut parts, inner) = response.into_parts();
     parts.headers.remove(http::header::CONTENT_LENGTH);
-    let body = Cut { inner, left: after, end, done: false };
+    let body = Cut { inner, left: after, end, done: false, linger: None };
     Response::from_parts(parts, body.boxed_unsync())
 }
 

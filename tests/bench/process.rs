@@ -1,0 +1,221 @@
+//! The daemon as a process: start, memory, lists end to end, reload, watch latency. The in-memory API server runs in the
+//! bench's own process, so both share the machine's cores.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::json;
+use weir_apiserver::{Action, ApiServer};
+use weir_tests::built;
+use weir_tests::client::Client;
+use weir_tests::daemon::{Daemon, Setup};
+
+use crate::data;
+use crate::table::{Goal, Table, median, percentile};
+
+const SERVICES: &str = "/api/v1/services";
+const FILTERS: &str = "\
+filters:
+  - {name: servicetopology, module: servicetopology.wasm}
+  - {name: nodeportisolation, module: nodeportisolation.wasm}
+  - {name: discardcloudservice, module: discardcloudservice.wasm}
+";
+
+async fn cluster() -> ApiServer {
+    let server = ApiServer::builder().start().await.unwrap();
+    for object in data::cluster() {
+        server.store().put(object).unwrap();
+    }
+    server
+}
+
+fn setup(server: &ApiServer) -> Setup {
+    let setup = Setup::new(server.url()).flag("--node-name", "node-0000").filters(FILTERS);
+    ["servicetopology", "nodeportisolation", "discardcloudservice"].into_iter().fold(setup, Setup::bundled)
+}
+
+/// Start until ready, with cold and warm code cache.
+pub(crate) async fn start(table: &mut Table) {
+    table.heading("Start, process begin until /readyz says yes, three filters");
+    let server = cluster().await;
+    let mut cold = Vec::new();
+    for _ in 0..3 {
+        let cache = tempfile::tempdir().unwrap();
+        cold.push(started(setup(&server).flag("--cache-dir", cache.path().to_str().unwrap())).await.1);
+    }
+    table.row("cold code cache", median(cold), "ms");
+    let mut warm = Vec::new();
+    for _ in 0..7 {
+        warm.push(started(setup(&server)).await.1);
+    }
+    table.goal("warm code cache", median(warm), "ms", Goal::Under(300.0));
+}
+
+async fn started(setup: Setup) -> (Daemon, f64) {
+    let began = Instant::now();
+    let daemon = setup.start_ready().await;
+    (daemon, began.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Resident memory idle, and the most it becomes during a 30 MB list.
+pub(crate) async fn memory(table: &mut Table) {
+    table.heading("Memory of the daemon, resident");
+    let server = cluster().await;
+    let daemon = setup(&server).start_ready().await;
+    let client = daemon.client("kube-proxy");
+    for _ in 0..50 {
+        client.json("/api/v1/namespaces/default/services").await;
+    }
+    let idle = resident(&daemon, "VmRSS");
+    table.goal("idle, three filters, after 50 small lists", idle, "MB", Goal::Under(40.0));
+    let list = data::list("EndpointSliceList", "discovery.k8s.io/v1", (0..1200).map(|n| data::slice(n, 100)));
+    let megabytes = list.len() as f64 / 1e6;
+    serve(&server, "/apis/discovery.k8s.io/v1/endpointslices", list);
+    for _ in 0..3 {
+        drain(&client, "/apis/discovery.k8s.io/v1/endpointslices").await;
+    }
+    let peak = resident(&daemon, "VmHWM");
+    table.goal(&format!("most during a {megabytes:.0} MB list, above idle"), peak - idle, "MB", Goal::Under(20.0));
+    table.row("resident after it", resident(&daemon, "VmRSS"), "MB");
+}
+
+/// A list end to end, through Weir and straight from the API server.
+pub(crate) async fn lists(table: &mut Table) {
+    table.heading("A whole list end to end over loopback, wall time");
+    let server = cluster().await;
+    let daemon = setup(&server).start_ready().await;
+    let (direct, through) = (Client::new(server.url(), "kube-proxy"), daemon.client("kube-proxy"));
+    for (what, path, list) in [
+        ("5,000 Services", SERVICES, data::services()),
+        ("1,000 slices", "/apis/discovery.k8s.io/v1/endpointslices", data::slices()),
+    ] {
+        let megabytes = list.len() as f64 / 1e6;
+        serve(&server, path, list);
+        let time = async |client: &Client| {
+            let mut times = Vec::new();
+            for _ in 0..7 {
+                let began = Instant::now();
+                drain(client, path).await;
+                times.push(began.elapsed().as_secs_f64());
+            }
+            median(times)
+        };
+        let (plain, filtered) = (time(&direct).await, time(&through).await);
+        table.row(&format!("{what} ({megabytes:.1} MB) straight from the API server"), plain * 1e3, "ms");
+        table.row(&format!("{what} through Weir and its filter"), filtered * 1e3, "ms");
+        let before = processor(&daemon);
+        for _ in 0..5 {
+            drain(&through, path).await;
+        }
+        table.row("Weir's processor time per GB", (processor(&daemon) - before) / (5.0 * megabytes / 1e3), "s/GB");
+    }
+}
+
+/// From a module's rename until it is in force.
+pub(crate) async fn reload(table: &mut Table) {
+    table.heading("Reload: a module is renamed into place while nothing else happens");
+    let server = cluster().await;
+    server.store().put(data::service(1)).unwrap();
+    let modules = ["discardcloudservice", "nodeportisolation"].map(|name| std::fs::read(built::module(name)).unwrap());
+    let filters = "filters:\n  - {name: services, module: services.wasm, match: ['*/services']}\n";
+    let daemon = Setup::new(server.url()).filters(filters).module("services", &modules[0]).start_ready().await;
+    let mut times = Vec::new();
+    for n in 1..=30 {
+        let from = daemon.log_length();
+        let began = Instant::now();
+        daemon.put_module("services", &modules[n % 2]);
+        daemon.logged_after(from, "a new set of filters is in force").await;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    table.row("in force, median", median(times.clone()), "ms");
+    table.goal("in force, p99 (known modules)", percentile(&mut times, 0.99), "ms", Goal::Under(200.0));
+    // A module that was never compiled here: the same code with a custom section of its own.
+    let mut fresh = Vec::new();
+    for n in 0..5u8 {
+        let mut module = modules[0].clone();
+        let stamp: u64 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64 ^ u64::from(n);
+        module.extend([0, 10, 1, b'n']);
+        module.extend(stamp.to_le_bytes());
+        let from = daemon.log_length();
+        let began = Instant::now();
+        daemon.put_module("services", &module);
+        daemon.logged_after(from, "a new set of filters is in force").await;
+        fresh.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    table.goal("in force, a module that has to be compiled", median(fresh), "ms", Goal::Under(200.0));
+}
+
+/// How much later a watch event arrives through Weir, at 1,000 events a second.
+pub(crate) async fn watch(table: &mut Table) {
+    table.heading("Watch: 10,000 events at 1,000 a second, the same event straight and through Weir");
+    let server = cluster().await;
+    let mut object = data::service(3);
+    object["metadata"]["name"] = json!("ticking");
+    server.store().put(object.clone()).unwrap();
+    let daemon = setup(&server).start_ready().await;
+    let path = format!("{SERVICES}?watch=true");
+    let direct = stamps(Client::new(server.url(), "kube-proxy"), &path).await;
+    let through = stamps(daemon.client("kube-proxy"), &path).await;
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    for n in 0..10_000u32 {
+        ticks.tick().await;
+        object["metadata"]["annotations"]["tick"] = json!(n.to_string());
+        server.store().put(object.clone()).unwrap();
+    }
+    let (direct, through) = (direct.await.unwrap(), through.await.unwrap());
+    let mut added: Vec<_> =
+        through.iter().zip(&direct).map(|(late, early)| late.saturating_duration_since(*early).as_secs_f64() * 1e3).collect();
+    table.row("added, median", percentile(&mut added, 0.5), "ms");
+    table.goal("added, p99", percentile(&mut added, 0.99), "ms", Goal::Under(2.0));
+}
+
+/// When each of 10,000 MODIFIED events arrives.
+async fn stamps(client: Client, path: &str) -> tokio::task::JoinHandle<Vec<Instant>> {
+    let mut events = client.watch(path).await;
+    let first = events.next().await;
+    assert_eq!(first["type"], "ADDED");
+    tokio::spawn(async move {
+        let mut stamps = Vec::with_capacity(10_000);
+        while stamps.len() < 10_000 {
+            events.skip_line().await;
+            stamps.push(Instant::now());
+        }
+        stamps
+    })
+}
+
+/// Lets the API server answer a path with these bytes: no time is spent on making them.
+fn serve(server: &ApiServer, path: &'static str, body: Bytes) {
+    server.on_request(move |request| match request.target() == path {
+        true => Action::json(200, body.clone()),
+        false => Action::Serve,
+    });
+}
+
+/// Reads a body to its end without keeping it.
+async fn drain(client: &Client, path: &str) -> usize {
+    let answer = client.send(Method::GET, path, "").await;
+    assert_eq!(answer.status(), 200);
+    let (mut body, mut bytes) = (answer.into_body(), 0);
+    while let Some(frame) = body.frame().await {
+        bytes += frame.unwrap().into_data().map_or(0, |data| data.len());
+    }
+    bytes
+}
+
+/// A line of the daemon's /proc/<pid>/status, in MB.
+fn resident(daemon: &Daemon, line: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
+    let text = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':')).unwrap();
+    text.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
+}
+
+/// Processor time that the daemon has used, in seconds.
+fn processor(daemon: &Daemon) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    // Fields 14 and 15 of proc(5), in ticks of 1/100 s.
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
+}
