@@ -1,5 +1,13 @@
 //! kube-rs informers against the server: lists in pages, watch-lists, resumption after 410, the write verbs.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails; clippy.toml relaxes these inside tests only"
+)]
+
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;

@@ -2,6 +2,14 @@
 //!
 //! kubectl keeps discovery on disk: every test gives it a home of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a helper that fails is a test that fails; clippy.toml relaxes these inside tests only"
+)]
+
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -194,4 +202,20 @@ async fn apply_reads_the_standard_input() {
     let output = child.wait_with_output().await.unwrap();
     assert!(output.status.success());
     assert_eq!(kubectl.server.store().list("apps/v1", "Deployment").len(), 1);
+}
+
+#[tokio::test]
+async fn typed_commands_send_protobuf_and_are_understood() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    kubectl.run(&["create", "configmap", "cm", "--from-literal=a=b"]).await;
+    kubectl.run(&["create", "namespace", "ns"]).await;
+    kubectl.run(&["create", "secret", "generic", "s", "-n", "ns", "--from-literal=a=b"]).await;
+    assert_eq!(kubectl.run(&["auth", "can-i", "get", "pods"]).await, "yes\n");
+    kubectl.server.set_policy(|_| false);
+    assert_eq!(kubectl.output(&["auth", "can-i", "get", "pods"]).await.stdout, b"no\n");
+    let store = kubectl.server.store();
+    assert_eq!(store.get("v1", "ConfigMap", "default", "cm").unwrap()["data"], json!({"a": "b"}));
+    assert_eq!(store.get("v1", "Secret", "ns", "s").unwrap()["data"], json!({"a": "Yg=="}));
 }
