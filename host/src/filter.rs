@@ -6,6 +6,8 @@ mod chain;
 mod filter;
 mod outcome;
 mod reads;
+#[cfg(test)]
+mod script;
 mod serving;
 mod set;
 mod validate;
@@ -13,6 +15,8 @@ mod validate;
 pub use chain::{Chain, Stamp};
 pub use filter::{Filter, Lookups, Proven, RecordedReads};
 pub use outcome::{Failure, FailureClass, Outcome};
+#[cfg(test)]
+pub(crate) use script::Script;
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
 pub use validate::validate_reads;

@@ -17,6 +17,8 @@ mod read;
 pub mod request;
 mod respond;
 mod route;
+#[cfg(test)]
+mod tests;
 mod upstream;
 mod watch;
 

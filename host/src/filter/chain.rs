@@ -16,6 +16,9 @@ pub struct Chain {
     filters: Arc<[Arc<Filter>]>,
     /// Whether the resource's objects have fields that only filters named for it may edit.
     guarded: bool,
+    /// Stands in for the filters in the proxy's tests.
+    #[cfg(test)]
+    script: Option<super::script::Script>,
 }
 
 /// Says which filters a chain has and what their lookups were when it was taken: while two stamps are equal, the same
@@ -38,12 +41,26 @@ impl Stamp {
 
 impl Chain {
     pub(super) fn new(filters: Arc<[Arc<Filter>]>, resource: &GroupResource) -> Self {
-        Self { filters, guarded: resource.group.is_empty() && resource.resource == "pods" }
+        Self {
+            filters,
+            guarded: resource.group.is_empty() && resource.resource == "pods",
+            #[cfg(test)]
+            script: None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn scripted(script: super::script::Script) -> Self {
+        Self { filters: Arc::new([]), guarded: false, script: Some(script) }
     }
 
     /// Runs the chain over a batch; one outcome per document, in order. An instance per filter is checked out for the
     /// batch only. Dropping the future throws those instances away; nothing else is lost.
     pub async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
+        #[cfg(test)]
+        if let Some(script) = &self.script {
+            return script.run(&documents);
+        }
         let mut outcomes: Vec<Option<Outcome>> = documents.iter().map(|_| None).collect();
         let mut present: Vec<(usize, Document)> = documents.into_iter().enumerate().collect();
         for filter in self.filters.iter() {
@@ -82,6 +99,10 @@ impl Chain {
     /// The present stamp.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
+        #[cfg(test)]
+        if let Some(script) = &self.script {
+            return script.stamp();
+        }
         let mut hasher = foldhash::fast::FixedState::default().build_hasher();
         for filter in self.filters.iter() {
             filter.identity().hash(&mut hasher);
@@ -93,6 +114,10 @@ impl Chain {
     /// Whether two chains are the same filters in the same order (a swap of the set need not change every chain).
     #[must_use]
     pub fn same_filters(&self, other: &Self) -> bool {
+        #[cfg(test)]
+        if let (Some(script), Some(other)) = (&self.script, &other.script) {
+            return script.same(other);
+        }
         self.filters.len() == other.filters.len()
             && self.filters.iter().zip(other.filters.iter()).all(|(a, b)| Arc::ptr_eq(a, b))
     }
@@ -100,6 +125,10 @@ impl Chain {
     /// Resolves when something that these filters looked up has changed its value since the stamp was taken
     /// (debounced). Cancel-safe.
     pub async fn changed_since(&self, stamp: Stamp) {
+        #[cfg(test)]
+        if let Some(script) = &self.script {
+            return script.changed_since(stamp).await;
+        }
         // Subscribed before the comparison, so that no change falls between.
         let mut followed: Vec<_> = self.filters.iter().map(|filter| filter.follow_reads()).collect();
         while self.stamp() == stamp {

@@ -16,13 +16,26 @@ const CHAINS: usize = 1024;
 pub struct FilterSet {
     filters: Vec<Arc<Filter>>,
     chains: Mutex<HashMap<(String, GroupResource, Class), Option<Chain>>>,
+    #[cfg(test)]
+    scripts: Vec<(crate::config::MatchRule, super::script::Script)>,
 }
 
 impl FilterSet {
     /// A set of filters that were all proven.
     #[must_use]
     pub fn new(filters: Vec<Arc<Filter>>) -> Self {
-        Self { filters, chains: Mutex::default() }
+        Self {
+            filters,
+            chains: Mutex::default(),
+            #[cfg(test)]
+            scripts: Vec::new(),
+        }
+    }
+
+    /// A set whose only filter is a function.
+    #[cfg(test)]
+    pub(crate) fn scripted(rule: &str, script: super::script::Script) -> Arc<Self> {
+        Arc::new(Self { scripts: vec![(rule.parse().unwrap(), script)], ..Self::default() })
     }
 
     /// The filters, in configured order.
@@ -35,6 +48,10 @@ impl FilterSet {
     /// `component` is compared without regard to case.
     #[must_use]
     pub fn chain(&self, component: &str, resource: &GroupResource, class: Class) -> Option<Chain> {
+        #[cfg(test)]
+        if let Some((_, script)) = self.scripts.iter().find(|(rule, _)| rule.matches(component, resource, class)) {
+            return Some(Chain::scripted(script.clone()));
+        }
         let key = (component.to_ascii_lowercase(), resource.clone(), class);
         let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(chain) = chains.get(&key) {

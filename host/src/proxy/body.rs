@@ -1,8 +1,8 @@
 //! The bodies that the proxy sends, why one breaks off, and what is tied to a body's life.
 //!
 //! An answer that cannot be finished is aborted, never closed: a well-formed shorter list would make informers delete
-//! what is missing. Permits, slots and meters live in the body and are given back when it is dropped, at its end or
-//! because the client has gone.
+//! what is missing. What a request occupies upstream lives in its body ([`super::upstream::UpstreamBody`]) and is given
+//! back when that is dropped, at its end or because the client has gone; so does its count.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -62,11 +62,10 @@ pub(super) fn no_request_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Counts a request when its body ends, and holds what must live as long.
-struct Metered<G> {
+/// Counts a request when its body ends.
+struct Metered {
     inner: ResponseBody,
     meter: Meter,
-    _guard: G,
 }
 
 /// What is counted of one request; counted when it is dropped.
@@ -86,15 +85,11 @@ impl Meter {
         Self { metrics, class, code: 0, bytes: 0, begun }
     }
 
-    /// Ties the count, and `guard`, to the body of an answer.
+    /// Ties the count to the body of an answer.
     #[must_use]
-    pub(super) fn attach<G: Send + Unpin + 'static>(
-        mut self,
-        answer: Response<ResponseBody>,
-        guard: G,
-    ) -> Response<ResponseBody> {
+    pub(super) fn attach(mut self, answer: Response<ResponseBody>) -> Response<ResponseBody> {
         self.code = answer.status().as_u16();
-        answer.map(|inner| Metered { inner, meter: self, _guard: guard }.boxed_unsync())
+        answer.map(|inner| Metered { inner, meter: self }.boxed_unsync())
     }
 
     /// Counts a request whose bytes went another way than through a body.
@@ -111,7 +106,7 @@ impl Drop for Meter {
     }
 }
 
-impl<G: Unpin> Body for Metered<G> {
+impl Body for Metered {
     type Data = Bytes;
     type Error = BodyError;
 

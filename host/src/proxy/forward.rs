@@ -24,6 +24,7 @@ use super::listener::Peer;
 use super::request::{Request, ResourceRequest, Verb};
 use super::respond::Refusal;
 use super::upstream::{Head, Purpose, UpstreamBody};
+use super::watch;
 
 /// Bytes copied at once, each way, on an upgraded stream.
 const COPY: usize = 32 << 10;
@@ -43,9 +44,11 @@ pub(super) async fn forward(
         .filter(|resource| resource.may_upgrade() && request.version() == Version::HTTP_11)
         .and_then(|_| headers::upgrade(request.headers()));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
-    if holds_filtered_state(proxy, &request, &parsed, identity) {
+    let remembered = remembered(proxy, &request, &parsed, identity);
+    let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::begins_whole(&parsed.query);
+    if remembered.is_some() && goes_on {
         proxy.metrics.relist("unmatched");
-        return meter.attach(relist("no filter matches this resource any more"), ());
+        return meter.attach(relist("no filter matches this resource any more"));
     }
 
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -69,23 +72,26 @@ pub(super) async fn forward(
         Err(error) => {
             let refusal = Refusal::Upstream(error);
             tracing::warn!(path = %parsed.forward, component, error = %refusal, "not forwarded; the client is told by a Status");
-            return meter.attach(refusal.response(), ());
+            return meter.attach(refusal.response());
         }
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = hyper::upgrade::on(&mut answer);
         return match client {
             Some(client) => switch(proxy, answer, client, server, meter, peer.clone()),
-            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response(), ()),
+            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response()),
         };
     }
+    if let Some(key) = remembered.filter(|_| answer.status().is_success()) {
+        proxy.ledger.forget(&key);
+    }
     let (mut parts, body) = answer.into_parts();
-    headers::strip_hop_by_hop(&mut parts.headers);
+    headers::prepare_answer(&mut parts);
     let body = match resource {
         Some(resource) if resource.verb == Verb::Watch => until_matched(proxy, component, resource, body),
         _ => through(body),
     };
-    meter.attach(Response::from_parts(parts, body), ())
+    meter.attach(Response::from_parts(parts, body))
 }
 
 /// An upstream body as it is.
@@ -100,28 +106,20 @@ pub(super) fn relist(why: &'static str) -> Response<ResponseBody> {
     answer
 }
 
-/// Whether this is a watch that goes on from a state which was filtered when the client got it. Unfiltered lists, and
-/// watches that begin with the whole state, end that.
-fn holds_filtered_state(
-    proxy: &Proxy,
-    request: &http::Request<Incoming>,
-    parsed: &Request,
-    identity: Identity,
-) -> bool {
-    let Some(resource) = parsed.resource() else { return false };
-    if proxy.ledger.is_empty() || resource.class().is_none() {
-        return false;
+/// Under which key something is remembered of this client's filtered state, which no filter matches any more. A watch
+/// that goes on from it must list again first; what replaces it, a list or a watch that begins with the whole state,
+/// ends that. A later page does not replace what the earlier ones brought.
+fn remembered(proxy: &Proxy, request: &http::Request<Incoming>, parsed: &Request, identity: Identity) -> Option<Key> {
+    let resource = parsed.resource().filter(|resource| match resource.verb {
+        Verb::Watch => true,
+        Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
+        _ => false,
+    })?;
+    if proxy.ledger.is_empty() {
+        return None;
     }
     let key = Key::of(request.headers(), identity, resource, &parsed.query);
-    match resource.verb {
-        Verb::Watch => proxy.ledger.forget(&key) && !super::watch::begins_whole(&parsed.query),
-        // A later page does not replace what the earlier ones brought.
-        Verb::List if parsed.query.first("continue").unwrap_or_default().is_empty() => {
-            proxy.ledger.forget(&key);
-            false
-        }
-        _ => false,
-    }
+    proxy.ledger.knows(&key).then_some(key)
 }
 
 fn switch(
@@ -134,7 +132,7 @@ fn switch(
 ) -> Response<ResponseBody> {
     let (mut parts, _) = answer.into_parts();
     let protocol = parts.headers.get(header::UPGRADE).cloned();
-    headers::strip_hop_by_hop(&mut parts.headers);
+    headers::prepare_answer(&mut parts);
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
         parts.headers.insert(header::UPGRADE, protocol);

@@ -1,7 +1,9 @@
 //! Headers: what belongs to one hop only, whose identity a request travels under, and what is asked for on a read that
 //! filters match.
 
+use http::Version;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::response::Parts;
 
 /// Whose credentials a request carries to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,7 +49,7 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Removes what is for one hop only (RFC 9110, 7.6.1), what `Connection` names included.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
@@ -76,6 +78,14 @@ pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
     for name in claims {
         headers.remove(name);
     }
+}
+
+/// Makes the head of an answer of the API server fit to be ours: what belongs to that hop is its version of HTTP, and
+/// what hyper noted about its connection, too.
+pub(super) fn prepare_answer(parts: &mut Parts) {
+    strip_hop_by_hop(&mut parts.headers);
+    parts.version = Version::HTTP_11;
+    parts.extensions.clear();
 }
 
 /// Makes the headers of a matched read ask for what can be filtered: plain JSON, and nothing that would change its

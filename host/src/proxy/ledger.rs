@@ -7,6 +7,8 @@
 //! more list. Bounds: [`CLIENTS`] entries of [`RECORDS`] records and [`RECORDS`] unfinished paged lists, and
 //! [`HIDDEN`] hidden keys over all; the entry that was not used for longest goes first.
 
+mod subject;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -114,7 +116,8 @@ impl Key {
             for (name, value) in headers {
                 if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
                     part(name.as_str().as_bytes());
-                    part(value.as_bytes());
+                    let subject = (*name == header::AUTHORIZATION).then(|| subject::subject(value)).flatten();
+                    part(subject.as_deref().map_or(value.as_bytes(), str::as_bytes));
                 }
             }
         }
@@ -174,9 +177,14 @@ impl Ledger {
         })
     }
 
-    /// Forgets a client; tells whether anything was known of it.
-    pub(super) fn forget(&self, key: &Key) -> bool {
-        self.locked(|state| state.remove(key))
+    /// Whether the client's state was made by filters, as far as is known.
+    pub(super) fn knows(&self, key: &Key) -> bool {
+        self.locked(|state| state.clients.contains_key(key))
+    }
+
+    /// Forgets a client.
+    pub(super) fn forget(&self, key: &Key) {
+        self.locked(|state| state.remove(key));
     }
 
     fn locked<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
@@ -213,11 +221,10 @@ impl State {
         }
     }
 
-    fn remove(&mut self, key: &Key) -> bool {
-        let Some(entry) = self.clients.remove(key) else { return false };
+    fn remove(&mut self, key: &Key) {
+        let Some(entry) = self.clients.remove(key) else { return };
         let freed: usize = entry.records.iter().chain(&entry.pages).map(|record| record.hidden.keys.len()).sum();
         self.hidden -= freed;
-        true
     }
 }
 
@@ -264,11 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn forgetting_tells_whether_anything_was_known() {
+    fn a_client_is_known_until_it_is_forgotten() {
         let ledger = Ledger::default();
         ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
-        assert!(ledger.forget(&key(1)));
-        assert!(!ledger.forget(&key(1)));
+        assert!(ledger.knows(&key(1)) && !ledger.knows(&key(2)));
+        ledger.forget(&key(1));
+        assert!(!ledger.knows(&key(1)));
         assert!(ledger.is_empty());
     }
 

@@ -26,7 +26,7 @@ use super::respond::Refusal;
 /// Output that is held back until the answer's head is sent.
 const HELD: usize = 256 << 10;
 /// Output that is held for an HTTP/1.0 client.
-const HELD_WHOLE: usize = 64 << 20;
+const HELD_WHOLE: usize = 16 << 20;
 
 /// Answers a matched list.
 pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {

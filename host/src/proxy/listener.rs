@@ -21,8 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Proxy;
 use crate::tasks::Tasks;
 
-/// Time for a client to send a request's head.
-const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Time for a client to send a request's head. Idle connections count as waiting for one, so it is longer than clients
+/// keep those (client-go: 90 s): the side that closes first must not be the one that cannot know of a request under way.
+const HEAD_TIME: Duration = Duration::from_secs(120);
 /// The largest head of a request.
 const HEAD_BYTES: usize = 64 << 10;
 /// HTTP/2 streams per connection.

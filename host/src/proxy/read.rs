@@ -77,7 +77,7 @@ impl Read {
         let head = Head { method: Method::GET, path, headers: self.headers.clone() };
         let answer = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = answer.into_parts();
-        headers::strip_hop_by_hop(&mut parts.headers);
+        headers::prepare_answer(&mut parts);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Garbage("it switched protocols unasked".into()));
         }

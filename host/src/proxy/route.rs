@@ -27,13 +27,13 @@ impl Proxy {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(), ());
+            return meter("refused").attach(Refusal::Method.response());
         }
         let parsed = match Request::parse(request.method(), request.uri()) {
             Ok(parsed) => parsed,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused").attach(Refusal::Malformed(error).response(), ());
+                return meter("refused").attach(Refusal::Malformed(error).response());
             }
         };
         let may_lend = self.upstream.lends() && peer.address.ip().to_canonical().is_loopback();
@@ -51,7 +51,7 @@ impl Proxy {
             Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a read waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(), ());
+                return meter("refused").attach(refusal.response());
             }
         };
         self.filtered(Read::new(chain, component, identity, request, parsed.forward, parsed.query, resource), begun)
@@ -79,7 +79,7 @@ impl Proxy {
             }
             refusal.response()
         });
-        meter.attach(answer, ())
+        meter.attach(answer)
     }
 
     /// The chain for a read; none: nothing matches it. Waits, at most the start-up time, while that is not known.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
 use weir_document::json::{self, Batch, Joiner, ListSplitter, Piece, SplitError};
@@ -21,6 +21,8 @@ use crate::proxy::respond::Refusal;
 const ITEM: usize = 32 << 20;
 /// Input that is taken together if it is there already: larger batches, fewer calls.
 const INPUT: usize = 128 << 10;
+/// Slices that are larger on average leave as they are.
+const SLICE: usize = 16 << 10;
 
 /// A list on its way.
 pub(super) struct Pump {
@@ -153,7 +155,7 @@ impl Pump {
                 }
             });
         }
-        Ok(self.joiner.push(&batch, joined)?)
+        Ok(coalesce(self.joiner.push(&batch, joined)?))
     }
 
     fn path_of(&self, document: &Document) -> Option<PathAndQuery> {
@@ -202,6 +204,19 @@ impl Pump {
             }
         }
     }
+}
+
+/// Many small slices become one: each would be a frame of its own, and copying costs less than that.
+fn coalesce(slices: Vec<Bytes>) -> Vec<Bytes> {
+    let length: usize = slices.iter().map(Bytes::len).sum();
+    if slices.len() < 4 || length / slices.len() > SLICE {
+        return slices;
+    }
+    let whole = slices.into_iter().fold(BytesMut::with_capacity(length), |mut whole, slice| {
+        whole.extend_from_slice(&slice);
+        whole
+    });
+    vec![whole.freeze()]
 }
 
 /// The key under which a hidden object is remembered.

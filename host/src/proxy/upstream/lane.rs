@@ -102,3 +102,27 @@ impl Body for UpstreamBody {
         self.inner.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::connect::{Protocols, client};
+    use super::*;
+
+    #[test]
+    fn a_lane_is_opened_before_the_streams_of_the_last_run_out_and_all_are_bounded() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let lanes = Lanes::new(client(&config, Duration::from_secs(1), Protocols::Any).unwrap());
+        let open = |lanes: &Lanes| lanes.open.lock().unwrap().len();
+        let mut slots: Vec<_> = (0..STREAMS).map(|_| lanes.slot().unwrap()).collect();
+        assert_eq!(open(&lanes), 1);
+        slots.push(lanes.slot().unwrap());
+        assert_eq!(open(&lanes), 2);
+        slots.clear();
+        let _slot = lanes.slot().unwrap();
+        assert_eq!(open(&lanes), 2, "a free stream is taken before a new lane");
+        let all: Vec<_> = std::iter::from_fn(|| lanes.slot()).collect();
+        assert_eq!(all.len() + 1, STREAMS * LANES);
+    }
+}

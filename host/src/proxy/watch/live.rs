@@ -48,6 +48,8 @@ pub(super) struct Live {
     end: Pin<Box<dyn Future<Output = End> + Send>>,
     upstream_ended: bool,
     over: bool,
+    /// The client was told to list again: nothing goes on from this watch.
+    relisted: bool,
 }
 
 impl Live {
@@ -64,6 +66,7 @@ impl Live {
             last: None,
             upstream_ended: false,
             over: false,
+            relisted: false,
         }
     }
 
@@ -197,6 +200,7 @@ impl Live {
     fn fail(&mut self, mut events: Vec<Bytes>, refusal: &Refusal) -> Bytes {
         self.over = true;
         if matches!(refusal, Refusal::Expired(_)) {
+            self.relisted = true;
             tracing::debug!(path = %self.read.path, component = self.read.component, reason = %refusal, "a watch ends with 410, its client lists again");
         } else {
             tracing::warn!(path = %self.read.path, component = self.read.component, error = %refusal, "a watch ends with an ERROR event");
@@ -221,6 +225,9 @@ impl Drop for Live {
     /// However the watch ended, its client may go on from the last version that was handed out.
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
+        if self.relisted {
+            return;
+        }
         let start = self.read.query.first("resourceVersion").unwrap_or_default();
         let last = self.last.take().map(Document::json);
         let version = Path::parse("metadata.resourceVersion")
