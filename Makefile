@@ -27,7 +27,7 @@ demo: build ## a small edge cluster, Weir in front of it, and a filter replaced 
 	$(TARGET)/release/weir-demo $(if $(CI),--end)
 
 bench: build ## figures with units, baselines in the same run
-	cargo run --release --locked -p weir-tests --bin weir-bench
+	cargo run --release --locked -p weir-bench
 
 check-format:
 	cargo fmt --all --check

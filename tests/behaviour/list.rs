@@ -50,7 +50,7 @@ async fn component_names_match_without_regard_to_case() {
 async fn pages_keep_the_servers_continue_even_when_all_of_a_page_is_hidden() {
     let server = edge().await;
     for name in ["a1", "a2", "a3"] {
-        server.store().put(service(name, "LoadBalancer"));
+        server.store().put(service(name, "LoadBalancer")).unwrap();
     }
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("kube-proxy");

@@ -29,7 +29,7 @@ pub enum Upstream {
 #[non_exhaustive]
 pub enum UpstreamError {
     /// A kubeconfig that can not be read or used.
-    #[error("kubeconfig {path}")]
+    #[error("kubeconfig {}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum UpstreamError {
         source: Box<KubeconfigError>,
     },
     /// A file that can not be read.
-    #[error("{flag} {path}")]
+    #[error("{flag} {}", path.display())]
     File {
         /// The flag that named it.
         flag: &'static str,
@@ -95,6 +95,13 @@ impl Upstream {
     /// # Errors
     /// [`UpstreamError`], naming the file.
     pub async fn load(&self) -> Result<kube::Config, UpstreamError> {
+        let mut config = self.read().await?;
+        // Kube's own retries go on for minutes inside one call and hide the reason; who asks has a back-off of its own.
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    async fn read(&self) -> Result<kube::Config, UpstreamError> {
         let (url, authority, certificate, token) = match self {
             Self::Kubeconfig(path) => return from_kubeconfig(path).await,
             Self::Server { url, certificate_authority, client_certificate, token_file } => {
@@ -124,7 +131,7 @@ impl Upstream {
 ///
 /// # Errors
 /// [`UpstreamError::Kubeconfig`].
-pub(crate) async fn from_kubeconfig(path: &Path) -> Result<kube::Config, UpstreamError> {
+async fn from_kubeconfig(path: &Path) -> Result<kube::Config, UpstreamError> {
     let failed = |source| UpstreamError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(failed)?;
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
@@ -150,4 +157,45 @@ fn server(url: &http::Uri, problems: &mut Vec<String>) -> Option<http::Uri> {
         return None;
     }
     Some(url.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(token_file: Option<PathBuf>) -> Upstream {
+        let url = "https://10.0.0.1:6443".parse().unwrap();
+        Upstream::Server { url, certificate_authority: None, client_certificate: None, token_file }
+    }
+
+    #[tokio::test]
+    async fn a_failing_server_is_not_asked_again_behind_the_callers_back() {
+        assert!(!server(None).load().await.unwrap().default_retry);
+    }
+
+    #[tokio::test]
+    async fn files_that_can_not_be_read_are_named_with_their_flag() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let error = server(Some(path.clone())).load().await.unwrap_err();
+        assert_eq!(error.to_string(), format!("--token-file {path:?}").replace('"', ""));
+        std::fs::write(&path, "secret").unwrap();
+        let config = server(Some(path.clone())).load().await.unwrap();
+        assert_eq!(config.auth_info.token_file.as_deref(), path.to_str());
+        let error = Upstream::Kubeconfig(directory.path().join("none")).load().await.unwrap_err();
+        assert!(error.to_string().starts_with("kubeconfig "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_gives_server_and_identity() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = r#"{apiVersion: v1, kind: Config, current-context: c,
+            clusters: [{name: a, cluster: {server: "http://127.0.0.1:6443"}}],
+            users: [{name: u, user: {token: t}}], contexts: [{name: c, context: {cluster: a, user: u}}]}"#;
+        std::fs::write(&path, text).unwrap();
+        let config = Upstream::Kubeconfig(path).load().await.unwrap();
+        assert_eq!(config.cluster_url.to_string(), "http://127.0.0.1:6443/");
+        assert!(config.auth_info.token.is_some() && !config.default_retry);
+    }
 }
