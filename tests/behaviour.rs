@@ -1,5 +1,14 @@
 //! Weir by its behaviour: the built daemon in front of an in-memory API server, a file for each thing it promises.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests and their helpers: a panic is the report"
+)]
+
 mod behaviour {
     mod bad_input;
     mod bundled;

@@ -12,7 +12,7 @@ const GUESTS: &[(&str, &str)] = &[
     ("endless-loop", "time"),
     ("memory-growth", "memory"),
     ("deep-recursion", "stack"),
-    ("huge-result", "host"),
+    ("huge-result", "trap"),
     ("bad-handle", "trap"),
     ("exit", "exit"),
     ("undeclared-lookup", "trap"),
@@ -104,7 +104,7 @@ async fn the_breaker_opens_and_the_module_is_not_called_any_more() {
 #[tokio::test]
 async fn an_endless_module_does_not_hold_up_other_requests() {
     let server = edge().await;
-    let slow = filters("endless-loop", "Ignore").replace("failurePolicy", "limits: {time: 2s}, failurePolicy");
+    let slow = filters("endless-loop", "Ignore").replace("failurePolicy", "limits: {time: 10s}, failurePolicy");
     let weir = Setup::new(server.url())
         .filters(&slow)
         .module("endless-loop", &hostile("endless-loop"))
@@ -117,8 +117,8 @@ async fn an_endless_module_does_not_hold_up_other_requests() {
             tokio::spawn(async move { client.names(SERVICES).await })
         })
         .collect();
-    // All of them are in the endless loop for seconds; a hundred others are answered meanwhile.
-    for _ in 0..100 {
+    // All of them are in the endless loop for many seconds; others are answered meanwhile.
+    for _ in 0..10 {
         assert_eq!(weir.client("kube-proxy").names(SERVICES).await.len(), 3);
     }
     assert!(victims.iter().all(|victim| !victim.is_finished()), "the others did not wait for them");
@@ -133,14 +133,14 @@ async fn a_module_that_remembers_is_found_out() {
     let filters = "filters:\n  - {name: remembers, module: remembers.wasm, match: ['*/services']}\n";
     let weir = Setup::new(server.url()).filters(filters).module("remembers", &hostile("remembers")).start_ready().await;
     let client = weir.client("test");
-    // One object in 1,024 is run again on a fresh instance; half of those answer differently.
+    // One object in 1,024 is run again on a fresh instance.
     let mut lists = 0;
     while weir.metric("weir_filter_impure_total{filter=\"remembers\"}").await < 1.0 {
         for _ in 0..64 {
             client.json(SERVICES).await;
         }
         lists += 64;
-        assert!(lists < 64 * 1024, "never found");
+        assert!(lists < 64 * 64, "never found");
     }
     weir.logged("keeps state between objects").await;
 }

@@ -155,8 +155,9 @@ async fn an_upstream_that_is_gone_is_a_status() {
     drop(server);
     for path in ["/api/v1/nodes", "/api/v1/services"] {
         let answer = client.get(path).await;
-        assert_eq!(answer.status, 502, "{path}");
-        assert_eq!(answer.json()["kind"], "Status");
+        assert_eq!(answer.status, 503, "{path}");
+        assert_eq!(answer.json()["reason"], "ServiceUnavailable");
+        assert!(answer.headers.get("retry-after").is_none(), "client-go would sleep it out inside the call");
     }
     let _ = weir;
 }

@@ -140,11 +140,14 @@ async fn a_list_that_fails_after_its_head_is_broken_off_and_its_retry_fails_befo
     }
     // An object that no parser agrees on, behind 256 KiB of good ones: a key that is there twice.
     let good = weir_tests::client::Client::new(server.url(), "test").get(SERVICES).await.text();
-    let bad = good.trim_end().strip_suffix("]}").expect("items are last in a built-in list").to_owned()
-        + r#",{"metadata":{"name":"zz","namespace":"default"},"spec":{"type":"ClusterIP","type":"LoadBalancer"}}]}"#;
-    server.on_request(move |request| match request.target().starts_with(SERVICES) {
-        true => Action::json(200, bad.clone()),
-        false => Action::Serve,
+    let object = r#"{"metadata":{"name":"zz","namespace":"default"},"spec":{"type":"ClusterIP","type":"LoadBalancer"}}"#;
+    let bad = format!("{},{object}]}}", good.trim_end().strip_suffix("]}").expect("items are last in a built-in list"));
+    // As a GET answers it: with its type.
+    let got = object.replacen('{', r#"{"apiVersion":"v1","kind":"Service","#, 1);
+    server.on_request(move |request| match request.target().as_str() {
+        SERVICES => Action::json(200, bad.clone()),
+        "/api/v1/namespaces/default/services/zz" => Action::json(200, got.clone()),
+        _ => Action::Serve,
     });
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("kube-proxy");
@@ -152,6 +155,8 @@ async fn a_list_that_fails_after_its_head_is_broken_off_and_its_retry_fails_befo
     assert!(first.is_err(), "a list that is not whole must not look whole: {first:?}");
     let second = client.get(SERVICES).await;
     assert_eq!(second.status, 500, "the retry fails before its head");
+    server.clear_hook();
+    assert_eq!(client.get(SERVICES).await.status, 200, "the object is gone: the list goes its way again");
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ async fn an_api_server_that_comes_later_is_found() {
     let (url, address) = (server.url().to_owned(), server.address());
     server.stop().await;
     let weir = Setup::new(&url).flag("--start-wait", "50ms").start().await;
-    assert_eq!(weir.client("kube-proxy").get("/version").await.status, 502);
+    assert_eq!(weir.client("kube-proxy").get("/version").await.status, 503);
     let server = weir_apiserver::ApiServer::builder().address(address).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     weir.ready().await;

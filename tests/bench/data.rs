@@ -9,10 +9,10 @@ pub(crate) const NODES: usize = 100;
 /// A Service of about 2 KB, managed fields and all.
 pub(crate) fn service(n: usize) -> Value {
     let mut annotations = json!({"prometheus.io/scrape": "true", "description": "x".repeat(200)});
-    if n % 10 == 0 {
+    if n.is_multiple_of(10) {
         annotations["nodeport.openyurt.io/listen"] = json!("pool-1, -pool-2");
     }
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         annotations["openyurt.io/topologyKeys"] = json!("openyurt.io/nodepool");
     }
     let kind = match n % 20 {
@@ -48,7 +48,7 @@ pub(crate) fn slice(n: usize, endpoints: usize) -> Value {
     let endpoint = |i: usize| {
         json!({
             "addresses": [format!("10.{}.{}.{}", 128 + n % 100, i / 250, i % 250)],
-            "conditions": {"ready": i % 7 != 0, "serving": true, "terminating": false},
+            "conditions": {"ready": !i.is_multiple_of(7), "serving": true, "terminating": false},
             "nodeName": format!("node-{:04}", (n + i) % NODES),
             "targetRef": {"kind": "Pod", "name": format!("service-{n:05}-{i:04}"), "namespace": format!("team-{:02}", n % 50), "uid": format!("00000000-0000-4000-9000-{:012}", n * 1000 + i)},
             "zone": "cn-hangzhou-a"

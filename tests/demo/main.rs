@@ -136,7 +136,7 @@ fn tell(text: &str) {
 
 /// Two answers to the same request, side by side.
 fn compare(request: &str, direct: &[String], through: &[String]) {
-    println!("   {request:<38} {}", "through Weir");
+    println!("   {request:<38} through Weir");
     for n in 0..direct.len().max(through.len()) {
         let at = |side: &[String]| side.get(n).cloned().unwrap_or_default();
         println!("     {:<36} {}", at(direct), at(through));

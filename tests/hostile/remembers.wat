@@ -1,5 +1,6 @@
-;; filter keeps every other object, which no pure function of the object does: the spot check finds it.
+;; filter keeps the first object that an instance sees and hides all others: no pure function of the object does that.
 (module
+  (import "weir:filter/objects@0.1.0" "[resource-drop]object" (func $drop (param i32)))
   (memory (export "memory") 1)
   ;; A bump allocator is enough: an instance that misbehaves does not live long.
   (global $free (mut i32) (i32.const 4096))
@@ -21,8 +22,9 @@
     (i32.const 160))
   (global $seen (mut i32) (i32.const 0))
   (func (export "weir:filter/module@0.1.0#filter") (param $object i32) (result i32)
+    (call $drop (local.get $object))
     (global.set $seen (i32.add (global.get $seen) (i32.const 1)))
     (i32.store8 (i32.const 300) (i32.const 0))
-    (i32.store8 (i32.const 304) (i32.and (global.get $seen) (i32.const 1)))
+    (i32.store8 (i32.const 304) (i32.gt_u (global.get $seen) (i32.const 1)))
     (i32.const 300))
 )

@@ -61,8 +61,9 @@ impl Fault {
             Some(Trap::Interrupt) => FailureClass::Time,
             Some(Trap::StackOverflow) => FailureClass::Stack,
             _ if memory_refused => FailureClass::Memory,
-            Some(_) => FailureClass::Trap,
-            None => FailureClass::Host,
+            // What is no trap is a rule of the component model that the module broke: a handle that it was never given,
+            // a text that is not UTF-8, a result larger than is taken.
+            Some(_) | None => FailureClass::Trap,
         };
         let what = match class {
             FailureClass::Time => "used up its time".to_owned(),
@@ -71,7 +72,8 @@ impl Fault {
             _ => match trap {
                 Some(Trap::UnreachableCodeReached) if !said.is_empty() => "panicked".to_owned(),
                 Some(trap) => trap.to_string(),
-                None => format!("{error:#}"),
+                // Without the backtrace that its context holds.
+                None => error.root_cause().to_string(),
             },
         };
         Self::new(class, &with_words(&what, said))
@@ -116,6 +118,6 @@ mod tests {
         assert_eq!(of(Trap::UnreachableCodeReached.into(), false), FailureClass::Trap);
         assert_eq!(of(wasmtime_wasi::I32Exit(1).into(), false), FailureClass::Exit);
         assert_eq!(of(Refusal::BadHandle(1).into(), false), FailureClass::Trap);
-        assert_eq!(of(wasmtime::Error::msg("x"), false), FailureClass::Host);
+        assert_eq!(of(wasmtime::Error::msg("unknown handle"), false), FailureClass::Trap);
     }
 }
