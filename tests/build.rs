@@ -17,7 +17,8 @@ fn main() -> Result<(), Failed> {
     println!("cargo::rustc-env=WEIR_HOSTILE_GUESTS={out}");
     for entry in std::fs::read_dir("hostile")? {
         let path = entry?.path();
-        let (Some(name), true) = (path.file_stem(), path.extension().is_some_and(|extension| extension == "wat")) else {
+        let (Some(name), true) = (path.file_stem(), path.extension().is_some_and(|extension| extension == "wat"))
+        else {
             continue;
         };
         let component = component(&path).map_err(|error| format!("{}: {error}", path.display()))?;

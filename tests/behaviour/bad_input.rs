@@ -45,7 +45,8 @@ fn bad_flags_end_with_64_and_name_the_flag() {
 fn a_port_that_is_taken_ends_the_start_with_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let output = weir(&["serve", "--server", "http://127.0.0.1:1", "--node-name", "n", "--port", &port, "--admin-port", "0"]);
+    let output =
+        weir(&["serve", "--server", "http://127.0.0.1:1", "--node-name", "n", "--port", &port, "--admin-port", "0"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(told(&output).contains("--port") && told(&output).contains(&port), "{}", told(&output));
 }
@@ -67,8 +68,14 @@ const BROKEN: &[(&str, &[&str])] = &[
     ("filters:\n  - {name: a, module: a.wasm, settings: [1]}", &["settings"]),
     ("filters:\n  - {name: a, module: a.wasm, grants: [secrets]}", &["grants", "secrets"]),
     ("filters:\n  - {name: a, module: a.wasm}\n  - {name: a, module: b.wasm}", &["a", "twice"]),
-    ("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, settings: {services: 7}}", &["discardcloudservice", "services"]),
-    ("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, settings: {sevices: []}}", &["discardcloudservice", "sevices"]),
+    (
+        "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, settings: {services: 7}}",
+        &["discardcloudservice", "services"],
+    ),
+    (
+        "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, settings: {sevices: []}}",
+        &["discardcloudservice", "sevices"],
+    ),
     ("filters:\n  - {name: gone, module: gone.wasm}", &["gone.wasm", "No such file"]),
     ("filters:\n  - {name: bad, module: bad.wasm}", &["bad.wasm", "WebAssembly"]),
 ];
@@ -115,7 +122,9 @@ fn check_tells_every_problem_at_once_and_passes_what_is_good() {
 #[tokio::test]
 async fn at_start_a_broken_configuration_keeps_the_daemon_up_and_not_ready_until_it_is_mended() {
     let server = edge().await;
-    for filters in ["filters: [{", "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['?']}"] {
+    for filters in
+        ["filters: [{", "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['?']}"]
+    {
         let weir = Setup::new(server.url())
             .filters(filters)
             .bundled("discardcloudservice")

@@ -70,8 +70,11 @@ async fn in_host(filter: &str, module: &bytes::Bytes, file: &CaseFile, case: &Ca
 }
 
 async fn load(loader: &Loader, filter: &str, module: &bytes::Bytes, settings: &str) -> Result<FilterSet, LoadError> {
-    let Ok(Value::Object(settings)) = serde_json::from_str(settings) else { panic!("settings are objects: {settings}") };
-    let entry = FilterEntry { settings, ..FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()])) };
+    let Ok(Value::Object(settings)) = serde_json::from_str(settings) else {
+        panic!("settings are objects: {settings}")
+    };
+    let entry =
+        FilterEntry { settings, ..FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()])) };
     let loaded = loader.load(&entry, "test".to_owned(), Digest::of(module), module).await?;
     Ok(FilterSet::new(vec![Arc::new(loaded)]))
 }

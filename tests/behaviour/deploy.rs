@@ -24,7 +24,8 @@ async fn deployed() -> ApiServer {
 #[test]
 fn the_kustomization_names_every_manifest() {
     let kustomization: Value = serde_saphyr::from_str(&text("kustomization.yaml")).unwrap();
-    let named: Vec<_> = kustomization["resources"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let named: Vec<_> =
+        kustomization["resources"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     assert_eq!(named, FILES);
 }
 
@@ -61,12 +62,16 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
     }
     let weir = setup.flag("--config-map", "kube-system/weir-filters").start_ready().await;
     let shown = weir.admin().json("/filters").await;
-    let live: Vec<_> = shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
+    let live: Vec<_> =
+        shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
     assert_eq!(live, ["servicetopology", "endpoints", "discardcloudservice", "nodeportisolation", "nodeportaddresses"]);
     let used = used.lock().unwrap().clone();
     for resource in ["configmaps", "services", "nodes", "endpointslices", "nodepools"] {
         for verb in ["list", "watch"] {
-            assert!(used.iter().any(|(_, r, v)| r == resource && v == verb), "{verb} {resource} is granted and not used");
+            assert!(
+                used.iter().any(|(_, r, v)| r == resource && v == verb),
+                "{verb} {resource} is granted and not used"
+            );
         }
     }
     server.enforce(Enforce::Nobody);
@@ -79,7 +84,8 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
 async fn all_nine_filters_are_configured_and_load() {
     let map: Value = serde_saphyr::from_str(&text("filters.yaml")).unwrap();
     let filters: Value = serde_saphyr::from_str(map["data"]["filters.yaml"].as_str().unwrap()).unwrap();
-    let mut names: Vec<_> = filters["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
+    let mut names: Vec<_> =
+        filters["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
     names.sort_unstable();
     let mut modules: Vec<_> = std::fs::read_dir(built::modules())
         .unwrap()
@@ -88,7 +94,11 @@ async fn all_nine_filters_are_configured_and_load() {
     modules.sort();
     assert_eq!(names, modules);
     // Without the lines that switch some off: all of them load.
-    let text: String = text("filters.yaml").lines().filter(|line| !line.starts_with("  filter_")).map(|line| format!("{line}\n")).collect();
+    let text: String = text("filters.yaml")
+        .lines()
+        .filter(|line| !line.starts_with("  filter_"))
+        .map(|line| format!("{line}\n"))
+        .collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("filters.yaml");
     std::fs::write(&path, text).unwrap();
@@ -106,7 +116,8 @@ fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
         let manifest: Value = serde_saphyr::from_str(&text(file)).unwrap();
         let spec = if file == "daemonset.yaml" { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
         let container = &spec["containers"][0];
-        let arguments: Vec<_> = container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect();
+        let arguments: Vec<_> =
+            container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect();
         assert_known(&arguments, file);
         assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{file}");
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{file}");

@@ -72,7 +72,9 @@ async fn headers_of_both_sides_pass_but_those_of_the_hop() {
     let client = client.with("connection", "x-secret-hop").with("x-secret-hop", "1").with("keep-alive", "timeout=5");
     let answer = client.get("/api/v1/nodes").await;
     assert_eq!(answer.status, 429);
-    for (name, value) in [("audit-id", "1"), ("warning", "299 - \"old\""), ("retry-after", "3"), ("x-kubernetes-pf-flowschema-uid", "u")] {
+    for (name, value) in
+        [("audit-id", "1"), ("warning", "299 - \"old\""), ("retry-after", "3"), ("x-kubernetes-pf-flowschema-uid", "u")]
+    {
         assert_eq!(answer.headers[name], value);
     }
     assert!(answer.headers.get("x-hop").is_none());
@@ -92,7 +94,10 @@ async fn a_clients_own_credential_travels_and_nothing_is_lent() {
 #[tokio::test]
 async fn a_followed_log_streams_and_its_end_is_seen_on_the_other_side() {
     let (server, _weir, client) = forwarding().await;
-    server.store().put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}})).unwrap();
+    server
+        .store()
+        .put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}}))
+        .unwrap();
     let log = server.pod_log("default", "p");
     let answer = client.send(Method::GET, "/api/v1/namespaces/default/pods/p/log?follow=true", "").await;
     assert_eq!(answer.status(), 200);
@@ -110,7 +115,10 @@ async fn a_followed_log_streams_and_its_end_is_seen_on_the_other_side() {
 #[tokio::test]
 async fn exec_attach_and_port_forward_are_upgraded_and_carry_bytes_both_ways() {
     let (server, weir, _client) = forwarding().await;
-    server.store().put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}})).unwrap();
+    server
+        .store()
+        .put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}}))
+        .unwrap();
     let address = weir.url().strip_prefix("http://").unwrap().to_owned();
     for (sub, protocol) in [("exec", "websocket"), ("attach", "websocket"), ("portforward", "SPDY/3.1")] {
         let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();

@@ -140,7 +140,8 @@ async fn a_list_that_fails_after_its_head_is_broken_off_and_its_retry_fails_befo
     }
     // An object that no parser agrees on, behind 256 KiB of good ones: a key that is there twice.
     let good = weir_tests::client::Client::new(server.url(), "test").get(SERVICES).await.text();
-    let object = r#"{"metadata":{"name":"zz","namespace":"default"},"spec":{"type":"ClusterIP","type":"LoadBalancer"}}"#;
+    let object =
+        r#"{"metadata":{"name":"zz","namespace":"default"},"spec":{"type":"ClusterIP","type":"LoadBalancer"}}"#;
     let bad = format!("{},{object}]}}", good.trim_end().strip_suffix("]}").expect("items are last in a built-in list"));
     // As a GET answers it: with its type.
     let got = object.replacen('{', r#"{"apiVersion":"v1","kind":"Service","#, 1);

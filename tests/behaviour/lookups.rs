@@ -51,7 +51,9 @@ async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
     let mut events = informed(&client).await;
     server
         .store()
-        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| pool["status"]["nodes"] = json!(["edge-a", "edge-c"]))
+        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| {
+            pool["status"]["nodes"] = json!(["edge-a", "edge-c"])
+        })
         .unwrap();
     assert_eq!(events.next().await["object"]["code"], 410);
     assert_eq!(nodes(&client.json(SLICES).await), ["edge-a", "edge-c"]);
@@ -71,7 +73,9 @@ async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     server
         .store()
-        .edit("discovery.k8s.io/v1", "EndpointSlice", "default", "web-x7k2p", |slice| slice["metadata"]["annotations"] = json!({"a": "b"}))
+        .edit("discovery.k8s.io/v1", "EndpointSlice", "default", "web-x7k2p", |slice| {
+            slice["metadata"]["annotations"] = json!({"a": "b"})
+        })
         .unwrap();
     assert_eq!(events.next_named().await, "MODIFIED web-x7k2p");
 }
@@ -80,7 +84,8 @@ async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
 async fn a_kind_that_the_cluster_lacks_counts_as_empty() {
     let server = edge().await;
     server.remove_resource("apps.openyurt.io", "nodepools");
-    let weir = Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start_ready().await;
+    let weir =
+        Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start_ready().await;
     assert_eq!(nodes(&weir.client("kube-proxy").json(SLICES).await).len(), 3, "an unknown pool leaves it unchanged");
 }
 
@@ -118,7 +123,11 @@ async fn a_filter_goes_live_only_when_its_lookups_are_complete() {
         .await;
     let client = weir.client("kube-proxy");
     let waiting = tokio::spawn(async move { client.json(SLICES).await });
-    server.request_count().wait_for(|_| server.requests().iter().any(|request| request.target().contains("nodepools"))).await.unwrap();
+    server
+        .request_count()
+        .wait_for(|_| server.requests().iter().any(|request| request.target().contains("nodepools")))
+        .await
+        .unwrap();
     assert_eq!(weir.admin().get("/readyz").await.status, 503);
     assert!(!waiting.is_finished());
     release.send_replace(true);
@@ -141,7 +150,10 @@ async fn a_lookup_that_is_not_granted_is_refused_by_name() {
 async fn lookups_are_narrow() {
     let (server, _weir, _client) = topology("").await;
     let targets: Vec<_> = server.requests().iter().map(weir_apiserver::Recorded::target).collect();
-    assert!(targets.iter().any(|target| target.contains("/nodes?") && target.contains("metadata.name%3Dedge-a")), "{targets:?}");
+    assert!(
+        targets.iter().any(|target| target.contains("/nodes?") && target.contains("metadata.name%3Dedge-a")),
+        "{targets:?}"
+    );
     assert!(!targets.iter().any(|target| target.contains("secrets")), "{targets:?}");
     let node = server.requests().into_iter().find(|request| request.target().contains("/nodes?")).unwrap();
     assert!(node.header("accept").contains("PartialObjectMetadata"), "{}", node.header("accept"));

@@ -46,8 +46,12 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
                 let answer = client.try_get(SERVICES).await.expect("no request may fail");
                 assert_eq!(answer.status, 200, "{}", answer.text());
                 let list = answer.json();
-                let balancers: Vec<_> =
-                    list["items"].as_array().unwrap().iter().filter(|item| item["spec"]["type"] == "LoadBalancer").collect();
+                let balancers: Vec<_> = list["items"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter(|item| item["spec"]["type"] == "LoadBalancer")
+                    .collect();
                 // Wholly one set's answer: none of them, or all of them and each without its node port.
                 if balancers.is_empty() {
                     counts[0].fetch_add(1, Ordering::Relaxed);
@@ -96,7 +100,8 @@ async fn a_renamed_module_changes_the_answer_and_is_told() {
 #[tokio::test]
 async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
+    let weir =
+        Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
     let client = weir.client("kube-proxy");
     for (what, module, reason) in [
         ("garbage", b"this is no WebAssembly".to_vec(), "not a valid WebAssembly component"),
@@ -129,7 +134,8 @@ async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
 #[tokio::test]
 async fn a_pinned_digest_is_held_to() {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
+    let weir =
+        Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
     let digest = weir.filter("services").await["digest"].as_str().unwrap().to_owned();
     let pinned = |digest: &str| {
         format!("filters:\n  - {{name: services, module: services.wasm, digest: '{digest}', match: ['*/services']}}\n")
@@ -208,7 +214,10 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
     // Broken: the last good set stays.
     server.store().put(map(json!({"filters.yaml": "filters: [{"}))).unwrap();
     let (from, line) = weir.logged_after(from, "configuration refused").await;
-    assert!(line.to_string().contains("kube-system/weir-filters") && line.to_string().contains("filters.yaml"), "{line}");
+    assert!(
+        line.to_string().contains("kube-system/weir-filters") && line.to_string().contains("filters.yaml"),
+        "{line}"
+    );
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     // The seeds' flat form, same effect.
     server.store().put(map(json!({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))).unwrap();
@@ -238,7 +247,8 @@ async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
             object
         })
         .collect();
-    let body = json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items}).to_string();
+    let body = json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items})
+        .to_string();
     let half = body.len() / 2;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     server.on_request(move |request| {
@@ -272,7 +282,13 @@ async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
 #[tokio::test]
 async fn a_change_of_one_filter_does_not_touch_another() {
     let server = edge().await;
-    let two = |settings: &str| format!("{}{}", only("servicetopology", ""), format_args!("  - {{name: discardcloudservice, module: discardcloudservice.wasm, settings: {settings}}}\n"));
+    let two = |settings: &str| {
+        format!(
+            "{}{}",
+            only("servicetopology", ""),
+            format_args!("  - {{name: discardcloudservice, module: discardcloudservice.wasm, settings: {settings}}}\n")
+        )
+    };
     let weir = Setup::new(server.url())
         .filters(&two("{}"))
         .bundled("servicetopology")

@@ -206,8 +206,7 @@ async fn timeouts_end_a_watch_cleanly() {
     let (_server, _weir, client) = dropping().await;
     let list = client.json(SERVICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
-    let mut events =
-        client.watch(&format!("{SERVICES}?watch=true&timeoutSeconds=1&resourceVersion={version}")).await;
+    let mut events = client.watch(&format!("{SERVICES}?watch=true&timeoutSeconds=1&resourceVersion={version}")).await;
     assert_eq!(events.try_next().await, Ok(None));
 }
 
@@ -235,7 +234,10 @@ async fn garbage_in_a_watch_is_an_error_event_and_its_end() {
         ("no JSON", "hello\n"),
         ("no object", "{\"type\":\"ADDED\"}\n"),
         ("no type", "{\"object\":{\"metadata\":{\"name\":\"b\"}}}\n"),
-        ("a key twice", "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Service\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"b\",\"namespace\":\"default\"},\"spec\":{\"type\":\"ClusterIP\",\"type\":\"LoadBalancer\"}}}\n"),
+        (
+            "a key twice",
+            "{\"type\":\"ADDED\",\"object\":{\"kind\":\"Service\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"b\",\"namespace\":\"default\"},\"spec\":{\"type\":\"ClusterIP\",\"type\":\"LoadBalancer\"}}}\n",
+        ),
     ] {
         let body = format!("{good}\n{tail}");
         server.on_request(move |_| Action::json(200, body.clone()));

@@ -8,7 +8,7 @@ pub(crate) const NODES: usize = 100;
 
 /// A Service of about 2 KB, managed fields and all.
 pub(crate) fn service(n: usize) -> Value {
-    let mut annotations = json!({"prometheus.io/scrape": "true", "description": "x".repeat(200)});
+    let mut annotations = json!({"prometheus.io/scrape": "true", "description": "x".repeat(640)});
     if n.is_multiple_of(10) {
         annotations["nodeport.openyurt.io/listen"] = json!("pool-1, -pool-2");
     }
@@ -69,9 +69,7 @@ pub(crate) fn slice(n: usize, endpoints: usize) -> Value {
 
 /// Pools and nodes: the local node is node-0000 in pool-1.
 pub(crate) fn cluster() -> Vec<Value> {
-    let node = |n: usize| {
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{n:04}"), "labels": {"apps.openyurt.io/nodepool": format!("pool-{}", n / 10 + 1)}}})
-    };
+    let node = |n: usize| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{n:04}"), "labels": {"apps.openyurt.io/nodepool": format!("pool-{}", n / 10 + 1)}}});
     let pool = |p: usize| {
         let nodes: Vec<_> = (0..10).map(|n| format!("node-{:04}", p * 10 + n)).collect();
         json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": format!("pool-{}", p + 1)}, "spec": {"type": "Edge"}, "status": {"nodes": nodes}})
@@ -89,7 +87,10 @@ pub(crate) fn list(kind: &str, api_version: &str, items: impl Iterator<Item = Va
             item
         })
         .collect();
-    Bytes::from(json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": "900000"}, "items": items}).to_string())
+    Bytes::from(
+        json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": "900000"}, "items": items})
+            .to_string(),
+    )
 }
 
 /// 5,000 Services of about 2 KB.

@@ -135,7 +135,8 @@ pub(crate) async fn reload(table: &mut Table) {
     let mut fresh = Vec::new();
     for n in 0..5u8 {
         let mut module = modules[0].clone();
-        let stamp: u64 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64 ^ u64::from(n);
+        let stamp: u64 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+            ^ u64::from(n);
         module.extend([0, 10, 1, b'n']);
         module.extend(stamp.to_le_bytes());
         let from = daemon.log_length();
@@ -165,8 +166,11 @@ pub(crate) async fn watch(table: &mut Table) {
         server.store().put(object.clone()).unwrap();
     }
     let (direct, through) = (direct.await.unwrap(), through.await.unwrap());
-    let mut added: Vec<_> =
-        through.iter().zip(&direct).map(|(late, early)| late.saturating_duration_since(*early).as_secs_f64() * 1e3).collect();
+    let mut added: Vec<_> = through
+        .iter()
+        .zip(&direct)
+        .map(|(late, early)| late.saturating_duration_since(*early).as_secs_f64() * 1e3)
+        .collect();
     table.row("added, median", percentile(&mut added, 0.5), "ms");
     table.goal("added, p99", percentile(&mut added, 0.99), "ms", Goal::Under(2.0));
 }

@@ -1,7 +1,13 @@
 //! `make demo`: a small edge cluster in memory, Weir in front of it as one of its nodes, and a filter module replaced while
 //! it runs. Everything that is shown is a real request to a real daemon.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a program for people to watch: a panic is the report")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a program for people to watch: a panic is the report"
+)]
 
 use std::time::Instant;
 
@@ -40,7 +46,12 @@ async fn main() {
         .module("services", &module("nodeportisolation"))
         .start_ready()
         .await;
-    tell(&format!("weir serve --server {} --node-name edge-a   (pid {}) listens on {}", server.url(), weir.id(), weir.url()));
+    tell(&format!(
+        "weir serve --server {} --node-name edge-a   (pid {}) listens on {}",
+        server.url(),
+        weir.id(),
+        weir.url()
+    ));
 
     let direct = Client::new(server.url(), "kube-proxy");
     let through = weir.client("kube-proxy");
@@ -63,7 +74,11 @@ async fn main() {
     weir.logged_after(from, "a new set of filters is in force").await;
     tell(&format!("in force {:.0} ms after its rename; nothing was restarted", began.elapsed().as_secs_f64() * 1000.0));
     let event = watch.next().await;
-    tell(&format!("kube-proxy's open watch was told {} {}: list again", event["type"].as_str().unwrap(), event["object"]["code"]));
+    tell(&format!(
+        "kube-proxy's open watch was told {} {}: list again",
+        event["type"].as_str().unwrap(),
+        event["object"]["code"]
+    ));
     compare("GET services", &services(&direct).await, &services(&through).await);
     tell("shop is a LoadBalancer of the cloud side: this module hides it from edge nodes");
 
@@ -108,7 +123,9 @@ async fn stay(server: &ApiServer, weir: &Daemon) {
 async fn endpoints(client: &Client) -> Vec<String> {
     let list = client.json(SLICES).await;
     let endpoints = list["items"][0]["endpoints"].as_array().unwrap();
-    let text = |endpoint: &Value| format!("{} on {}", endpoint["addresses"][0].as_str().unwrap(), endpoint["nodeName"].as_str().unwrap());
+    let text = |endpoint: &Value| {
+        format!("{} on {}", endpoint["addresses"][0].as_str().unwrap(), endpoint["nodeName"].as_str().unwrap())
+    };
     endpoints.iter().map(text).collect()
 }
 
@@ -117,7 +134,11 @@ async fn services(client: &Client) -> Vec<String> {
     let text = |service: &Value| {
         let port = &service["spec"]["ports"][0]["nodePort"];
         let port = if port.is_null() { String::new() } else { format!(", node port {port}") };
-        format!("{}: {}{port}", service["metadata"]["name"].as_str().unwrap(), service["spec"]["type"].as_str().unwrap())
+        format!(
+            "{}: {}{port}",
+            service["metadata"]["name"].as_str().unwrap(),
+            service["spec"]["type"].as_str().unwrap()
+        )
     };
     list["items"].as_array().unwrap().iter().map(text).collect()
 }

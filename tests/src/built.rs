@@ -6,8 +6,9 @@ use std::path::PathBuf;
 #[must_use]
 pub fn target() -> PathBuf {
     let program = std::env::current_exe().expect("a test knows its own program");
-    // <target>/release/deps/<test>
-    program.ancestors().nth(3).expect("a test lies in <target>/<profile>/deps").to_owned()
+    // <target>/release/deps/<test>, or <target>/release/weir-demo.
+    let release = program.ancestors().find(|folder| folder.ends_with("release"));
+    release.and_then(|folder| folder.parent()).expect("it lies in <target>/release").to_owned()
 }
 
 /// The daemon.

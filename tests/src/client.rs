@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
 use futures_util::StreamExt;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as Pool;
@@ -49,7 +49,11 @@ impl Client {
     pub fn new(base: &str, component: &str) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
-        Self { pool: Pool::builder(TokioExecutor::new()).build_http(), base: base.trim_end_matches('/').to_owned(), headers }
+        Self {
+            pool: Pool::builder(TokioExecutor::new()).build_http(),
+            base: base.trim_end_matches('/').to_owned(),
+            headers,
+        }
     }
 
     /// The same client with another header.
@@ -71,7 +75,12 @@ impl Client {
     ///
     /// # Errors
     /// When there is no answer.
-    pub async fn try_send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Response<Incoming>, String> {
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Response<Incoming>, String> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.uri_mut() = format!("{}{path}", self.base).parse().unwrap();
@@ -204,7 +213,5 @@ impl Events {
 pub fn streamed(parts: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> weir_apiserver::Action {
     let frames = parts.map(|part| Ok::<_, weir_apiserver::BodyError>(hyper::body::Frame::data(part)));
     let body = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
-    weir_apiserver::Action::Stream(
-        Response::builder().header("content-type", "application/json").body(body).unwrap(),
-    )
+    weir_apiserver::Action::Stream(Response::builder().header("content-type", "application/json").body(body).unwrap())
 }

@@ -115,8 +115,7 @@ impl Setup {
                 count.send_modify(|count| *count += 1);
             }
         });
-        let mut daemon =
-            Daemon { child, folder: self.folder, log, lines, url: String::new(), admin: String::new() };
+        let mut daemon = Daemon { child, folder: self.folder, log, lines, url: String::new(), admin: String::new() };
         let address = |line: &Value| line["fields"]["address"].as_str().unwrap().to_owned();
         daemon.admin = format!("http://{}", address(&daemon.logged("admin port listens").await));
         daemon.url = format!("http://{}", address(&daemon.logged("proxy listens").await));
@@ -135,7 +134,9 @@ impl Setup {
 #[must_use]
 pub fn manifest(filters: &str) -> String {
     let indented: String = filters.lines().map(|line| format!("    {line}\n")).collect();
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: weir-filters, namespace: kube-system}}\ndata:\n  filters.yaml: |\n{indented}")
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: weir-filters, namespace: kube-system}}\ndata:\n  filters.yaml: |\n{indented}"
+    )
 }
 
 impl Daemon {
@@ -209,7 +210,11 @@ impl Daemon {
             loop {
                 let hit = {
                     let log = self.log.lock().unwrap();
-                    log.iter().enumerate().skip(from).find(|(_, line)| line.to_string().contains(text)).map(|(at, line)| (at + 1, line.clone()))
+                    log.iter()
+                        .enumerate()
+                        .skip(from)
+                        .find(|(_, line)| line.to_string().contains(text))
+                        .map(|(at, line)| (at + 1, line.clone()))
                 };
                 if let Some(hit) = hit {
                     return hit;

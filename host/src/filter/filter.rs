@@ -303,11 +303,9 @@ impl Filter {
         match self.entry.failure_policy {
             FailurePolicy::Ignore => Judged::Kept(before),
             FailurePolicy::Hide => Judged::Hidden,
-            FailurePolicy::Fail => Judged::Failed(Failure {
-                filter: self.name.clone(),
-                class: fault.class,
-                message: fault.message.into(),
-            }),
+            FailurePolicy::Fail => {
+                Judged::Failed(Failure { filter: self.name.clone(), class: fault.class, message: fault.message.into() })
+            }
         }
     }
 

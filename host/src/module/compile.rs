@@ -109,7 +109,9 @@ impl Compiler {
             if let Some(errors) = errors {
                 let _ = errors.take(WORDS as u64).read_to_end(&mut words).await;
             }
-            String::from_utf8_lossy(&words).trim().to_owned()
+            // The engine's messages run over lines; in a log they are one.
+            let words = String::from_utf8_lossy(&words);
+            words.trim_start_matches("weir: ").split_whitespace().collect::<Vec<_>>().join(" ")
         };
         let ((), words, status) = tokio::join!(feed, listen, child.wait());
         let status = status.map_err(CompileError::Process)?;

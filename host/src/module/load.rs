@@ -123,7 +123,8 @@ impl Loader {
         let lookups = lookups(entry, &plan.lookups)?;
         let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
         let pool = Pool::new(linked, surroundings(lookups), bounds, settings, self.instances);
-        let proven = Proven { entry: entry.clone(), digest, source, description, matches, pool, reads, lookups: followed };
+        let proven =
+            Proven { entry: entry.clone(), digest, source, description, matches, pool, reads, lookups: followed };
         Ok(Filter::new(proven, self.metrics.clone()))
     }
 

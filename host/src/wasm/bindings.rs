@@ -1,7 +1,16 @@
 //! The host's side of `wit/`, generated. Every import may trap, so that a bad handle, an undeclared lookup or an
 //! unreadable object ends the call instead of inventing an answer.
 
-#![allow(missing_docs, unreachable_pub, clippy::all, clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "generated code")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "generated code"
+)]
 
 wasmtime::component::bindgen!({
     path: "../wit",

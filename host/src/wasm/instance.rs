@@ -65,7 +65,10 @@ pub struct RawPlan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// Not a WebAssembly component, or one that does not validate.
+    /// Not WebAssembly at all.
+    #[error("it is not a valid WebAssembly component: it does not begin with \\0asm")]
+    Foreign,
+    /// Not a component, or one that does not validate.
     #[error("it is not a valid WebAssembly component: {0:#}")]
     Invalid(wasmtime::Error),
     /// Refused by what it imports or exports.
@@ -111,6 +114,9 @@ impl Linked {
     /// # Errors
     /// When the bytes are no component, or it is refused.
     pub fn new(engine: &Engine, component: &[u8]) -> Result<Self, LinkError> {
+        if !component.starts_with(b"\0asm") {
+            return Err(LinkError::Foreign);
+        }
         let component = Component::from_binary(engine.inner(), component).map_err(LinkError::Invalid)?;
         approve(engine, &component)?;
         let mut linker = Linker::new(engine.inner());

@@ -44,13 +44,7 @@ pub struct Checkout {
 impl Pool {
     /// A pool of instances of one module with one filter's settings; at most `most` are out at once.
     #[must_use]
-    pub fn new(
-        linked: Linked,
-        surroundings: Arc<Surroundings>,
-        bounds: Bounds,
-        settings: String,
-        most: usize,
-    ) -> Self {
+    pub fn new(linked: Linked, surroundings: Arc<Surroundings>, bounds: Bounds, settings: String, most: usize) -> Self {
         let dice = foldhash::fast::RandomState::default();
         let dice = std::hash::BuildHasher::hash_one(&dice, &settings) | 1;
         let permits = Arc::new(Semaphore::new(most));
@@ -66,9 +60,7 @@ impl Pool {
         let permit = self.permits.clone().acquire_owned().await.map_err(closed)?;
         let warm = self.lock().draw();
         match warm {
-            Some(instance) => {
-                Ok(Checkout { instance, _permit: permit, _ticking: self.linked.engine().ticking() })
-            }
+            Some(instance) => Ok(Checkout { instance, _permit: permit, _ticking: self.linked.engine().ticking() }),
             None => self.make(permit).await,
         }
     }
