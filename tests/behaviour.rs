@@ -18,6 +18,7 @@ mod behaviour {
     mod get;
     mod list;
     mod lookups;
+    mod node;
     mod reload;
     mod start;
     mod watch;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::built;
+use weir_tests::client::Client;
 use weir_tests::daemon::Setup;
 
 use super::edge;
@@ -13,10 +14,23 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(built::workspace().join("deploy").join(name)).unwrap()
 }
 
+/// Applied over HTTP, as `kubectl apply -k deploy` would.
 async fn deployed() -> ApiServer {
     let server = edge().await;
+    let client = Client::new(server.url(), "kubectl").with("content-type", "application/json");
     for file in FILES {
-        assert!(server.store().load(&text(file)).unwrap() > 0, "{file}");
+        let objects = weir::feed::read_objects(&text(file)).unwrap();
+        assert!(!objects.is_empty(), "{file}");
+        for object in objects {
+            let version = object["apiVersion"].as_str().unwrap();
+            let root = if version.contains('/') { "/apis" } else { "/api" };
+            let resource = weir_document::resource_of(version, object["kind"].as_str().unwrap());
+            let plural = resource.split('.').next().unwrap();
+            let scope = object["metadata"]["namespace"].as_str().map_or_else(String::new, |name| format!("/namespaces/{name}"));
+            let path = format!("{root}/{version}{scope}/{plural}");
+            let created = client.send(http::Method::POST, &path, object.to_string()).await;
+            assert_eq!(created.status(), 201, "{file}: {path}");
+        }
     }
     server
 }

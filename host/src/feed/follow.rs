@@ -146,7 +146,11 @@ impl Output {
 
     /// The server lacks the kind: it has none of it.
     fn missing(&self) {
-        tracing::debug!(resource = %self.lookup.resource, "the server does not serve this kind: it counts as empty");
+        if self.lookup.optional {
+            tracing::debug!(resource = %self.lookup.resource, "the server does not serve this kind: it counts as empty");
+        } else {
+            tracing::warn!(resource = %self.lookup.resource, "the server does not serve this kind, which a filter looks up: it counts as empty until it is served");
+        }
         let held = self.hub.objects(&self.lookup, self.id);
         let deltas = held.iter().flat_map(|held| held.keys()).map(|key| Delta::Remove(key.clone())).collect();
         self.hub.apply(&self.lookup, self.id, deltas);

@@ -24,7 +24,7 @@ pub struct Lookup {
     pub label_selector: Option<String>,
     /// PartialObjectMetadata is enough.
     pub metadata_only: bool,
-    /// A server without the kind has none of it; not an error.
+    /// A server without the kind has none of it either way; if false, that is worth a warning.
     pub optional: bool,
 }
 

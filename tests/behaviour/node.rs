@@ -1,0 +1,60 @@
+//! The node's addresses, followed as they change. It needs a network of its own: the test runs itself once more inside a
+//! network namespace. Where those are not to be had (no `unshare`, no `ip`, forbidden) it says so.
+
+use std::process::Command;
+
+use weir_tests::daemon::Setup;
+
+use super::{edge, only};
+
+const CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kube-proxy";
+
+#[test]
+fn a_default_route_that_moves_is_followed() {
+    let network = |command: &str| Command::new("unshare").args(["-rn", "sh", "-c", command]).output();
+    match network("ip link set lo up && ip route") {
+        Ok(output) if output.status.success() => {}
+        refused => {
+            eprintln!("skipped: no network namespace here: {refused:?}");
+            return;
+        }
+    }
+    let program = std::env::current_exe().unwrap();
+    let inside = format!(
+        "ip link set lo up && exec {} --ignored --exact behaviour::node::inside_a_network_of_its_own",
+        program.display()
+    );
+    let output = network(&inside).unwrap();
+    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+fn ip(arguments: &str) {
+    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+}
+
+#[tokio::test]
+#[ignore = "run by a_default_route_that_moves_is_followed, in a network namespace"]
+async fn inside_a_network_of_its_own() {
+    ip("addr add 10.9.1.1/24 dev lo");
+    ip("route add default dev lo");
+    let server = edge().await;
+    let settings = "    settings: {addresses: [default-route]}\n";
+    let weir = Setup::new(server.url())
+        .filters(&only("nodeportaddresses", settings))
+        .bundled("nodeportaddresses")
+        .start_ready()
+        .await;
+    let client = weir.client("kubelet");
+    let first = client.json(CONFIG).await;
+    let written = first["data"]["config.conf"].as_str().unwrap();
+    assert!(written.contains("10.9.1.0/24") && written.contains("# all addresses of the node"), "{written}");
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = "/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3Dkube-proxy";
+    client.json(path).await;
+    let mut events = client.watch(&format!("{path}&watch=true&resourceVersion={version}")).await;
+    ip("addr add 10.9.2.1/24 dev lo");
+    assert_eq!(events.next().await["object"]["code"], 410, "what the filter read has changed");
+    let written = client.json(CONFIG).await["data"]["config.conf"].as_str().unwrap().to_owned();
+    assert!(written.contains("10.9.2.0/24"), "{written}");
+}

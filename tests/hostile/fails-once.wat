@@ -1,0 +1,33 @@
+;; filter fails on the first object that an instance sees and keeps all others: seen from outside, an instance that was
+;; used again after its failure.
+(module
+  (import "weir:filter/objects@0.1.0" "[resource-drop]object" (func $drop (param i32)))
+  (memory (export "memory") 1)
+  ;; A bump allocator is enough: an instance that misbehaves does not live long.
+  (global $free (mut i32) (i32.const 4096))
+  (func $realloc (export "cabi_realloc") (param $old i32) (param $size i32) (param $align i32) (param $new i32) (result i32)
+    (local $at i32)
+    (local.set $at (i32.and (i32.add (global.get $free) (i32.sub (local.get $align) (i32.const 1)))
+                            (i32.sub (i32.const 0) (local.get $align))))
+    (global.set $free (i32.add (local.get $at) (local.get $new)))
+    (local.get $at))
+  ;; describe: {name, version, summary}, all empty.
+  (func (export "weir:filter/module@0.1.0#describe") (result i32) (i32.const 64))
+  ;; configure: ok, plan {matches: ["*/services"], lookups: []}.
+  (data (i32.const 128) "*/services")
+  (func (export "weir:filter/module@0.1.0#configure") (param i32 i32) (result i32)
+    (i32.store (i32.const 200) (i32.const 128)) (i32.store (i32.const 204) (i32.const 10))
+    (i32.store8 (i32.const 160) (i32.const 0))
+    (i32.store (i32.const 164) (i32.const 200)) (i32.store (i32.const 168) (i32.const 1))
+    (i32.store (i32.const 172) (i32.const 0)) (i32.store (i32.const 176) (i32.const 0))
+    (i32.const 160))
+  (global $seen (mut i32) (i32.const 0))
+  (func (export "weir:filter/module@0.1.0#filter") (param $object i32) (result i32)
+    (call $drop (local.get $object))
+    ;; ok(keep), or err("") for the first.
+    (i32.store8 (i32.const 300) (i32.eqz (global.get $seen)))
+    (i32.store (i32.const 304) (i32.const 0))
+    (i32.store (i32.const 308) (i32.const 0))
+    (global.set $seen (i32.const 1))
+    (i32.const 300))
+)
