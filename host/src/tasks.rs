@@ -37,6 +37,12 @@ impl Tasks {
         });
     }
 
+    /// Whether the daemon has begun to stop: what ends now ends because of it, and is no news.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
     /// Resolves when the daemon begins to stop. Cancel-safe.
     pub async fn stopping(&self) {
         self.stop.cancelled().await;

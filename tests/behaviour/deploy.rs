@@ -26,7 +26,8 @@ async fn deployed() -> ApiServer {
             let root = if version.contains('/') { "/apis" } else { "/api" };
             let resource = weir_document::resource_of(version, object["kind"].as_str().unwrap());
             let plural = resource.split('.').next().unwrap();
-            let scope = object["metadata"]["namespace"].as_str().map_or_else(String::new, |name| format!("/namespaces/{name}"));
+            let scope =
+                object["metadata"]["namespace"].as_str().map_or_else(String::new, |name| format!("/namespaces/{name}"));
             let path = format!("{root}/{version}{scope}/{plural}");
             let created = client.send(http::Method::POST, &path, object.to_string()).await;
             assert_eq!(created.status(), 201, "{file}: {path}");

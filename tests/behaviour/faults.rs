@@ -162,8 +162,10 @@ async fn what_a_module_says_is_bounded_and_quoted() {
 #[tokio::test]
 async fn any_failure_retires_the_instance() {
     let server = edge().await;
-    let filters = "filters:\n  - {name: fails-once, module: fails-once.wasm, match: ['*/services'], failurePolicy: Hide}\n";
-    let weir = Setup::new(server.url()).filters(filters).module("fails-once", &hostile("fails-once")).start_ready().await;
+    let filters =
+        "filters:\n  - {name: fails-once, module: fails-once.wasm, match: ['*/services'], failurePolicy: Hide}\n";
+    let weir =
+        Setup::new(server.url()).filters(filters).module("fails-once", &hostile("fails-once")).start_ready().await;
     // An instance that had failed once would keep every object from then on.
     for _ in 0..3 {
         assert_eq!(weir.client("test").names(SERVICES).await, Vec::<String>::new());
@@ -179,12 +181,18 @@ async fn what_runs_on_the_node_is_edited_only_by_a_filter_that_is_named_for_it()
     });
     server.store().put(pod).unwrap();
     let path = "/api/v1/namespaces/default/pods/p";
-    let filters = |more: &str| format!("filters:\n  - {{name: edits-image, module: edits-image.wasm, match: ['*/pods']{more}}}\n");
+    let filters = |more: &str| {
+        format!("filters:\n  - {{name: edits-image, module: edits-image.wasm, match: ['*/pods']{more}}}\n")
+    };
     let setup = Setup::new(server.url()).filters(&filters("")).module("edits-image", &hostile("edits-image"));
     let weir = setup.start_ready().await;
     let refused = weir.client("kubelet").get(path).await;
     assert_eq!(refused.status, 500);
-    assert!(refused.text().contains("spec.containers[*].image") && refused.text().contains("protected"), "{}", refused.text());
+    assert!(
+        refused.text().contains("spec.containers[*].image") && refused.text().contains("protected"),
+        "{}",
+        refused.text()
+    );
     let from = weir.log_length();
     weir.put_filters(&filters(", edits: ['spec.containers[*].image']"));
     weir.logged_after(from, "a new set of filters is in force").await;

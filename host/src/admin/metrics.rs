@@ -2,28 +2,32 @@
 //! a client, so that the number of series is bounded.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
 use crate::filter::FailureClass;
+
+/// Counted in seconds, as Prometheus wants durations.
+type Seconds = Counter<f64, AtomicU64>;
 
 /// The registry and its families; one per daemon, shared by reference.
 #[derive(Debug, Default)]
 pub struct Metrics {
     objects: Family<ObjectLabels, Counter>,
     failures: Family<FailureLabels, Counter>,
-    filter_nanoseconds: Family<FilterLabel, Counter>,
+    filter_seconds: Family<FilterLabel, Seconds>,
     impure: Family<FilterLabel, Counter>,
     breaker_open: Family<FilterLabel, Gauge>,
     reloads: Family<ResultLabel, Counter>,
     requests: Family<RequestLabels, Counter>,
     request_bytes: Family<ClassLabel, Counter>,
-    request_nanoseconds: Family<ClassLabel, Counter>,
+    request_seconds: Family<ClassLabel, Seconds>,
     watches: Gauge,
     informers_relisted: Family<ReasonLabel, Counter>,
 }
@@ -89,9 +93,7 @@ impl Metrics {
                 self.objects.get_or_create(&ObjectLabels { filter: filter.clone(), outcome }).inc_by(count);
             }
         }
-        self.filter_nanoseconds
-            .get_or_create(&FilterLabel { filter: filter.clone() })
-            .inc_by(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.filter_seconds.get_or_create(&FilterLabel { filter: filter.clone() }).inc_by(time.as_secs_f64());
     }
 
     /// Counts one failure of a filter by class.
@@ -120,7 +122,7 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { class, code }).inc();
         let label = ClassLabel { class };
         self.request_bytes.get_or_create(&label).inc_by(bytes);
-        self.request_nanoseconds.get_or_create(&label).inc_by(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.request_seconds.get_or_create(&label).inc_by(time.as_secs_f64());
     }
 
     /// The number of open filtered watches; the caller adds and takes away.
@@ -136,10 +138,9 @@ impl Metrics {
 
     /// Registers every family under its public name.
     pub fn register(&self, registry: &mut Registry) {
-        let _ = Unit::Seconds;
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
         registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
-        registry.register("weir_filter_nanoseconds", "Wall time spent in a filter", self.filter_nanoseconds.clone());
+        registry.register("weir_filter_seconds", "Wall time spent in a filter", self.filter_seconds.clone());
         registry.register(
             "weir_filter_impure",
             "Objects whose outcome differed on a fresh instance",
@@ -149,11 +150,7 @@ impl Metrics {
         registry.register("weir_reloads", "Reloads by result", self.reloads.clone());
         registry.register("weir_requests", "Finished requests by class and status code", self.requests.clone());
         registry.register("weir_request_bytes", "Body bytes sent to clients by class", self.request_bytes.clone());
-        registry.register(
-            "weir_request_nanoseconds",
-            "Time of finished requests by class",
-            self.request_nanoseconds.clone(),
-        );
+        registry.register("weir_request_seconds", "Time of finished requests by class", self.request_seconds.clone());
         registry.register("weir_watches", "Open filtered watches", self.watches.clone());
         registry.register("weir_relists", "Watches ended with 410 by reason", self.informers_relisted.clone());
     }

@@ -75,7 +75,11 @@ pub async fn follow_addresses(feeds: &Feeds, tasks: &Tasks) {
             match listener.take() {
                 Some(listener) => {
                     back_off.reset();
-                    warn(&listener.follow(&feeds).await);
+                    let ended = listener.follow(&feeds).await;
+                    if spawner.is_stopping() {
+                        return;
+                    }
+                    warn(&ended);
                 }
                 None => back_off.wait().await,
             }
