@@ -1,8 +1,21 @@
 //! The block scanner: finds where a container ends, 64 bytes at a time, without looking at what is in it.
 //!
-//! [`Skip`] is all that callers see. What a block looks like is asked of a [`Classify`]; the portable one here is plain
-//! arithmetic on 64-bit words, and another one (AVX2, NEON) takes its place without a change elsewhere.
+//! [`Skip`] is all that callers see. What a block looks like is asked of a [`Classify`]: vector instructions where the
+//! processor has them, which is asked once, and [`Portable`] elsewhere. All of them give the same results.
 //! Memory: the kinds of the open brackets, one bit each. It checks strings, matching brackets and depth, nothing else.
+
+#[cfg(target_arch = "x86_64")]
+pub mod avx2;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
+mod portable;
+
+pub use portable::Portable;
+
+#[cfg(target_arch = "x86_64")]
+use avx2::Avx2 as Vector;
+#[cfg(target_arch = "aarch64")]
+use neon::Neon as Vector;
 
 use crate::{Error, MAX_DEPTH};
 
@@ -22,15 +35,31 @@ pub struct Masks {
     pub close: u64,
 }
 
-/// Turns a block into masks.
-pub trait Classify {
-    /// The masks of one block.
-    fn classify(block: &[u8; BLOCK]) -> Masks;
+/// The brackets that are open, at most 64 of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Brackets {
+    /// Their kinds, the innermost lowest: 1 = `{`.
+    pub kinds: u64,
+    /// How many there are.
+    pub depth: usize,
 }
 
-/// The classifier that runs everywhere.
-#[derive(Debug, Clone, Copy)]
-pub struct Portable;
+/// Turns a block into masks. A value of it proves that what it is made of is there.
+pub trait Classify: Copy {
+    /// The masks of one block.
+    fn classify(self, block: &[u8; BLOCK]) -> Masks;
+
+    /// Bit i of the result is the xor of bits 0 to i: between an opening quote (included) and its closing one (not).
+    fn prefix_xor(self, bits: u64) -> u64;
+
+    /// Opens and closes all brackets of a block at once: `all` of them, those that `open`, after `brackets`. None if the
+    /// first of what was open is closed, if kinds do not match, or if one after another is the better way: then they are
+    /// looked at in turn. At most 64 may be open at any time.
+    #[inline(always)]
+    fn fold(self, _block: &[u8; BLOCK], _all: u64, _open: u64, _brackets: Brackets) -> Option<Brackets> {
+        None
+    }
+}
 
 /// Steps over one container, resumably: it may end in a later chunk than it began in.
 #[derive(Debug, Clone)]
@@ -46,31 +75,9 @@ pub struct Skip {
     escaped: u64,
 }
 
-impl Classify for Portable {
-    #[inline(always)]
-    fn classify(block: &[u8; BLOCK]) -> Masks {
-        // Most blocks have no backslash, and seeing that costs less than a mask.
-        let backslashes = block.iter().fold(false, |found, byte| found | (*byte == b'\\'));
-        // `[` and `{`, `]` and `}` differ in this one bit, and nothing else folds onto them.
-        Masks {
-            quote: mask(block, |byte| byte == b'"'),
-            backslash: if backslashes { mask(block, |byte| byte == b'\\') } else { 0 },
-            open: mask(block, |byte| byte | 0x20 == b'{'),
-            close: mask(block, |byte| byte | 0x20 == b'}'),
-        }
-    }
-}
-
-/// Bit i of the result: byte i of the block is one of those. Written so that the compiler makes vector instructions of
-/// the compare; the bits are then gathered eight at a time, by a multiplication that moves bit 0 of byte i to bit 56 + i.
-#[inline(always)]
-fn mask(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u64 {
-    let flags = block.map(|byte| u8::from(is(byte)));
-    let (words, _) = flags.as_chunks::<8>();
-    words.iter().enumerate().fold(0, |mask, (i, word)| {
-        mask | (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (i * 8)
-    })
-}
+/// What this processor has.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static VECTOR: std::sync::LazyLock<Option<Vector>> = std::sync::LazyLock::new(Vector::detect);
 
 impl Default for Skip {
     fn default() -> Self {
@@ -87,15 +94,20 @@ impl Skip {
     /// Scans on from `from`, which is the opening bracket at first and the end of what was scanned later. Returns the
     /// position after the closing bracket, or `None` if all bytes were used up inside the container.
     pub fn run(&mut self, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
-        self.run_with::<Portable>(bytes, from)
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if let Some(vector) = *VECTOR {
+            return vector.run(self, bytes, from);
+        }
+        self.run_with(Portable, bytes, from)
     }
 
+    /// The same by a given classifier: tests compare them.
     #[inline(always)]
-    fn run_with<C: Classify>(&mut self, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    pub fn run_with<C: Classify>(&mut self, by: C, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
         let mut at = from;
         let mut rest = bytes.get(from..).unwrap_or_default();
         while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
-            if let Some(end) = self.block::<C>(block, BLOCK, at)? {
+            if let Some(end) = self.block(by, block, BLOCK, at)? {
                 return Ok(Some(end));
             }
             at += BLOCK;
@@ -109,25 +121,42 @@ impl Skip {
         for (to, byte) in block.iter_mut().zip(rest) {
             *to = *byte;
         }
-        self.block::<C>(&block, rest.len(), at)
+        self.block(by, &block, rest.len(), at)
     }
 
     /// One block, of which `length` bytes are real, at position `at`.
     #[inline(always)]
-    fn block<C: Classify>(&mut self, block: &[u8; BLOCK], length: usize, at: usize) -> Result<Option<usize>, Error> {
-        let masks = C::classify(block);
+    fn block<C: Classify>(
+        &mut self,
+        by: C,
+        block: &[u8; BLOCK],
+        length: usize,
+        at: usize,
+    ) -> Result<Option<usize>, Error> {
+        let masks = by.classify(block);
         let quotes = if masks.backslash | self.escaped == 0 {
             masks.quote
         } else {
             masks.quote & !self.escapes(masks.backslash, length)
         };
-        let in_string = prefix_xor(quotes) ^ self.in_string;
+        let in_string = by.prefix_xor(quotes) ^ self.in_string;
         self.in_string = ((in_string as i64) >> 63) as u64;
         let stray = masks.backslash & !in_string;
         let mut brackets = (masks.open | masks.close) & !in_string;
         if stray != 0 {
             // An error, unless the container ends before it: what follows the container is not ours to judge.
             brackets &= (stray & stray.wrapping_neg()).wrapping_sub(1);
+        } else if self.depth > 0 {
+            if brackets == 0 {
+                return Ok(None);
+            }
+            let open = masks.open & brackets;
+            if self.depth + open.count_ones() as usize <= 64
+                && let Some(after) = by.fold(block, brackets, open, Brackets { kinds: self.kinds, depth: self.depth })
+            {
+                (self.kinds, self.depth) = (after.kinds, after.depth);
+                return Ok(None);
+            }
         }
         // In registers while the block lasts.
         let (mut kinds, mut depth) = (self.kinds, self.depth);
@@ -187,17 +216,6 @@ impl Skip {
         self.escaped = escape >> (length.wrapping_sub(1) & 63) & 1;
         escaped
     }
-}
-
-/// Bit i of the result is the xor of bits 0 to i: between an opening quote (included) and its closing one (not).
-#[inline(always)]
-fn prefix_xor(mut bits: u64) -> u64 {
-    bits ^= bits << 1;
-    bits ^= bits << 2;
-    bits ^= bits << 4;
-    bits ^= bits << 8;
-    bits ^= bits << 16;
-    bits ^ bits << 32
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ fn every_byte_is_classified_at_every_place() {
                 open: bits(&block, b"{["),
                 close: bits(&block, b"}]"),
             };
-            assert_eq!(Portable::classify(&block), masks, "{byte} at {i}");
+            assert_eq!(Portable.classify(&block), masks, "{byte} at {i}");
         }
     }
 }
@@ -110,8 +110,8 @@ proptest! {
     #[test]
     fn random_blocks_are_classified(block in prop::array::uniform32(any::<u8>())) {
         let block: [u8; BLOCK] = std::array::from_fn(|i| block[i % 32].rotate_left((i / 32) as u32));
-        prop_assert_eq!(Portable::classify(&block).open, bits(&block, b"{["));
-        prop_assert_eq!(Portable::classify(&block).quote, bits(&block, b"\""));
+        prop_assert_eq!(Portable.classify(&block).open, bits(&block, b"{["));
+        prop_assert_eq!(Portable.classify(&block).quote, bits(&block, b"\""));
     }
 
     #[test]

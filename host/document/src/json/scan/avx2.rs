@@ -1,0 +1,147 @@
+#![allow(unsafe_code, reason = "vector instructions; each use is argued, and checked against the portable classifier")]
+//! The classifier for x86-64 with AVX2: two compares of 32 bytes a mask, the in-string mask by one carry-less
+//! multiplication, and bracket matching for a whole block at once. Keeps nothing.
+//!
+//! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
+
+use super::{BLOCK, Brackets, Classify, Masks, Skip};
+use crate::Error;
+use std::arch::x86_64::{
+    __m256i, _bzhi_u64, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
+    _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8, _mm256_slli_epi16, _pext_u64,
+};
+
+/// The proof that this machine has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// Asks the processor.
+    pub fn detect() -> Option<Avx2> {
+        let has = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("pclmulqdq")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("lzcnt");
+        has.then_some(Avx2(()))
+    }
+
+    /// [`Skip::run_with`], compiled for these instructions.
+    #[inline]
+    pub(super) fn run(self, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        unsafe { run(self, skip, bytes, from) }
+    }
+}
+
+impl Classify for Avx2 {
+    #[inline(always)]
+    fn classify(self, block: &[u8; BLOCK]) -> Masks {
+        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        unsafe { classify(block) }
+    }
+
+    #[inline(always)]
+    fn prefix_xor(self, bits: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { prefix_xor(bits) }
+    }
+
+    #[inline(always)]
+    fn fold(self, block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<Brackets> {
+        // SAFETY: as above.
+        unsafe { fold(block, all, open, brackets) }
+    }
+}
+
+#[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
+fn run(this: Avx2, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    skip.run_with(this, bytes, from)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn halves(block: &[u8; BLOCK]) -> (__m256i, __m256i) {
+    let at = block.as_ptr().cast::<__m256i>();
+    // SAFETY: `block` is 64 readable bytes, so that 32 can be read at its start and 32 behind them; the unaligned load
+    // demands no alignment; any bytes are a valid vector.
+    unsafe { (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))) }
+}
+
+/// The top bits of all 64 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn tops(low: __m256i, high: __m256i) -> u64 {
+    u64::from(_mm256_movemask_epi8(low) as u32) | u64::from(_mm256_movemask_epi8(high) as u32) << 32
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn equal(low: __m256i, high: __m256i, byte: u8) -> u64 {
+    let byte = _mm256_set1_epi8(byte as i8);
+    tops(_mm256_cmpeq_epi8(low, byte), _mm256_cmpeq_epi8(high, byte))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn classify(block: &[u8; BLOCK]) -> Masks {
+    let (low, high) = halves(block);
+    // `[` and `{`, `]` and `}` differ in this one bit, and nothing else folds onto them.
+    let bit = _mm256_set1_epi8(0x20);
+    let (low_folded, high_folded) = (_mm256_or_si256(low, bit), _mm256_or_si256(high, bit));
+    Masks {
+        quote: equal(low, high, b'"'),
+        backslash: equal(low, high, b'\\'),
+        open: equal(low_folded, high_folded, b'{'),
+        close: equal(low_folded, high_folded, b'}'),
+    }
+}
+
+/// Without carries, a product with all ones sums in each bit those at and below it.
+#[inline]
+#[target_feature(enable = "pclmulqdq")]
+fn prefix_xor(bits: u64) -> u64 {
+    let product = _mm_clmulepi64_si128(_mm_set_epi64x(0, bits as i64), _mm_set1_epi8(-1), 0);
+    _mm_cvtsi128_si64(product) as u64
+}
+
+/// All brackets of a block at once. They are moved together, so that a pair with nothing left between is two adjacent
+/// bits; such pairs are compared and taken out until none is left, which takes as many rounds as the block nests deep.
+/// What remains are closing brackets of what was open before, then opening ones.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn fold(block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<Brackets> {
+    let (low, high) = halves(block);
+    // Bit 5, which tells `{` from `[`, to the top of its byte.
+    let curly = tops(_mm256_slli_epi16::<2>(low), _mm256_slli_epi16::<2>(high));
+    let mut count = all.count_ones();
+    let mut open = _pext_u64(open, all);
+    let mut curly = _pext_u64(curly, all);
+    loop {
+        // An opening bracket, and the next one is none. Above the last one there are zeros, which are no bracket.
+        let pairs = open & !(open >> 1) & (_bzhi_u64(u64::MAX, count) >> 1);
+        if pairs == 0 {
+            break;
+        }
+        if (curly ^ curly >> 1) & pairs != 0 {
+            return None;
+        }
+        let left = _bzhi_u64(!(pairs | pairs << 1), count);
+        count = left.count_ones();
+        open = _pext_u64(open, left);
+        curly = _pext_u64(curly, left);
+    }
+    let closing = open.trailing_zeros().min(count);
+    let opening = count - closing;
+    if closing as usize >= brackets.depth || _bzhi_u64(curly ^ brackets.kinds, closing) != 0 {
+        return None;
+    }
+    // INVARIANT: the caller sees to it that depth and opening brackets together are at most 64, and depth is more than
+    // `closing` here: no shift is by more than 63. The first to open is the outermost: reversed, it is the highest.
+    let opened = (curly >> closing).reverse_bits() >> 1 >> (63 - opening);
+    Some(Brackets {
+        kinds: brackets.kinds >> closing << opening | opened,
+        depth: brackets.depth - closing as usize + opening as usize,
+    })
+}

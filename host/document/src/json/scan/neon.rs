@@ -1,0 +1,103 @@
+#![allow(unsafe_code, reason = "vector instructions; each use is argued, and checked against the portable classifier")]
+//! The classifier for aarch64: four compares of 16 bytes a mask, gathered by pairwise additions, and the in-string mask
+//! by one carry-less multiplication. Keeps nothing.
+//!
+//! INVARIANT: a [`Neon`] exists only where its instructions do; [`Neon::detect`] alone makes one.
+
+use super::{BLOCK, Classify, Masks, Skip};
+use crate::Error;
+use std::arch::{
+    aarch64::{
+        uint8x16_t, vandq_u8, vceqq_u8, vdupq_n_u8, vgetq_lane_u64, vld1q_u8, vmull_p64, vorrq_u8, vpaddq_u8,
+        vreinterpretq_u64_u8,
+    },
+    is_aarch64_feature_detected,
+};
+
+/// The proof that this machine has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub struct Neon(());
+
+impl Neon {
+    /// Asks the processor.
+    pub fn detect() -> Option<Neon> {
+        (is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("aes")).then_some(Neon(()))
+    }
+
+    /// [`Skip::run_with`], compiled for these instructions.
+    #[inline]
+    pub(super) fn run(self, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        unsafe { run(self, skip, bytes, from) }
+    }
+}
+
+impl Classify for Neon {
+    #[inline(always)]
+    fn classify(self, block: &[u8; BLOCK]) -> Masks {
+        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        unsafe { classify(block) }
+    }
+
+    #[inline(always)]
+    fn prefix_xor(self, bits: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { prefix_xor(bits) }
+    }
+}
+
+#[target_feature(enable = "neon,aes")]
+fn run(this: Neon, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    skip.run_with(this, bytes, from)
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn load(bytes: &[u8; 16]) -> uint8x16_t {
+    // SAFETY: `bytes` is 16 readable bytes; the load demands no alignment; any bytes are a valid vector.
+    unsafe { vld1q_u8(bytes.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn quarters(block: &[u8; BLOCK]) -> [uint8x16_t; 4] {
+    let (quarters, _) = block.as_chunks::<16>();
+    match quarters {
+        [a, b, c, d] => [load(a), load(b), load(c), load(d)],
+        // INVARIANT: a block is four times 16 bytes.
+        _ => [vdupq_n_u8(0); 4],
+    }
+}
+
+/// Bit i of the result: byte i is this one. Each equal byte keeps the bit of its place among eight, and neighbours are
+/// added until eight bytes are one.
+#[inline]
+#[target_feature(enable = "neon")]
+fn equal(quarters: [uint8x16_t; 4], byte: u8) -> u64 {
+    let places = load(&[1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
+    let byte = vdupq_n_u8(byte);
+    let [a, b, c, d] = quarters.map(|quarter| vandq_u8(vceqq_u8(quarter, byte), places));
+    let sums = vpaddq_u8(vpaddq_u8(a, b), vpaddq_u8(c, d));
+    vgetq_lane_u64::<0>(vreinterpretq_u64_u8(vpaddq_u8(sums, sums)))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn classify(block: &[u8; BLOCK]) -> Masks {
+    let bytes = quarters(block);
+    // `[` and `{`, `]` and `}` differ in this one bit, and nothing else folds onto them.
+    let folded = bytes.map(|quarter| vorrq_u8(quarter, vdupq_n_u8(0x20)));
+    Masks {
+        quote: equal(bytes, b'"'),
+        backslash: equal(bytes, b'\\'),
+        open: equal(folded, b'{'),
+        close: equal(folded, b'}'),
+    }
+}
+
+/// Without carries, a product with all ones sums in each bit those at and below it.
+#[inline]
+#[target_feature(enable = "neon,aes")]
+fn prefix_xor(bits: u64) -> u64 {
+    vmull_p64(bits, u64::MAX) as u64
+}
