@@ -57,7 +57,9 @@ impl Object {
             let gap = Gap::Member { at: index.top.last, empty: index.top.is_empty() };
             return absent(steps, gap, visitor);
         };
-        if let ([Step::Name(name), below @ ..], Some(table)) = (rest, index.below(i)) {
+        if let [Step::Name(name), below @ ..] = rest
+            && let Some(table) = index.below(bytes, i)?
+        {
             let Some((_, slot)) = table.find(bytes, name)? else {
                 let gap = Gap::Member { at: table.last, empty: table.is_empty() };
                 return absent(rest, gap, visitor);

@@ -79,6 +79,52 @@ pub struct Skip {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static VECTOR: std::sync::LazyLock<Option<Vector>> = std::sync::LazyLock::new(Vector::detect);
 
+/// The position after the container whose opening bracket is at `at`; none if the bytes end before it.
+#[inline]
+pub fn container_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if let Some(vector) = *VECTOR {
+        return vector.container_end(bytes, at);
+    }
+    Skip::new().run_with(Portable, bytes, at)
+}
+
+/// Where the string goes on at `at`, not after a backslash: the position of its closing quote, and whether there was no
+/// backslash before it; none if the bytes end before it.
+#[inline]
+pub fn string_end(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if let Some(vector) = *VECTOR {
+        return vector.string_end(bytes, at);
+    }
+    string_end_with(Portable, bytes, at)
+}
+
+/// The same by a given classifier.
+#[inline(always)]
+pub fn string_end_with<C: Classify>(by: C, bytes: &[u8], mut at: usize) -> Option<(usize, bool)> {
+    let mut rest = bytes.get(at..).unwrap_or_default();
+    let (mut escaped, mut plain) = (0, true);
+    while !rest.is_empty() {
+        let (masks, length) = match rest.first_chunk::<BLOCK>() {
+            Some(block) => (by.classify(block), BLOCK),
+            None => (by.classify(&padded(rest)), rest.len()),
+        };
+        let mut quotes = masks.quote;
+        if masks.backslash | escaped != 0 {
+            quotes &= !escapes(masks.backslash, &mut escaped, length);
+        }
+        // A block without a quote has all its backslashes before it.
+        plain &= masks.backslash & (quotes & quotes.wrapping_neg()).wrapping_sub(1) == 0;
+        if quotes != 0 {
+            return Some((at + quotes.trailing_zeros() as usize, plain));
+        }
+        at += length;
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    None
+}
+
 impl Default for Skip {
     fn default() -> Self {
         Skip::new()
@@ -116,12 +162,7 @@ impl Skip {
         if rest.is_empty() {
             return Ok(None);
         }
-        // Blanks change nothing after the last byte.
-        let mut block = [b' '; BLOCK];
-        for (to, byte) in block.iter_mut().zip(rest) {
-            *to = *byte;
-        }
-        self.block(by, &block, rest.len(), at)
+        self.block(by, &padded(rest), rest.len(), at)
     }
 
     /// One block, of which `length` bytes are real, at position `at`.
@@ -137,7 +178,7 @@ impl Skip {
         let quotes = if masks.backslash | self.escaped == 0 {
             masks.quote
         } else {
-            masks.quote & !self.escapes(masks.backslash, length)
+            masks.quote & !escapes(masks.backslash, &mut self.escaped, length)
         };
         let in_string = by.prefix_xor(quotes) ^ self.in_string;
         self.in_string = ((in_string as i64) >> 63) as u64;
@@ -167,7 +208,7 @@ impl Skip {
             let offset = at + i as usize;
             if masks.open >> i & 1 == 1 {
                 if depth % 64 == 0 && depth > 0 {
-                    self.spill(kinds, depth, offset)?;
+                    spill(&mut self.outer, kinds, depth, offset)?;
                 }
                 kinds = kinds << 1 | curly;
                 depth += 1;
@@ -192,30 +233,40 @@ impl Skip {
         }
         Ok(None)
     }
+}
 
-    /// Another 64 brackets are open.
-    #[cold]
-    fn spill(&mut self, kinds: u64, depth: usize, offset: usize) -> Result<(), Error> {
-        if depth >= MAX_DEPTH {
-            return Err(Error::TooDeep { offset });
-        }
-        self.outer.push(kinds);
-        Ok(())
+/// Another 64 brackets are open.
+#[cold]
+fn spill(outer: &mut Vec<u64>, kinds: u64, depth: usize, offset: usize) -> Result<(), Error> {
+    if depth >= MAX_DEPTH {
+        return Err(Error::TooDeep { offset });
     }
+    outer.push(kinds);
+    Ok(())
+}
 
-    /// The bytes of a block that a backslash escapes, by the carry of a subtraction: a run of backslashes escapes what
-    /// follows it if its length is odd (simdjson's method).
-    #[inline(always)]
-    fn escapes(&mut self, backslash: u64, length: usize) -> u64 {
-        const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
-        let potential = backslash & !self.escaped;
-        let shifted = (potential << 1) | ODD;
-        let series = shifted.wrapping_sub(potential) ^ ODD;
-        let escaped = series ^ (backslash | self.escaped);
-        let escape = series & backslash;
-        self.escaped = escape >> (length.wrapping_sub(1) & 63) & 1;
-        escaped
+/// The bytes of a block that a backslash escapes, by the carry of a subtraction: a run of backslashes escapes what
+/// follows it if its length is odd (simdjson's method). `escaped` is 1 if the block before escapes its first byte.
+#[inline(always)]
+fn escapes(backslash: u64, escaped: &mut u64, length: usize) -> u64 {
+    const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+    let potential = backslash & !*escaped;
+    let shifted = (potential << 1) | ODD;
+    let series = shifted.wrapping_sub(potential) ^ ODD;
+    let bytes = series ^ (backslash | *escaped);
+    let escape = series & backslash;
+    *escaped = escape >> (length.wrapping_sub(1) & 63) & 1;
+    bytes
+}
+
+/// Up to 64 bytes as a block; blanks change nothing after the last byte.
+#[inline(always)]
+fn padded(bytes: &[u8]) -> [u8; BLOCK] {
+    let mut block = [b' '; BLOCK];
+    for (to, byte) in block.iter_mut().zip(bytes) {
+        *to = *byte;
     }
+    block
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The first two levels of an object as spans: most reads begin with the same one or two names, and the table lets them
-//! start where those lead. 16 bytes a member; made at the first read.
+//! start where those lead. 16 bytes a member; made at the first read of each.
 
 use super::{
     members::Members,
@@ -7,6 +7,7 @@ use super::{
     token::{self, Quoted},
 };
 use crate::Error;
+use std::sync::OnceLock;
 
 /// The members of one object.
 #[derive(Debug, Clone, Default)]
@@ -28,11 +29,11 @@ pub(crate) struct Slot {
     value_end: u32,
 }
 
-/// The table of the object itself, and those of its members that are objects: made in the same pass.
+/// The table of the object itself, and those of its members that are objects: each made when it is first asked for.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) top: Table,
-    below: Vec<Option<Table>>,
+    below: OnceLock<Box<[OnceLock<Table>]>>,
 }
 
 const ESCAPED: u32 = 1 << 31;
@@ -40,41 +41,34 @@ const ESCAPED: u32 = 1 << 31;
 impl Index {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn build(bytes: &[u8], at: usize) -> Result<Index, Error> {
-        let mut below = Vec::with_capacity(8);
-        let top = Table::build(bytes, at, |at| {
-            if bytes.get(at) != Some(&b'{') {
-                below.push(None);
-                return token::value_end(bytes, at);
-            }
-            let table = Table::of(bytes, at)?;
-            let end = table.end;
-            below.push(Some(table));
-            Ok(end)
-        })?;
-        Ok(Index { top, below })
+        Ok(Index { top: Table::of(bytes, at)?, below: OnceLock::new() })
     }
 
     /// The table of the value of member `i`; none if that is no object.
-    pub(crate) fn below(&self, i: usize) -> Option<&Table> {
-        self.below.get(i)?.as_ref()
+    pub(crate) fn below(&self, bytes: &[u8], i: usize) -> Result<Option<&Table>, Error> {
+        let Some(at) = self.top.slots.get(i).map(|slot| slot.value()).filter(|at| bytes.get(*at) == Some(&b'{')) else {
+            return Ok(None);
+        };
+        let below = self.below.get_or_init(|| self.top.slots.iter().map(|_| OnceLock::new()).collect());
+        let Some(cell) = below.get(i) else { return Ok(None) };
+        if let Some(table) = cell.get() {
+            return Ok(Some(table));
+        }
+        let table = Table::of(bytes, at)?;
+        Ok(Some(cell.get_or_init(|| table)))
     }
 }
 
 impl Table {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn of(bytes: &[u8], at: usize) -> Result<Table, Error> {
-        Table::build(bytes, at, |at| token::value_end(bytes, at))
-    }
-
-    /// `past` steps over the values.
-    fn build(bytes: &[u8], at: usize, mut past: impl FnMut(usize) -> Result<usize, Error>) -> Result<Table, Error> {
         if bytes.get(at) != Some(&b'{') {
             return Err(Error::malformed(at, "expected an object"));
         }
         let mut slots = Vec::with_capacity(8);
         let mut members = Members::new(bytes, at);
         while let Some(member) = members.next()? {
-            let end = past(member.value)?;
+            let end = token::value_end(bytes, member.value)?;
             members.past(end);
             slots.push(Slot {
                 key_start: narrow(member.key.start),

@@ -1,8 +1,11 @@
 //! Single tokens: white space, strings by their ends, numbers and literals; and any value stepped over.
 //! Nothing is kept.
 
-use super::scan::Skip;
+use super::scan;
 use crate::Error;
+
+/// How many times eight bytes of a string are looked at before whole blocks are.
+const SHORT: usize = 4;
 
 /// A string by its content: between the quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,29 +40,23 @@ pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
     }
     let start = at + 1;
     let mut at = start;
-    let mut plain = true;
-    loop {
-        // Eight bytes at a time to the next quote or backslash.
-        while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let word = u64::from_le_bytes(*word);
-            let found = zero_byte(word ^ 0x2222_2222_2222_2222) | zero_byte(word ^ 0x5c5c_5c5c_5c5c_5c5c);
-            if found != 0 {
-                at += (found.trailing_zeros() / 8) as usize;
-                break;
+    // Most strings are short: eight bytes at a time to the next quote or backslash.
+    for _ in 0..SHORT {
+        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+        let word = u64::from_le_bytes(*word);
+        let found = zero_byte(word ^ 0x2222_2222_2222_2222) | zero_byte(word ^ 0x5c5c_5c5c_5c5c_5c5c);
+        if found != 0 {
+            at += (found.trailing_zeros() / 8) as usize;
+            if bytes.get(at) == Some(&b'"') {
+                return Ok(Quoted { start, end: at, plain: true });
             }
-            at += 8;
+            break;
         }
-        match bytes.get(at) {
-            Some(b'"') => {
-                return Ok(Quoted { start, end: at, plain });
-            }
-            Some(b'\\') => {
-                plain = false;
-                at += 2;
-            }
-            Some(_) => at += 1,
-            None => return Err(Error::malformed(bytes.len(), "a string without its end")),
-        }
+        at += 8;
+    }
+    match scan::string_end(bytes, at) {
+        Some((end, plain)) => Ok(Quoted { start, end, plain }),
+        None => Err(Error::malformed(bytes.len(), "a string without its end")),
     }
 }
 
@@ -119,7 +116,7 @@ fn digits(bytes: &[u8], start: usize) -> Result<usize, Error> {
 pub(crate) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
     match bytes.get(at) {
         Some(b'"') => Ok(quoted(bytes, at)?.after()),
-        Some(b'{' | b'[') => match Skip::new().run(bytes, at)? {
+        Some(b'{' | b'[') => match scan::container_end(bytes, at)? {
             Some(end) => Ok(end),
             None => Err(Error::malformed(bytes.len(), "a container without its end")),
         },

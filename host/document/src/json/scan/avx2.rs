@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
 
-use super::{BLOCK, Brackets, Classify, Masks, Skip};
+use super::{BLOCK, Brackets, Classify, Masks, Skip, string_end_with};
 use crate::Error;
 use std::arch::x86_64::{
     __m256i, _bzhi_u64, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
@@ -33,6 +33,20 @@ impl Avx2 {
         // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
         unsafe { run(self, skip, bytes, from) }
     }
+
+    /// [`Skip::run_with`] for a container that is there in one piece: the state stays in registers.
+    #[inline]
+    pub(super) fn container_end(self, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+        // SAFETY: as above.
+        unsafe { container_end(self, bytes, at) }
+    }
+
+    /// [`string_end_with`], compiled for these instructions.
+    #[inline]
+    pub(super) fn string_end(self, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+        // SAFETY: as above.
+        unsafe { string_end(self, bytes, at) }
+    }
 }
 
 impl Classify for Avx2 {
@@ -58,6 +72,16 @@ impl Classify for Avx2 {
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
 fn run(this: Avx2, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
     skip.run_with(this, bytes, from)
+}
+
+#[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
+fn container_end(this: Avx2, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+    Skip::new().run_with(this, bytes, at)
+}
+
+#[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
+fn string_end(this: Avx2, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+    string_end_with(this, bytes, at)
 }
 
 #[inline]

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: a [`Neon`] exists only where its instructions do; [`Neon::detect`] alone makes one.
 
-use super::{BLOCK, Classify, Masks, Skip};
+use super::{BLOCK, Classify, Masks, Skip, string_end_with};
 use crate::Error;
 use std::arch::{
     aarch64::{
@@ -30,6 +30,20 @@ impl Neon {
         // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
         unsafe { run(self, skip, bytes, from) }
     }
+
+    /// [`Skip::run_with`] for a container that is there in one piece: the state stays in registers.
+    #[inline]
+    pub(super) fn container_end(self, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+        // SAFETY: as above.
+        unsafe { container_end(self, bytes, at) }
+    }
+
+    /// [`string_end_with`], compiled for these instructions.
+    #[inline]
+    pub(super) fn string_end(self, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+        // SAFETY: as above.
+        unsafe { string_end(self, bytes, at) }
+    }
 }
 
 impl Classify for Neon {
@@ -49,6 +63,16 @@ impl Classify for Neon {
 #[target_feature(enable = "neon,aes")]
 fn run(this: Neon, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
     skip.run_with(this, bytes, from)
+}
+
+#[target_feature(enable = "neon,aes")]
+fn container_end(this: Neon, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+    Skip::new().run_with(this, bytes, at)
+}
+
+#[target_feature(enable = "neon,aes")]
+fn string_end(this: Neon, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+    string_end_with(this, bytes, at)
 }
 
 #[inline]

@@ -19,6 +19,7 @@ impl Classify for Portable {
             close: mask(block, |byte| byte | 0x20 == b'}'),
         }
     }
+
     #[inline(always)]
     fn prefix_xor(self, mut bits: u64) -> u64 {
         bits ^= bits << 1;
