@@ -8,8 +8,9 @@ FILTERS := discardcloudservice endpoints forwardkubesvctraffic inclusterconfig m
 TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 GUEST   := wasm32-wasip2
 CI      ?=
+, := ,
 
-.PHONY: build modules test demo bench fuzz check-format lint docs deny guest-target clean
+.PHONY: build modules test demo bench fuzz miri check-format lint docs deny guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -45,6 +46,13 @@ deny: ## licences, duplicate versions, sources (needs cargo-deny)
 # Long runs, each a target of its own.
 fuzz: ## coverage-guided fuzzing of the document engine's parsers
 	$(MAKE) -C tests/fuzz
+
+# The only unsafe code is the block scanner's. Words and vectors are interpreted alike, the latter with the target features
+# that a processor would tell. Needs a nightly toolchain with the components miri and rust-src.
+MIRI_FEATURES := $(if $(findstring x86_64,$(shell rustc -vV)),+avx2$(,)+pclmulqdq$(,)+bmi1$(,)+bmi2$(,)+popcnt$(,)+lzcnt,+neon$(,)+aes)
+miri: ## the block scanner's tests under Miri, in a short form
+	MIRIFLAGS=-Zmiri-disable-isolation RUSTFLAGS="-Ctarget-feature=$(MIRI_FEATURES)" \
+	    cargo +nightly miri test --locked -p weir-document --lib json::scan
 
 guest-target:
 	@rustup target list --installed | grep -qx $(GUEST) || rustup target add $(GUEST)

@@ -4,14 +4,18 @@ use bytes::Bytes;
 use serde_json::Value as Tree;
 use weir_document::{
     Document, Path, Selector, Value,
-    json::{FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError},
+    json::{
+        FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
+        scan::{Portable, Skip, container_end, string_end, string_end_with},
+    },
 };
 
 /// A target: what it is called, in the corpus too, and what it does with the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [("document", document), ("list", list), ("frame", frame), ("path", path)];
+pub const TARGETS: [Target; 5] =
+    [("document", document), ("list", list), ("frame", frame), ("path", path), ("scan", scan)];
 
 /// A line with a path, a line with the bits and the kind of an edit, a line with a value; then the object.
 ///
@@ -179,6 +183,26 @@ pub fn path(data: &[u8]) {
     match Selector::parse(text) {
         Ok(selector) => drop(selector.matches(|key| (key.len() % 2 == 0).then_some("a"))),
         Err(error) => assert!(error.position <= text.len()),
+    }
+}
+
+/// The first byte is where the bytes are cut, the second how much of them is skipped, so that they lie at any alignment.
+///
+/// Whatever instructions this processor has, the results and the state in between are those of plain words.
+pub fn scan(data: &[u8]) {
+    let [cut, shift, bytes @ ..] = data else { return };
+    let bytes = bytes.get(usize::from(shift % 64)..).unwrap_or_default();
+    let end = Skip::new().run_with(Portable, bytes, 0);
+    assert_eq!(container_end(bytes, 0), end);
+    assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
+    let (mut vector, mut words) = (Skip::new(), Skip::new());
+    let (first, all) = (bytes.get(..usize::from(*cut)).unwrap_or(bytes), bytes);
+    let ended = vector.run(first, 0);
+    assert_eq!(ended, words.run_with(Portable, first, 0));
+    assert_eq!(format!("{vector:?}"), format!("{words:?}"));
+    if ended == Ok(None) {
+        assert_eq!(vector.run(all, first.len()), end);
+        assert_eq!(words.run_with(Portable, all, first.len()), end);
     }
 }
 
