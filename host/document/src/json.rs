@@ -9,6 +9,7 @@ mod members;
 mod object;
 pub(crate) mod read;
 pub mod scan;
+mod spans;
 mod splice;
 mod split;
 mod string;

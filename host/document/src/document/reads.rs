@@ -101,7 +101,7 @@ impl Document {
                 None => column.push_absent(),
             };
         }
-        self.object.visit(at.steps(), &mut Cells(column))
+        self.object.visit_noting(at, Cells(column))
     }
 
     /// Sizes of the arrays under the last `[*]`, one per row of the part before it; 0 for a missing one. Empty for a path

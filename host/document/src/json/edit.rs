@@ -48,7 +48,18 @@ pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u3
 /// Cuts the elements of the last `[*]` whose bit is 0.
 pub(crate) fn retain(object: &Object, path: &Path, keep: Rows<'_>) -> Result<Option<Bytes>, Error> {
     let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
-    cut(object, before, &Step::Every, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes)
+    let Some(spans) = object.spans(before) else {
+        return cut(object, before, &Step::Every, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes);
+    };
+    // A column was read before: the array has been walked.
+    let (mut cutter, mut splices) = (Cutter::default(), Splices::default());
+    let elements = spans.iter();
+    keep.fit(elements.len())?;
+    for (row, at) in elements.enumerate() {
+        cutter.item(at, !keep.has(row), &mut splices);
+    }
+    cutter.finish(&mut splices);
+    finish(object, &splices)
 }
 
 fn cut(

@@ -1,11 +1,12 @@
 //! One object's bytes with the table of its first levels. Cheap to clone; the bytes are shared.
 
 use super::{
+    spans::{Noting, Spans},
     table::Index,
     token,
     walk::{Gap, Visit, absent, walk},
 };
-use crate::{Error, MAX_OBJECT, path::Step};
+use crate::{Error, MAX_OBJECT, Path, path::Step};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
@@ -14,11 +15,13 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Object {
     bytes: Bytes,
     index: OnceLock<Arc<Index>>,
+    /// Of the first array that a column was read from.
+    spans: OnceLock<Arc<Spans>>,
 }
 
 impl Object {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Object { bytes, index: OnceLock::new() }
+        Object { bytes, index: OnceLock::new(), spans: OnceLock::new() }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
@@ -43,6 +46,24 @@ impl Object {
             return Err(Error::malformed(after, "bytes after the end of the object"));
         }
         Ok(self.index.get_or_init(|| Arc::new(index)))
+    }
+
+    /// Walks a path and notes where the elements of its only `[*]` are, for a cut to come.
+    pub(crate) fn visit_noting(&self, path: &Path, mut visitor: impl Visit) -> Result<(), Error> {
+        if path.wildcards() != 1 || self.spans.get().is_some() {
+            return self.visit(path.steps(), &mut visitor);
+        }
+        let mut noting = Noting::new(visitor);
+        self.visit(path.steps(), &mut noting)?;
+        if let Some(spans) = noting.spans(path) {
+            self.spans.get_or_init(|| Arc::new(spans));
+        }
+        Ok(())
+    }
+
+    /// Where the elements of the array are that these steps lead to, if that was noted.
+    pub(crate) fn spans(&self, steps: &[Step]) -> Option<&Spans> {
+        self.spans.get().filter(|spans| spans.are_in(steps)).map(|spans| &**spans)
     }
 
     /// Walks the steps, by the table as far as it reaches. Errors of a bad object come from here, whatever the steps.

@@ -96,11 +96,17 @@ pub(crate) fn validate(bytes: &[u8], quoted: Quoted) -> Result<(), Error> {
 }
 
 /// Whether a key is `name`. Keys are compared unescaped.
-#[inline]
+#[inline(always)]
 pub(crate) fn is(bytes: &[u8], quoted: Quoted, name: &str) -> Result<bool, Error> {
-    if quoted.plain {
-        return Ok(bytes.get(quoted.start..quoted.end) == Some(name.as_bytes()));
+    if !quoted.plain {
+        return is_unescaped(bytes, quoted, name);
     }
+    // Most keys differ in their length.
+    Ok(quoted.end - quoted.start == name.len() && bytes.get(quoted.start..quoted.end) == Some(name.as_bytes()))
+}
+
+#[cold]
+fn is_unescaped(bytes: &[u8], quoted: Quoted, name: &str) -> Result<bool, Error> {
     Ok(text(bytes, quoted)? == name)
 }
 

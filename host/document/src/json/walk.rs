@@ -15,6 +15,10 @@ pub(crate) trait Visit {
 
     /// The first of these steps led nowhere. None of them is a [`Step::Every`]: what is absent above one has no rows.
     fn absent(&mut self, rest: &[Step], gap: Gap) -> Result<(), Error>;
+
+    /// An element that a [`Step::Every`] led through lies here.
+    #[inline(always)]
+    fn element(&mut self, _at: Range<usize>) {}
 }
 
 /// Why a step led nowhere, and what an edit could do about it.
@@ -57,7 +61,9 @@ pub(crate) fn walk<V: Visit>(bytes: &[u8], at: usize, steps: &[Step], visitor: &
             Some(b'[') => {
                 let mut elements = Elements::new(bytes, at);
                 while let Some(at) = elements.next()? {
-                    elements.past(walk(bytes, at, rest, visitor)?);
+                    let end = walk(bytes, at, rest, visitor)?;
+                    visitor.element(at..end);
+                    elements.past(end);
                 }
                 Ok(elements.end())
             }
