@@ -10,7 +10,7 @@ use super::avx2::Avx2 as Vector;
 use super::neon::Neon as Vector;
 
 /// As many as are worth their time.
-const CASES: u32 = if cfg!(miri) { 8 } else { 2000 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 2000 };
 
 /// Where there are no vectors, the portable classifier stands in.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -130,9 +130,9 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn every_byte_is_classified_at_every_place() {
-    let step = if cfg!(miri) { 7 } else { 1 };
-    for byte in 0..=255u8 {
-        for i in (usize::from(byte) % step..BLOCK).step_by(step) {
+    let bytes: Vec<u8> = if cfg!(miri) { b"\"\\{}[]\x02\xfb".to_vec() } else { (0..=255).collect() };
+    for byte in bytes {
+        for i in (0..BLOCK).step_by(if cfg!(miri) { 21 } else { 1 }) {
             let mut block = [b' '; BLOCK];
             block[i] = byte;
             let masks = Masks {
@@ -159,7 +159,7 @@ fn depth_is_bounded() {
 
 #[test]
 fn runs_of_backslashes_cross_blocks() {
-    for lead in if cfg!(miri) { 55..66 } else { 0..130 } {
+    for lead in if cfg!(miri) { 58..61 } else { 0..130 } {
         for run in if cfg!(miri) { 2..4 } else { 0..8 } {
             let json = format!("{{\"{}{}\"}}\"}}", "a".repeat(lead), "\\".repeat(run));
             assert_eq!(whole(json.as_bytes()), model(json.as_bytes()), "{lead} {run}");
@@ -188,7 +188,7 @@ fn vectors_agree_with_words_at_every_length_and_alignment() {
 
 #[test]
 fn deep_and_shallow_nests_end_where_the_model_says() {
-    for depth in if cfg!(miri) { 63..66 } else { 1..200usize } {
+    for depth in if cfg!(miri) { 64..65 } else { 1..200usize } {
         for (open, close) in [("[", "]"), ("{", "}"), ("[{", "}]"), (" [", "\"]\"]")] {
             let nest = open.repeat(depth).trim_start().to_owned() + &close.repeat(depth);
             // The one bracket that is wrong is found as well.
