@@ -84,9 +84,41 @@ static VECTOR: std::sync::LazyLock<Option<Vector>> = std::sync::LazyLock::new(Ve
 pub fn container_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if let Some(vector) = *VECTOR {
-        return vector.container_end(bytes, at);
+        return match vector.flat_end(bytes, at) {
+            0 => vector.container_end(bytes, at),
+            end => Ok(Some(end)),
+        };
     }
     Skip::new().run_with(Portable, bytes, at)
+}
+
+/// The same for a container without another one and without a backslash in it, which most are; 0 if it is none, or if
+/// that is not known.
+#[inline(always)]
+pub fn flat_end_with<C: Classify>(by: C, bytes: &[u8], mut at: usize) -> usize {
+    let mut rest = bytes.get(at..).unwrap_or_default();
+    let closing = match rest.first() {
+        Some(open @ (b'{' | b'[')) => open + 2,
+        _ => return 0,
+    };
+    let (mut string, mut counting) = (0, !1);
+    while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
+        let masks = by.classify(block);
+        if masks.backslash != 0 {
+            return 0;
+        }
+        let in_string = by.prefix_xor(masks.quote) ^ string;
+        let brackets = (masks.open | masks.close) & !in_string & counting;
+        if brackets != 0 {
+            let i = brackets.trailing_zeros() as usize;
+            return if block.get(i) == Some(&closing) { at + i + 1 } else { 0 };
+        }
+        string = ((in_string as i64) >> 63) as u64;
+        counting = !0;
+        at += BLOCK;
+        rest = after;
+    }
+    0
 }
 
 /// Where the string goes on at `at`, not after a backslash: the position of its closing quote, and whether there was no

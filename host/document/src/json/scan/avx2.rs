@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
 
-use super::{BLOCK, Brackets, Classify, Masks, Skip, string_end_with};
+use super::{BLOCK, Brackets, Classify, Masks, Skip, flat_end_with, string_end_with};
 use crate::Error;
 use std::arch::x86_64::{
     __m256i, _bzhi_u64, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
@@ -39,6 +39,13 @@ impl Avx2 {
     pub(super) fn container_end(self, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
         // SAFETY: as above.
         unsafe { container_end(self, bytes, at) }
+    }
+
+    /// [`flat_end_with`], compiled for these instructions.
+    #[inline]
+    pub(super) fn flat_end(self, bytes: &[u8], at: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { flat_end(self, bytes, at) }
     }
 
     /// [`string_end_with`], compiled for these instructions.
@@ -77,6 +84,11 @@ fn run(this: Avx2, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
 fn container_end(this: Avx2, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
     Skip::new().run_with(this, bytes, at)
+}
+
+#[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
+fn flat_end(this: Avx2, bytes: &[u8], at: usize) -> usize {
+    flat_end_with(this, bytes, at)
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: a [`Neon`] exists only where its instructions do; [`Neon::detect`] alone makes one.
 
-use super::{BLOCK, Classify, Masks, Skip, string_end_with};
+use super::{BLOCK, Classify, Masks, Skip, flat_end_with, string_end_with};
 use crate::Error;
 use std::arch::{
     aarch64::{
@@ -38,6 +38,13 @@ impl Neon {
         unsafe { container_end(self, bytes, at) }
     }
 
+    /// [`flat_end_with`], compiled for these instructions.
+    #[inline]
+    pub(super) fn flat_end(self, bytes: &[u8], at: usize) -> usize {
+        // SAFETY: as above.
+        unsafe { flat_end(self, bytes, at) }
+    }
+
     /// [`string_end_with`], compiled for these instructions.
     #[inline]
     pub(super) fn string_end(self, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
@@ -68,6 +75,11 @@ fn run(this: Neon, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<
 #[target_feature(enable = "neon,aes")]
 fn container_end(this: Neon, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
     Skip::new().run_with(this, bytes, at)
+}
+
+#[target_feature(enable = "neon,aes")]
+fn flat_end(this: Neon, bytes: &[u8], at: usize) -> usize {
+    flat_end_with(this, bytes, at)
 }
 
 #[target_feature(enable = "neon,aes")]

@@ -1,7 +1,7 @@
 //! The scanner against a byte-by-byte model, and vectors against the portable classifier, at every alignment and with
 //! every cut. Under Miri (`make miri`) the same in a short form.
 
-use super::{BLOCK, Brackets, Classify, Masks, Portable, Skip, string_end_with};
+use super::{BLOCK, Brackets, Classify, Masks, Portable, Skip, flat_end_with, string_end_with};
 use proptest::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
@@ -11,6 +11,8 @@ use super::neon::Neon as Vector;
 
 /// As many as are worth their time.
 const CASES: u32 = if cfg!(miri) { 2 } else { 2000 };
+/// As long as is worth the time.
+const LONG: usize = if cfg!(miri) { 80 } else { 300 };
 
 /// Where there are no vectors, the portable classifier stands in.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -59,6 +61,7 @@ fn whole(bytes: &[u8]) -> Result<Option<usize>, ()> {
     if let Some(vector) = vector() {
         assert_eq!(Skip::new().run_with(vector, bytes, 0), portable);
         assert_eq!(string_end_with(vector, bytes, 1), string_end_with(Portable, bytes, 1));
+        assert_eq!(flat_end_with(vector, bytes, 0), flat_end_with(Portable, bytes, 0));
     }
     assert_eq!(Skip::new().run(bytes, 0), portable);
     assert_eq!(super::container_end(bytes, 0), portable);
@@ -106,7 +109,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
         state ^= state << 17;
         (state >> 32) as usize
     };
-    (0..length).map(|_| if seed % 3 == 0 { next() as u8 } else { ALPHABET[next() % 16] }).collect()
+    (0..length).map(|_| if seed.is_multiple_of(3) { next() as u8 } else { ALPHABET[next() % 16] }).collect()
 }
 
 /// Bytes that matter more often than chance.
@@ -122,7 +125,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
         Just(b'a'),
         any::<u8>()
     ];
-    prop::collection::vec(byte, 0..300).prop_map(|mut bytes| {
+    prop::collection::vec(byte, 0..LONG).prop_map(|mut bytes| {
         bytes.insert(0, b'{');
         bytes
     })
@@ -209,7 +212,7 @@ fn a_block_is_folded_as_its_brackets_are_one_after_another() {
         let block: [u8; BLOCK] = std::array::from_fn(|i| match noise[i] {
             b'[' | b'{' if seed % 2 == 0 => b'{',
             b']' | b'}' if seed % 2 == 0 => b'}',
-            byte if i as u64 % (seed % 11 + 1) == 0 => byte,
+            byte if (i as u64).is_multiple_of(seed % 11 + 1) => byte,
             _ => b' ',
         });
         let masks = Portable.classify(&block);
@@ -251,7 +254,7 @@ fn xor_of_all_bits_below() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 100 * CASES, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
     fn random_blocks_are_classified(block in prop::array::uniform32(any::<u8>())) {
@@ -270,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_change_nothing(bytes in soup(), mut cuts in prop::collection::vec(0..300usize, 0..20)) {
+    fn chunks_change_nothing(bytes in soup(), mut cuts in prop::collection::vec(0..LONG, 0..LONG / 15)) {
         cuts.sort_unstable();
         prop_assert_eq!(chunked(&bytes, &cuts), whole(&bytes));
     }
