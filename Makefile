@@ -9,7 +9,7 @@ TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 GUEST   := wasm32-wasip2
 CI      ?=
 
-.PHONY: build modules test demo bench fuzz check-format lint docs deny guest-target clean
+.PHONY: build modules test demo bench fuzz check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -41,6 +41,19 @@ docs:
 
 deny: ## licences, duplicate versions, sources (needs cargo-deny)
 	cargo deny check
+
+# What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
+SCHEMA := host/document/schema
+
+schema: ## writes the protobuf table and its test objects anew (needs Go)
+	cd $(SCHEMA) && go run . > kubernetes.new && mv kubernetes.new kubernetes.schema
+	cd $(SCHEMA) && go run ./fixtures kubernetes.schema > ../tests/protobuf/objects.txt
+
+schema-check: ## the committed table is what the published types say (skipped without Go)
+	@if command -v go >/dev/null; then \
+	  cd $(SCHEMA) && go vet ./... && go run . | diff -u kubernetes.schema - && \
+	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && echo "schema-check: the table is up to date"; \
+	else echo "schema-check: skipped, Go is not installed"; fi
 
 # Long runs, each a target of its own.
 fuzz: ## coverage-guided fuzzing of the document engine's parsers
