@@ -30,6 +30,7 @@ mod error;
 pub mod json;
 mod path;
 mod protect;
+pub mod protobuf;
 mod resource;
 mod rows;
 mod selector;

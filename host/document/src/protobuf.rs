@@ -1,0 +1,36 @@
+//! Protobuf as Kubernetes speaks it: objects read and edited by the field numbers of a schema, in the terms of JSON;
+//! lists, watch streams and envelopes taken apart and written again. What the schema does not know stays as it came.
+
+pub(crate) mod edit;
+mod encode;
+mod envelope;
+pub mod frame;
+mod list;
+mod object;
+pub(crate) mod read;
+mod schema;
+pub(crate) mod spell;
+mod splice;
+mod time;
+mod walk;
+mod wire;
+
+pub use envelope::{Envelope, MAGIC};
+pub use frame::{Frame, FrameSplitter, event};
+pub use list::{Joined, List};
+pub(crate) use object::Object;
+pub use schema::{has, version};
+pub(crate) use walk::Node;
+
+use crate::Error;
+
+/// The message of a whole object given as JSON text. Fields of `object` that the schema does not know stay.
+pub(crate) fn encode(object: &Object, json: &str) -> Result<bytes::Bytes, Error> {
+    let invalid = |source| Error::InvalidValue { source: Box::new(source) };
+    let at = crate::json::check::whole(json.as_bytes()).map_err(invalid)?;
+    let text = encode::Text { bytes: json.as_bytes(), at: at.start };
+    encode::object(object.message(), text, object.bytes()).map(Into::into).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests;

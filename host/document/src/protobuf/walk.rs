@@ -1,0 +1,402 @@
+//! Follows the steps of a path through a message by the schema, and tells a visitor what is at their end, in the terms
+//! of JSON: what JSON would leave out is absent, what it would spell as null is null.
+//! Recursion is as deep as the path is long; what is kept are the lengths that enclose the place.
+
+use super::{
+    schema::{self, Field, Kind, Message, Shape, TEXTS},
+    time,
+    wire::{Record, Records, Wire, single, varint},
+};
+use crate::{Error, json, path::Step};
+use std::ops::Range;
+
+/// A value by its place in the bytes. A span that is empty stands for zero.
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    Null,
+    /// One value without its length.
+    One {
+        kind: Kind,
+        at: Range<usize>,
+    },
+    /// All records of the field in the message with this span; there is at least one.
+    List {
+        field: &'static Field,
+        at: Range<usize>,
+    },
+    /// The same for the entries of a map.
+    Map {
+        field: &'static Field,
+        at: Range<usize>,
+    },
+    /// JSON text.
+    Json(Range<usize>),
+}
+
+/// A length that encloses a place: it changes with what it encloses.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) length_at: usize,
+    pub(crate) payload: Range<usize>,
+}
+
+impl From<&Record> for Frame {
+    fn from(record: &Record) -> Self {
+        Frame { length_at: record.length_at, payload: record.value.clone() }
+    }
+}
+
+/// A field's place in a message, whether or not something is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub(crate) field: &'static Field,
+    /// The innermost message that is there.
+    pub(crate) within: Range<usize>,
+    /// How many of the inlined messages round the field are missing, counted from the innermost.
+    pub(crate) missing: usize,
+}
+
+/// What a value is to what is round it.
+#[derive(Debug, Clone)]
+pub(crate) enum Spot {
+    Root,
+    Field(Slot),
+    /// An element of a list, by its record.
+    Element {
+        field: &'static Field,
+        record: Range<usize>,
+    },
+    /// An entry of a map, by its record.
+    Entry {
+        field: &'static Field,
+        record: Range<usize>,
+    },
+    /// Within JSON text.
+    Inside,
+}
+
+/// Why a step led nowhere, and what an edit could do about it.
+#[derive(Debug, Clone)]
+pub(crate) enum Gap {
+    /// Nothing is there that JSON would show.
+    Field(Slot),
+    /// The map has no such entry.
+    Key { field: &'static Field, within: Range<usize> },
+    /// The list has no such element.
+    Element,
+    /// A value of another kind.
+    Other { at: usize },
+    /// No such field in the schema, or a place in JSON text.
+    Unknown,
+}
+
+/// What becomes of the ends of a walk.
+pub(crate) trait Visit {
+    /// It makes what is missing: a message that is not in the bytes is a gap to it, and an empty message to others.
+    const MAKES: bool;
+
+    /// All steps led here.
+    fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error>;
+
+    /// The first of these steps led nowhere. None of them is a [`Step::Every`]: what is absent above one has no rows.
+    fn absent(&mut self, bytes: &[u8], rest: &[Step], gap: Gap, frames: &[Frame]) -> Result<(), Error>;
+}
+
+/// Follows the steps from the message that all the bytes are.
+pub(crate) fn walk<V: Visit>(
+    bytes: &[u8],
+    message: &'static Message,
+    steps: &[Step],
+    visitor: &mut V,
+) -> Result<(), Error> {
+    let mut walk = Walk { bytes, frames: Vec::new(), visitor };
+    match steps {
+        // The root's kind is never asked for: whole objects are read by their own functions.
+        [] => walk.visitor.value(bytes, Node::Null, Spot::Root, &[]),
+        [Step::Name(name), rest @ ..] => walk.field(message, 0..bytes.len(), name, steps, rest),
+        _ => walk.absent(steps, Gap::Other { at: 0 }),
+    }
+}
+
+struct Walk<'a, V> {
+    bytes: &'a [u8],
+    frames: Vec<Frame>,
+    visitor: &'a mut V,
+}
+
+impl<V: Visit> Walk<'_, V> {
+    /// A value, and the lengths that enclose what is in it.
+    fn node(&mut self, node: Node, spot: Spot, inner: &[Frame], steps: &[Step]) -> Result<(), Error> {
+        let Some((step, rest)) = steps.split_first() else {
+            return self.visitor.value(self.bytes, node, spot, &self.frames);
+        };
+        let depth = self.frames.len();
+        self.frames.extend_from_slice(inner);
+        let done = match (step, node) {
+            (_, Node::Json(at)) => self.inside(at, steps),
+            (Step::Name(name), Node::One { kind: Kind::Message(number), at }) => {
+                self.field(schema::message(number), at, name, steps, rest)
+            }
+            (Step::Name(key), Node::Map { field, at }) => self.entry(field, at, key, steps, rest),
+            (Step::Index(index), Node::List { field, at }) => self.element(field, at, *index, steps, rest),
+            (Step::Every, Node::List { field, at }) => self.elements(field, at, rest),
+            (Step::Every, _) => Ok(()),
+            (_, Node::One { at, .. } | Node::List { at, .. } | Node::Map { at, .. }) => {
+                self.absent(steps, Gap::Other { at: at.start })
+            }
+            (_, Node::Null) => self.absent(steps, Gap::Element),
+        };
+        self.frames.truncate(depth);
+        done
+    }
+
+    fn field(
+        &mut self,
+        message: &'static Message,
+        at: Range<usize>,
+        name: &str,
+        steps: &[Step],
+        rest: &[Step],
+    ) -> Result<(), Error> {
+        let Some(field) = message.field(name) else {
+            return self.absent(steps, Gap::Unknown);
+        };
+        let depth = self.frames.len();
+        let slot = locate(self.bytes, field, at, &mut self.frames)?;
+        let done = self.slot(slot, steps, rest);
+        self.frames.truncate(depth);
+        done
+    }
+
+    fn slot(&mut self, slot: Slot, steps: &[Step], rest: &[Step]) -> Result<(), Error> {
+        let at = slot.values();
+        if let (Shape::List, [Step::Every, below @ ..]) = (slot.field.shape, rest) {
+            return self.elements(slot.field, at, below);
+        }
+        let (node, inner) = resolve(self.bytes, slot.field, at)?;
+        match node {
+            None => self.absent(steps, Gap::Field(slot)),
+            Some(Node::Null) if !rest.is_empty() => self.absent(steps, Gap::Field(slot)),
+            Some(Node::One { kind: Kind::Message(_), .. }) if V::MAKES && inner.is_none() && !rest.is_empty() => {
+                self.absent(steps, Gap::Field(slot))
+            }
+            Some(node) => self.node(node, Spot::Field(slot), inner.as_slice(), rest),
+        }
+    }
+
+    fn entry(
+        &mut self,
+        field: &'static Field,
+        at: Range<usize>,
+        key: &str,
+        steps: &[Step],
+        rest: &[Step],
+    ) -> Result<(), Error> {
+        match entry(self.bytes, field, at.clone(), key)? {
+            None => self.absent(steps, Gap::Key { field, within: at }),
+            Some((record, value)) => {
+                let node = map_value(self.bytes, field, value)?;
+                self.node(node, Spot::Entry { field, record: record.whole() }, &[Frame::from(&record)], rest)
+            }
+        }
+    }
+
+    fn element(
+        &mut self,
+        field: &'static Field,
+        at: Range<usize>,
+        index: usize,
+        steps: &[Step],
+        rest: &[Step],
+    ) -> Result<(), Error> {
+        let mut records = Records::new(self.bytes, at);
+        let mut count = 0;
+        while let Some(record) = records.of(field.number)? {
+            if count == index {
+                self.one(field, &record, rest)?;
+            }
+            count += 1;
+        }
+        if count <= index { self.absent(steps, Gap::Element) } else { Ok(()) }
+    }
+
+    fn elements(&mut self, field: &'static Field, at: Range<usize>, rest: &[Step]) -> Result<(), Error> {
+        let mut records = Records::new(self.bytes, at);
+        while let Some(record) = records.of(field.number)? {
+            self.one(field, &record, rest)?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, field: &'static Field, record: &Record, rest: &[Step]) -> Result<(), Error> {
+        record.written_as(field.wire())?;
+        let node = one(self.bytes, field.kind, record.value.clone())?;
+        self.node(node, Spot::Element { field, record: record.whole() }, &[Frame::from(record)], rest)
+    }
+
+    /// The steps lead on into JSON text.
+    fn inside(&mut self, at: Range<usize>, steps: &[Step]) -> Result<(), Error> {
+        struct Inside<'a, V> {
+            visitor: &'a mut V,
+            frames: &'a [Frame],
+        }
+        impl<V: Visit> json::walk::Visit for Inside<'_, V> {
+            fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
+                let end = json::check::checked_end(bytes, at)?;
+                let node = if bytes.get(at) == Some(&b'n') { Node::Null } else { Node::Json(at..end) };
+                self.visitor.value(bytes, node, Spot::Inside, self.frames)?;
+                Ok(end)
+            }
+
+            fn absent(&mut self, rest: &[Step], _: json::walk::Gap) -> Result<(), Error> {
+                self.visitor.absent(&[], rest, Gap::Unknown, self.frames)
+            }
+        }
+        // Up to the text's end, so that a walk cannot leave it.
+        let text = self.bytes.get(..at.end).unwrap_or_default();
+        json::walk::walk(text, at.start, steps, &mut Inside { visitor: self.visitor, frames: &self.frames })?;
+        Ok(())
+    }
+
+    fn absent(&mut self, steps: &[Step], gap: Gap) -> Result<(), Error> {
+        if steps.contains(&Step::Every) {
+            return Ok(());
+        }
+        self.visitor.absent(self.bytes, steps, gap, &self.frames)
+    }
+}
+
+impl Slot {
+    /// The message that holds the field's records; empty if it is missing.
+    pub(crate) fn values(&self) -> Range<usize> {
+        if self.missing == 0 { self.within.clone() } else { self.within.end..self.within.end }
+    }
+}
+
+/// Where a field of a message is: its innermost enclosing message. Adds the lengths of those that JSON inlines.
+pub(crate) fn locate(
+    bytes: &[u8],
+    field: &'static Field,
+    at: Range<usize>,
+    frames: &mut Vec<Frame>,
+) -> Result<Slot, Error> {
+    let mut within = at;
+    for (i, number) in field.outer.iter().enumerate() {
+        let Some(record) = single(bytes, within.clone(), *number, Wire::Bytes, field.name)? else {
+            return Ok(Slot { field, within, missing: field.outer.len() - i });
+        };
+        frames.push(Frame::from(&record));
+        within = record.value;
+    }
+    Ok(Slot { field, within, missing: 0 })
+}
+
+/// What JSON would show of a field; none if it would leave it out. With the length of a message that is in the bytes.
+pub(crate) fn resolve(
+    bytes: &[u8],
+    field: &'static Field,
+    at: Range<usize>,
+) -> Result<(Option<Node>, Option<Frame>), Error> {
+    let empty = if field.omit_empty { None } else { Some(Node::Null) };
+    if field.shape != Shape::One {
+        let node = match Records::new(bytes, at.clone()).of(field.number)? {
+            None => empty,
+            Some(_) if field.shape == Shape::Map => Some(Node::Map { field, at }),
+            Some(_) => Some(Node::List { field, at }),
+        };
+        return Ok((node, None));
+    }
+    let record = single(bytes, at.clone(), field.number, field.wire(), field.name)?;
+    let value = match &record {
+        None if field.pointer || field.kind == Kind::Bytes => return Ok((empty, None)),
+        None => at.end..at.end,
+        Some(record) => record.value.clone(),
+    };
+    let node = one(bytes, field.kind, value)?;
+    let omitted = match &node {
+        Node::One { kind, at } => field.omit_empty && !field.pointer && is_zero(bytes, *kind, at),
+        Node::Null => field.omit_zero && !field.pointer,
+        _ => false,
+    };
+    Ok((if omitted { None } else { Some(node) }, record.as_ref().map(Frame::from)))
+}
+
+/// One value by its span. A zero time and raw JSON that is not there are null.
+pub(crate) fn one(bytes: &[u8], kind: Kind, at: Range<usize>) -> Result<Node, Error> {
+    match kind {
+        Kind::Raw => {
+            let text = single(bytes, at, 1, Wire::Bytes, "raw")?.map(|record| record.value);
+            match text.filter(|text| !text.is_empty()) {
+                None => Ok(Node::Null),
+                Some(text) => {
+                    let json = bytes.get(text.clone()).unwrap_or_default();
+                    let inner = json::check::whole(json)?;
+                    if inner.is_empty() || json.get(inner.start) == Some(&b'n') {
+                        return Ok(Node::Null);
+                    }
+                    Ok(Node::Json(text.start + inner.start..text.start + inner.end))
+                }
+            }
+        }
+        Kind::Time | Kind::MicroTime if time::read(bytes, at.clone())?.is_none() => Ok(Node::Null),
+        Kind::Texts => match Records::new(bytes, at.clone()).of(1)? {
+            None => Ok(Node::Null),
+            Some(_) => Ok(Node::List { field: &TEXTS, at }),
+        },
+        _ => Ok(Node::One { kind, at }),
+    }
+}
+
+fn is_zero(bytes: &[u8], kind: Kind, at: &Range<usize>) -> bool {
+    match kind {
+        Kind::Text | Kind::Bytes => at.is_empty(),
+        Kind::Bool | Kind::Int32 | Kind::Int64 => number(bytes, at) == 0,
+        _ => false,
+    }
+}
+
+/// The number with this span; 0 for an empty one.
+pub(crate) fn number(bytes: &[u8], at: &Range<usize>) -> u64 {
+    varint(bytes, at.start, at.end).map_or(0, |(value, _)| value)
+}
+
+/// The entry of a map by its key, and its value's span if it has one.
+pub(crate) fn entry(
+    bytes: &[u8],
+    field: &'static Field,
+    at: Range<usize>,
+    key: &str,
+) -> Result<Option<(Record, Range<usize>)>, Error> {
+    let mut records = Records::new(bytes, at);
+    let mut found = None;
+    while let Some(record) = records.of(field.number)? {
+        let (its_key, value) = entry_parts(bytes, field, &record)?;
+        if bytes.get(its_key) == Some(key.as_bytes()) {
+            if found.is_some() {
+                return Err(Error::DuplicateKey { key: key.to_owned(), offset: record.start });
+            }
+            found = Some((record, value));
+        }
+    }
+    Ok(found)
+}
+
+/// Key and value of a map's entry; empty spans for what is missing.
+pub(crate) fn entry_parts(
+    bytes: &[u8],
+    field: &'static Field,
+    record: &Record,
+) -> Result<(Range<usize>, Range<usize>), Error> {
+    record.written_as(Wire::Bytes)?;
+    let end = record.value.end;
+    let part = |number, wire| {
+        let part = single(bytes, record.value.clone(), number, wire, "a map's entry")?;
+        Ok::<_, Error>(part.map_or(end..end, |part| part.value))
+    };
+    Ok((part(1, Wire::Bytes)?, part(2, field.wire())?))
+}
+
+/// The value of a map's entry.
+pub(crate) fn map_value(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<Node, Error> {
+    one(bytes, field.kind, at)
+}
