@@ -7,6 +7,7 @@ mod envelope;
 pub mod frame;
 mod list;
 mod object;
+mod place;
 pub(crate) mod read;
 mod schema;
 pub(crate) mod spell;
@@ -19,8 +20,8 @@ pub use envelope::{Envelope, MAGIC};
 pub use frame::{Frame, FrameSplitter, event};
 pub use list::{Joined, List};
 pub(crate) use object::Object;
+pub(crate) use place::Node;
 pub use schema::{has, version};
-pub(crate) use walk::Node;
 
 use crate::Error;
 

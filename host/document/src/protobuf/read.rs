@@ -2,8 +2,9 @@
 
 use super::{
     object::Object,
+    place::{Frame, Node, entry, entry_parts, map_value},
     spell,
-    walk::{Frame, Gap, Node, Spot, Visit, entry, entry_parts, map_value},
+    walk::{Gap, Spot, Visit},
     wire::Records,
 };
 use crate::{

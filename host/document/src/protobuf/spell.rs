@@ -2,9 +2,9 @@
 //! Recursion is bounded by the schema, whose messages do not hold themselves; the text by [`MAX_OBJECT`].
 
 use super::{
+    place::{Node, entry_parts, locate, map_value, number, one, resolve},
     schema::{self, Field, Kind, Message},
     time,
-    walk::{Node, entry_parts, locate, map_value, number, one, resolve},
     wire::{Records, Wire, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta, Value, json};

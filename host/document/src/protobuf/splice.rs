@@ -2,7 +2,7 @@
 //! written anew. Memory: 32 bytes a splice, as much for each message that changes, and the new buffer.
 
 use super::{
-    walk::Frame,
+    place::Frame,
     wire::{put_varint, varint_length},
 };
 use crate::{Error, MAX_EDITED, MAX_OBJECT};
