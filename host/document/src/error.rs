@@ -90,6 +90,14 @@ pub enum Error {
         /// The path that was given.
         path: Path,
     },
+    /// The schema lacks the kind: it is to be had as JSON only.
+    #[error("{kind} of {api_version} has no protobuf schema")]
+    NoSchema {
+        /// The version that was given.
+        api_version: String,
+        /// The kind that was given.
+        kind: String,
+    },
     /// The value of an edit is not what it says: a number that is none, text that is no JSON.
     #[error("the new value is not valid")]
     InvalidValue {

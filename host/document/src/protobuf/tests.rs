@@ -6,7 +6,7 @@ mod fixtures;
 mod normal;
 mod same;
 
-use super::{encode, schema, wire};
+use super::{schema, wire};
 use crate::{Document, TypeMeta};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ fn type_meta(api_version: &str, kind: &str) -> Arc<TypeMeta> {
 
 /// The message of a JSON object.
 fn message(type_meta: &TypeMeta, json: &str) -> Bytes {
-    let text = encode::Text { bytes: json.as_bytes(), at: 0 };
-    encode::object(schema::find(type_meta).unwrap(), text, &[]).unwrap().into()
+    super::from_json(type_meta, json).unwrap()
 }
 
 fn document(type_meta: &Arc<TypeMeta>, json: &str) -> Document {

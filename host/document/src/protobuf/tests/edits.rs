@@ -143,6 +143,12 @@ fn what_protobuf_cannot_say_is_refused() {
     assert!(matches!(set("addressType.x", Value::Null), Err(Error::NotAnObject { .. })));
     assert!(matches!(object.append(&path("addressType"), &Value::Null), Err(Error::NotAnArray { .. })));
     assert!(!object.is_edited());
+    let failure =
+        r#"{"kind":"Status","status":"Failure","message":"no","reason":"NotFound","details":{"name":"a"},"code":404}"#;
+    let status = document(&type_meta("v1", "Status"), failure);
+    assert_eq!(status.text(&path("code")).unwrap().as_deref(), Some("404"));
+    let pool = type_meta("apps.openyurt.io/v1beta2", "NodePool");
+    assert!(matches!(super::super::from_json(&pool, "{}"), Err(Error::NoSchema { .. })));
     assert!(Document::protobuf(Bytes::new(), type_meta("apps.openyurt.io/v1beta2", "NodePool")).is_none());
 }
 
