@@ -198,6 +198,7 @@ impl Set<'_> {
 
 impl Visit for Set<'_> {
     const MAKES: bool = true;
+    const FRAMES: bool = true;
 
     fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error> {
         // Read in full, as JSON is: what cannot be read is an error of every row.
@@ -264,6 +265,7 @@ struct Append<'a> {
 
 impl Visit for Append<'_> {
     const MAKES: bool = true;
+    const FRAMES: bool = true;
 
     fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error> {
         let (field, at) = match (node, &spot) {

@@ -62,6 +62,7 @@ impl Slot {
 }
 
 /// Where a field of a message is: its innermost enclosing message. Adds the lengths of those that JSON inlines.
+#[inline]
 pub(crate) fn locate(
     bytes: &[u8],
     field: &'static Field,
@@ -80,6 +81,7 @@ pub(crate) fn locate(
 }
 
 /// What JSON would show of a field; none if it would leave it out. With the length of a message that is in the bytes.
+#[inline]
 pub(crate) fn resolve(
     bytes: &[u8],
     field: &'static Field,
@@ -110,6 +112,7 @@ pub(crate) fn resolve(
 }
 
 /// One value by its span. A zero time and raw JSON that is not there are null.
+#[inline]
 pub(crate) fn one(bytes: &[u8], kind: Kind, at: Range<usize>) -> Result<Node, Error> {
     match kind {
         Kind::Raw => {
@@ -176,12 +179,21 @@ pub(crate) fn entry_parts(
     record: &Record,
 ) -> Result<(Range<usize>, Range<usize>), Error> {
     record.written_as(Wire::Bytes)?;
-    let end = record.value.end;
-    let part = |number, wire| {
-        let part = single(bytes, record.value.clone(), number, wire, "a map's entry")?;
-        Ok::<_, Error>(part.map_or(end..end, |part| part.value))
-    };
-    Ok((part(1, Wire::Bytes)?, part(2, field.wire())?))
+    let (mut key, mut value) = (None, None);
+    let mut parts = Records::new(bytes, record.value.clone());
+    while let Some(part) = parts.next()? {
+        let (slot, wire) = match part.number {
+            1 => (&mut key, Wire::Bytes),
+            2 => (&mut value, field.wire()),
+            _ => continue,
+        };
+        part.written_as(wire)?;
+        if slot.replace(part.value).is_some() {
+            return Err(Error::DuplicateKey { key: "a map's entry".to_owned(), offset: part.start });
+        }
+    }
+    let none = record.value.end..record.value.end;
+    Ok((key.unwrap_or_else(|| none.clone()), value.unwrap_or(none)))
 }
 
 /// The value of a map's entry.

@@ -23,6 +23,7 @@ struct Rows<F>(F);
 
 impl<F: FnMut(&[u8], Option<Node>) -> Result<(), Error>> Visit for Rows<F> {
     const MAKES: bool = false;
+    const FRAMES: bool = false;
 
     fn value(&mut self, bytes: &[u8], node: Node, _: Spot, _: &[Frame]) -> Result<(), Error> {
         (self.0)(bytes, Some(node))

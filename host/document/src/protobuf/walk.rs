@@ -5,7 +5,7 @@
 use super::{
     place::{Frame, Node, Slot, entry, locate, map_value, one, resolve},
     schema::{self, Field, Kind, Message, Shape},
-    wire::{Record, Records},
+    wire::{Record, Records, Wire},
 };
 use crate::{Error, json, path::Step};
 use std::ops::Range;
@@ -49,6 +49,9 @@ pub(crate) trait Visit {
     /// It makes what is missing: a message that is not in the bytes is a gap to it, and an empty message to others.
     const MAKES: bool;
 
+    /// It is to be told which lengths enclose a place. Others are told of some.
+    const FRAMES: bool;
+
     /// All steps led here.
     fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error>;
 
@@ -85,7 +88,9 @@ impl<V: Visit> Walk<'_, V> {
             return self.visitor.value(self.bytes, node, spot, &self.frames);
         };
         let depth = self.frames.len();
-        self.frames.extend_from_slice(inner);
+        if V::FRAMES {
+            self.frames.extend_from_slice(inner);
+        }
         let done = match (step, node) {
             (_, Node::Json(at)) => self.inside(at, steps),
             (Step::Name(name), Node::One { kind: Kind::Message(number), at }) => {
@@ -176,8 +181,26 @@ impl<V: Visit> Walk<'_, V> {
 
     fn elements(&mut self, field: &'static Field, at: Range<usize>, rest: &[Step]) -> Result<(), Error> {
         let mut records = Records::new(self.bytes, at);
+        // The field that is wanted of every element is looked up once.
+        let wanted = match (field.kind, rest) {
+            (Kind::Message(number), [Step::Name(name), below @ ..]) => {
+                schema::message(number).field(name).map(|wanted| (wanted, below))
+            }
+            _ => None,
+        };
+        let depth = self.frames.len();
         while let Some(record) = records.of(field.number)? {
-            self.one(field, &record, rest)?;
+            let Some((wanted, below)) = wanted else {
+                self.one(field, &record, rest)?;
+                continue;
+            };
+            record.written_as(Wire::Bytes)?;
+            if V::FRAMES {
+                self.frames.push(Frame::from(&record));
+            }
+            let slot = locate(self.bytes, wanted, record.value, &mut self.frames)?;
+            self.slot(slot, rest, below)?;
+            self.frames.truncate(depth);
         }
         Ok(())
     }

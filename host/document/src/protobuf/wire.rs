@@ -51,17 +51,18 @@ impl<'a> Records<'a> {
     }
 
     /// The next record, or none at the end of the message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
         if self.at >= self.end {
             return Ok(None);
         }
         let start = self.at;
         let (tag, after) = varint(self.bytes, start, self.end)?;
-        let number = u32::try_from(tag >> 3).ok().filter(|number| (1..1 << 29).contains(number));
-        let Some(number) = number else {
+        let number = tag >> 3;
+        if !(1..1 << 29).contains(&number) {
             return Err(Error::malformed(start, "a field number out of range"));
-        };
+        }
+        let number = number as u32;
         let fixed = |length: usize| match after.checked_add(length) {
             Some(end) if end <= self.end => Ok(after..end),
             _ => Err(Error::malformed(after, "a value that goes on after its message")),
@@ -105,19 +106,34 @@ pub(crate) fn single(
     name: &str,
 ) -> Result<Option<Record>, Error> {
     let mut records = Records::new(bytes, at);
-    let Some(record) = records.of(number)? else {
-        return Ok(None);
-    };
-    record.written_as(wire)?;
-    match records.of(number)? {
-        Some(again) => Err(Error::DuplicateKey { key: name.to_owned(), offset: again.start }),
-        None => Ok(Some(record)),
+    let mut found = None;
+    while let Some(record) = records.next()? {
+        if record.number == number {
+            if found.is_some() {
+                return Err(Error::DuplicateKey { key: name.to_owned(), offset: record.start });
+            }
+            record.written_as(wire)?;
+            found = Some(record);
+        }
     }
+    Ok(found)
 }
 
 /// The varint at `at`, and the position after it.
-#[inline]
+#[inline(always)]
 pub(crate) fn varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Error> {
+    // Tags and most lengths are one byte, the rest mostly two.
+    match bytes.get(at..end) {
+        Some([byte, ..]) if *byte < 0x80 => return Ok((u64::from(*byte), at + 1)),
+        Some([low, high, ..]) if *high < 0x80 => {
+            return Ok((u64::from(low & 0x7f) | u64::from(*high) << 7, at + 2));
+        }
+        _ => {}
+    }
+    long_varint(bytes, at, end)
+}
+
+fn long_varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Error> {
     let mut value = 0u64;
     for (i, byte) in bytes.get(at..end).unwrap_or_default().iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * i);

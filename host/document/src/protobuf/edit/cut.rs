@@ -99,6 +99,7 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
 
 impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
     const MAKES: bool = false;
+    const FRAMES: bool = true;
 
     fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error> {
         let inner = inner_frames(bytes, &node, &spot, frames)?;
