@@ -109,11 +109,10 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Modules.
     let (cache, _temporary) = cache_directory(config.cache_dir)?;
-    let program = std::env::current_exe().map_err(system("the daemon's own program can not be found"))?;
     let engine = Engine::new(Some(&code_cache(&cache)))?;
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let lookups = Arc::new(FeedLookups { feeds: feeds.clone(), world: Arc::new(world) });
-    let compiler = Some(Compiler::new(program, &cache));
+    let compiler = Some(Compiler::new(&cache));
     let loader = Loader::new(engine.clone(), compiler, lookups, metrics.clone(), 2 * workers);
 
     // The set in force.

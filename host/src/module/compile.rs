@@ -17,6 +17,8 @@ use crate::wasm::{Engine, EngineError, LinkError, Linked, one_line};
 
 /// Largest module, in bytes.
 pub const MAX_MODULE: usize = 64 << 20;
+/// This very program, also after its file was replaced by a newer one: another version would fill the cache for itself.
+const PROGRAM: &str = "/proc/self/exe";
 /// The child's address space: a 12 MB JavaScript module takes 400 MB to compile; threads and mappings come on top.
 const MEMORY: u64 = 3 << 30;
 /// The child's processor time, all threads together.
@@ -29,7 +31,6 @@ const WORDS: usize = 4096;
 /// Starts compiling children that fill one code cache.
 #[derive(Debug)]
 pub struct Compiler {
-    program: PathBuf,
     cache: PathBuf,
     /// One child at a time: a node must not be flooded by a reload of many modules.
     turn: tokio::sync::Mutex<()>,
@@ -57,10 +58,10 @@ pub enum CompileError {
 }
 
 impl Compiler {
-    /// `program` is this binary; `directory` is the daemon's cache directory, in which [`code_cache`] is filled.
+    /// `directory` is the daemon's cache directory, in which [`code_cache`] is filled.
     #[must_use]
-    pub fn new(program: PathBuf, directory: &Path) -> Self {
-        Self { program, cache: directory.to_owned(), turn: tokio::sync::Mutex::default() }
+    pub fn new(directory: &Path) -> Self {
+        Self { cache: directory.to_owned(), turn: tokio::sync::Mutex::default() }
     }
 
     /// Has a module compiled into the cache, if it is not there yet. Cancel-safe: the child dies with the future.
@@ -86,7 +87,7 @@ impl Compiler {
     }
 
     async fn run(&self, module: &[u8]) -> Result<(), CompileError> {
-        let mut child = Command::new(&self.program)
+        let mut child = Command::new(PROGRAM)
             .arg("compile")
             .arg("--cache-dir")
             .arg(&self.cache)
