@@ -19,7 +19,7 @@ modules: guest-target
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 
-test: check-format build lint ## formatting, clippy with warnings denied, every test
+test: check-format schema-check build lint ## formatting, the protobuf table, clippy with warnings denied, every test
 	cargo test --release --locked --workspace
 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
@@ -51,7 +51,7 @@ schema: ## writes the protobuf table and its test objects anew (needs Go)
 
 schema-check: ## the committed table is what the published types say (skipped without Go or its modules)
 	@if ! command -v go >/dev/null; then echo "schema-check: skipped, Go is not installed"; \
-	elif ! (cd $(SCHEMA) && go mod download); then echo "schema-check: skipped, its Go modules cannot be had"; \
+	elif ! (cd $(SCHEMA) && timeout 120 go mod download); then echo "schema-check: skipped, its Go modules cannot be had"; \
 	else cd $(SCHEMA) && go vet ./... && go run . | diff -u kubernetes.schema - && \
 	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && echo "schema-check: the table is up to date"; fi
 

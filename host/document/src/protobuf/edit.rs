@@ -97,8 +97,7 @@ impl Make<'_> {
         match (gap, rest) {
             (Gap::Field(slot), [_, below @ ..]) => {
                 let records = self.records(slot.field, below)?;
-                self.put_field(bytes, &slot, records, frames);
-                Ok(())
+                self.put_field(bytes, &slot, records, frames)
             }
             (Gap::Key { field, within }, [Step::Name(key), below @ ..]) => {
                 let record = self.entry(field, key, below)?;
@@ -143,18 +142,18 @@ impl Make<'_> {
     }
 
     /// Puts records in the place of all that a field has, or after the others of its message.
-    fn put_field(&mut self, bytes: &[u8], slot: &Slot, records: Vec<u8>, frames: &[Frame]) {
+    fn put_field(&mut self, bytes: &[u8], slot: &Slot, records: Vec<u8>, frames: &[Frame]) -> Result<(), Error> {
         let outer = slot.field.outer.len() - slot.missing.min(slot.field.outer.len());
         let records = if records.is_empty() {
             records
         } else {
             encode::wrap(slot.field.outer.get(outer..).unwrap_or_default(), records)
         };
-        if cut_field(bytes, slot, &records, frames, &mut self.splices) || records.is_empty() {
-            return;
+        if !cut_field(bytes, slot, &records, frames, &mut self.splices)? && !records.is_empty() {
+            let end = slot.within.end;
+            self.splices.put(frames, end..end, &records);
         }
-        let end = slot.within.end;
-        self.splices.put(frames, end..end, &records);
+        Ok(())
     }
 
     /// Whether a value that is there would read the same after the edit.
@@ -172,15 +171,20 @@ impl Make<'_> {
 }
 
 /// Puts `records` in the place of a field's first record and cuts the others; whether there was one.
-fn cut_field(bytes: &[u8], slot: &Slot, records: &[u8], frames: &[Frame], splices: &mut Splices) -> bool {
+fn cut_field(
+    bytes: &[u8],
+    slot: &Slot,
+    records: &[u8],
+    frames: &[Frame],
+    splices: &mut Splices,
+) -> Result<bool, Error> {
     let mut first = true;
     let mut all = Records::new(bytes, slot.values());
-    // The message has been read to its end: it has no bad record.
-    while let Ok(Some(record)) = all.of(slot.field.number) {
+    while let Some(record) = all.of(slot.field.number)? {
         splices.put(frames, record.whole(), if first { records } else { &[] });
         first = false;
     }
-    !first
+    Ok(!first)
 }
 
 struct Set<'a> {
@@ -213,7 +217,7 @@ impl Visit for Set<'_> {
                 let records = encode::field(slot.field, make.text(), None).map_err(invalid)?;
                 let (new, _) = resolve(&records, slot.field, 0..records.len())?;
                 if !make.same(bytes, Some(&node), &records, new)? {
-                    make.put_field(bytes, &slot, records, frames);
+                    make.put_field(bytes, &slot, records, frames)?;
                 }
                 Ok(())
             }
@@ -272,8 +276,7 @@ impl Visit for Append<'_> {
             (_, Spot::Root | Spot::Inside) => return Err(self.make.not_in_schema()),
             (Node::Null, Spot::Field(slot)) if slot.field.shape == Shape::List => {
                 let records = self.make.records(slot.field, &[])?;
-                self.make.put_field(bytes, slot, records, frames);
-                return Ok(());
+                return self.make.put_field(bytes, slot, records, frames);
             }
             // The texts of a map's entry, which is a message in a message.
             (Node::List { .. }, Spot::Entry { .. }) => return Err(self.make.not_in_schema()),

@@ -1,7 +1,7 @@
 //! One object as a protobuf message with its type. Cheap to clone; the bytes are shared.
 
 use super::{
-    schema::{self, Message},
+    schema::{self, Message, Shape},
     spell,
     walk::{Visit, walk},
     wire::Records,
@@ -47,9 +47,17 @@ impl Object {
         Ok(())
     }
 
-    /// Walks the steps.
+    /// Walks the steps. The rows of a list of the object itself are read to its end anyway.
     pub(crate) fn visit(&self, steps: &[Step], visitor: &mut impl Visit) -> Result<(), Error> {
-        self.check()?;
+        let read_to_end = match steps {
+            [Step::Name(name), Step::Every, ..] => self.message.field(name).is_some_and(|field| {
+                field.shape == Shape::List && field.outer.is_empty() && self.bytes.len() <= MAX_OBJECT
+            }),
+            _ => false,
+        };
+        if !read_to_end {
+            self.check()?;
+        }
         walk(&self.bytes, self.message, steps, visitor)
     }
 

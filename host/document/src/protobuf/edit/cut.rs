@@ -52,7 +52,7 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
             self.count += 1;
             // Null is what a field that JSON never leaves out is without a record: there is nothing to cut.
             if !matches!(node, Node::Null) || field.kind == Kind::Raw {
-                cut_field(bytes, &slot, &[], &inner, &mut self.splices);
+                cut_field(bytes, &slot, &[], &inner, &mut self.splices)?;
             }
         }
         Ok(())
