@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test demo bench fuzz miri check-format lint docs deny guest-target clean
+.PHONY: build modules test demo bench fuzz miri check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -20,7 +20,7 @@ modules: guest-target
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 
-test: check-format build lint ## formatting, clippy with warnings denied, every test
+test: check-format schema-check build lint ## formatting, the protobuf table, clippy with warnings denied, every test
 	cargo test --release --locked --workspace
 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
@@ -42,6 +42,19 @@ docs:
 
 deny: ## licences, duplicate versions, sources (needs cargo-deny)
 	cargo deny check
+
+# What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
+SCHEMA := host/document/schema
+
+schema: ## writes the protobuf table and its test objects anew (needs Go)
+	cd $(SCHEMA) && go run . > kubernetes.new && mv kubernetes.new kubernetes.schema
+	cd $(SCHEMA) && go run ./fixtures kubernetes.schema > ../tests/protobuf/objects.txt
+
+schema-check: ## the committed table is what the published types say (skipped without Go or its modules)
+	@if ! command -v go >/dev/null; then echo "schema-check: skipped, Go is not installed"; \
+	elif ! (cd $(SCHEMA) && timeout 120 go mod download); then echo "schema-check: skipped, its Go modules cannot be had"; \
+	else cd $(SCHEMA) && go vet ./... && go run . | diff -u kubernetes.schema - && \
+	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && echo "schema-check: the table is up to date"; fi
 
 # Long runs, each a target of its own.
 fuzz: ## coverage-guided fuzzing of the document engine's parsers

@@ -3,10 +3,11 @@
 //! Splitting, reading a column and cutting rows, on a list of Services and on one of EndpointSlices.
 
 use bytes::Bytes;
-use std::{error::Error, sync::LazyLock, time::Instant};
+use std::{error::Error, sync::Arc, sync::LazyLock, time::Instant};
 use weir_document::{
-    Column, Document, Path,
+    Column, Document, Path, TypeMeta,
     json::{Joiner, ListSplitter, Outcome, Piece},
+    protobuf::{self, Envelope, List},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,8 +39,59 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
         })?;
         report(name, "list in, half the rows cut, list out", megabytes, || filter(&list, &column))?;
+        of_protobuf(name, &items, &column)?;
     }
     Ok(())
+}
+
+/// The same list as protobuf.
+fn of_protobuf(name: &str, items: &[Bytes], column: &Path) -> Result<(), Box<dyn Error>> {
+    let (api_version, kind) =
+        if name == "services" { ("v1", "Service") } else { ("discovery.k8s.io/v1", "EndpointSlice") };
+    let type_meta = Arc::new(TypeMeta { api_version: api_version.into(), kind: kind.into() });
+    let mut list = Vec::new();
+    for item in items {
+        let message = protobuf::from_json(&type_meta, std::str::from_utf8(item)?)?;
+        // The record of an item: its tag, its length, itself.
+        list.push(0x12);
+        let mut length = message.len();
+        while length >= 0x80 {
+            list.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        list.push(length as u8);
+        list.extend_from_slice(&message);
+    }
+    let of_list = TypeMeta { api_version: api_version.into(), kind: format!("{kind}List") };
+    let body = Envelope::seal(&of_list, &list);
+    let megabytes = body.len() as f64 / 1e6;
+    let document = |item: Bytes| Document::protobuf(item, type_meta.clone()).ok_or("no schema");
+    report(name, "protobuf: split", megabytes, || Ok(List::parse(body.clone())?.len()))?;
+    let list = List::parse(body.clone())?;
+    let items: Vec<_> = (0..list.len()).filter_map(|i| list.item(i)).collect();
+    let kind = Path::parse("spec.type")?;
+    report(name, "protobuf: two annotations and one path", megabytes, || {
+        items.iter().try_fold(0, |sum, item| {
+            let document = document(item.clone())?;
+            let known = document.annotation("a/b")?.is_some() as usize + document.annotation("c")?.is_some() as usize;
+            Ok(sum + known + document.text(&kind)?.is_some() as usize)
+        })
+    })?;
+    report(name, "protobuf: column", megabytes, || {
+        items.iter().try_fold(0, |sum, item| Ok(sum + document(item.clone())?.column(column)?.len()))
+    })?;
+    report(name, "protobuf: list in, half cut, list out", megabytes, || {
+        let list = List::parse(body.clone())?;
+        let mut outcomes = Vec::with_capacity(list.len());
+        for i in 0..list.len() {
+            let mut document = document(list.item(i).ok_or("no item")?)?;
+            let rows = document.column(column)?;
+            document.retain(column, &even(&rows))?;
+            let edited = document.is_edited();
+            outcomes.push(if edited { Outcome::Edit(document.bytes().clone()) } else { Outcome::Keep });
+        }
+        Ok(list.join(outcomes)?.length)
+    })
 }
 
 /// The median and the best of several runs.

@@ -3,13 +3,7 @@
 //! Cheap to clone and to hold: the bytes are shared. Nothing is looked at before the first read, which makes a table of
 //! the object's first two levels (16 bytes a member). Edits build a new buffer; the old one lives on in checkpoints.
 
-use crate::{
-    Error, Path, TypeMeta, Value,
-    json::{self, Object},
-    path::Step,
-    protect,
-    rows::Rows,
-};
+use crate::{Error, Path, TypeMeta, Value, json, path::Step, protect, protobuf, rows::Rows};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -17,7 +11,7 @@ use std::sync::Arc;
 /// the object unedited, byte for byte.
 #[derive(Debug, Clone)]
 pub struct Document {
-    object: Object,
+    form: Form,
     type_meta: Option<Arc<TypeMeta>>,
     guards: Option<Arc<[Path]>>,
     read_only: bool,
@@ -27,20 +21,48 @@ pub struct Document {
 /// A document's state to come back to. Holds the bytes of that time.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    object: Object,
+    form: Form,
     edited: bool,
+}
+
+/// How the object is encoded.
+#[derive(Debug, Clone)]
+enum Form {
+    Json(json::Object),
+    Protobuf(protobuf::Object),
 }
 
 impl Document {
     /// An object as JSON. Nothing is checked yet: bad bytes are an error of the reads.
     pub fn json(bytes: Bytes) -> Document {
-        Document { object: Object::new(bytes), type_meta: None, guards: None, read_only: false, edited: false }
+        Document::new(Form::Json(json::Object::new(bytes)), None)
+    }
+
+    /// An object as a protobuf message without its envelope, read and edited like the JSON object that it stands for.
+    /// apiVersion and kind are those given. None for a kind that the schema lacks: it is to be asked for as JSON.
+    ///
+    /// What cannot be said in protobuf is an error of the edit: fields that the kind has not, values of another type.
+    /// What JSON leaves out is absent: setting it to null, or a plain field to its zero value, makes it so.
+    pub fn protobuf(bytes: Bytes, type_meta: Arc<TypeMeta>) -> Option<Document> {
+        let object = protobuf::Object::new(bytes, type_meta.clone())?;
+        Some(Document::new(Form::Protobuf(object), Some(type_meta)))
+    }
+
+    fn new(form: Form, type_meta: Option<Arc<TypeMeta>>) -> Document {
+        Document { form, type_meta, guards: None, read_only: false, edited: false }
+    }
+
+    /// Whether the bytes are protobuf.
+    pub fn is_protobuf(&self) -> bool {
+        matches!(self.form, Form::Protobuf(_))
     }
 
     /// What apiVersion and kind answer, in every read, when the bytes have none or null: items of a typed list. The bytes
-    /// are not changed by it.
+    /// are not changed by it. A protobuf object has its type already and keeps it.
     pub fn with_type(mut self, type_meta: Arc<TypeMeta>) -> Document {
-        self.type_meta = Some(type_meta);
+        if !self.is_protobuf() {
+            self.type_meta = Some(type_meta);
+        }
         self
     }
 
@@ -63,17 +85,20 @@ impl Document {
 
     /// The current bytes: the very input while nothing is edited.
     pub fn bytes(&self) -> &Bytes {
-        self.object.bytes()
+        match &self.form {
+            Form::Json(object) => object.bytes(),
+            Form::Protobuf(object) => object.bytes(),
+        }
     }
 
     /// The state now.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { object: self.object.clone(), edited: self.edited }
+        Checkpoint { form: self.form.clone(), edited: self.edited }
     }
 
     /// Undoes every edit since the checkpoint.
     pub fn restore(&mut self, checkpoint: Checkpoint) {
-        self.object = checkpoint.object;
+        self.form = checkpoint.form;
         self.edited = checkpoint.edited;
     }
 }
@@ -85,7 +110,10 @@ impl Document {
     /// whose path leads through one stays as it is. A value of another kind in the way is an error.
     pub fn set(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.steps())?;
-        let edited = json::edit::set(&self.object, at, Rows::All, value)?;
+        let edited = match &self.form {
+            Form::Json(object) => json::edit::set(object, at, Rows::All, value),
+            Form::Protobuf(object) => protobuf::edit::set(object, at, Rows::All, value),
+        }?;
         self.take(edited);
         Ok(())
     }
@@ -93,7 +121,10 @@ impl Document {
     /// Sets the value in the rows whose bit is 1, in one pass.
     pub fn set_rows(&mut self, at: &Path, rows: &[u8], value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.steps())?;
-        let edited = json::edit::set(&self.object, at, Rows::Bits(rows), value)?;
+        let edited = match &self.form {
+            Form::Json(object) => json::edit::set(object, at, Rows::Bits(rows), value),
+            Form::Protobuf(object) => protobuf::edit::set(object, at, Rows::Bits(rows), value),
+        }?;
         self.take(edited);
         Ok(())
     }
@@ -112,7 +143,10 @@ impl Document {
     pub fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), Error> {
         let rows_in = at.rows_in().ok_or_else(|| Error::NoWildcard { path: at.clone() })?;
         self.may_edit(at, rows_in)?;
-        let edited = json::edit::retain(&self.object, at, Rows::Bits(keep))?;
+        let edited = match &self.form {
+            Form::Json(object) => json::edit::retain(object, at, Rows::Bits(keep)),
+            Form::Protobuf(object) => protobuf::edit::retain(object, at, Rows::Bits(keep)),
+        }?;
         self.take(edited);
         Ok(())
     }
@@ -120,7 +154,10 @@ impl Document {
     /// Adds an element to the array at the path, in every row; a missing or null array is made.
     pub fn append(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.steps())?;
-        let edited = json::edit::append(&self.object, at, value)?;
+        let edited = match &self.form {
+            Form::Json(object) => json::edit::append(object, at, value),
+            Form::Protobuf(object) => protobuf::edit::append(object, at, value),
+        }?;
         self.take(edited);
         Ok(())
     }
@@ -139,20 +176,28 @@ impl Document {
             return Err(Error::TooLarge { limit });
         }
         json::validate_object(json).map_err(|source| Error::InvalidValue { source: Box::new(source) })?;
-        let next = Document { object: Object::new(Bytes::from(json.to_owned())), ..self.clone() };
+        // Compared as JSON in either form: a protobuf message could not say that the type is another.
+        let next = Document { form: Form::Json(json::Object::new(Bytes::from(json.to_owned()))), ..self.clone() };
         for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
             if !self.agrees(&next, field)? {
                 return Err(Error::Protected { path: field.clone(), field: field.clone() });
             }
         }
-        self.object = next.object;
+        let form = match &self.form {
+            Form::Json(_) => next.form,
+            Form::Protobuf(object) => Form::Protobuf(object.with(protobuf::encode(object, json)?)),
+        };
+        self.form = form;
         self.edited = true;
         Ok(())
     }
 
     fn remove_where(&mut self, at: &Path, rows: Rows<'_>) -> Result<u32, Error> {
         self.may_edit(at, at.steps())?;
-        let (count, edited) = json::edit::remove(&self.object, at, rows)?;
+        let (count, edited) = match &self.form {
+            Form::Json(object) => json::edit::remove(object, at, rows),
+            Form::Protobuf(object) => protobuf::edit::remove(object, at, rows),
+        }?;
         self.take(edited);
         Ok(count)
     }
@@ -186,7 +231,10 @@ impl Document {
 
     fn take(&mut self, edited: Option<Bytes>) {
         if let Some(bytes) = edited {
-            self.object = Object::new(bytes);
+            self.form = match &self.form {
+                Form::Json(_) => Form::Json(json::Object::new(bytes)),
+                Form::Protobuf(object) => Form::Protobuf(object.with(bytes)),
+            };
             self.edited = true;
         }
     }

@@ -6,8 +6,8 @@ use crate::Path;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes are not JSON where they were looked at. The object falls under the filter's failure policy.
-    #[error("malformed JSON at byte {offset}: {reason}")]
+    /// The bytes are not JSON, or not protobuf, where they were looked at. The object falls under the filter's failure policy.
+    #[error("malformed at byte {offset}: {reason}")]
     Malformed {
         /// Position in the object's bytes.
         offset: usize,
@@ -83,6 +83,20 @@ pub enum Error {
         path: Path,
         /// Position of the value in the way.
         offset: usize,
+    },
+    /// The path leads to no field that a protobuf object of this kind can have.
+    #[error("{path}: objects of this kind have no such field in protobuf")]
+    NotInSchema {
+        /// The path that was given.
+        path: Path,
+    },
+    /// The schema lacks the kind: it is to be had as JSON only.
+    #[error("{kind} of {api_version} has no protobuf schema")]
+    NoSchema {
+        /// The version that was given.
+        api_version: String,
+        /// The kind that was given.
+        kind: String,
     },
     /// The value of an edit is not what it says: a number that is none, text that is no JSON.
     #[error("the new value is not valid")]

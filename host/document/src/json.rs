@@ -1,21 +1,21 @@
 //! JSON: scanning, walking, splicing one object; splitting lists and watch streams into objects.
 
-mod check;
+pub(crate) mod check;
 pub(crate) mod edit;
 mod equal;
 pub mod frame;
 pub mod list;
-mod members;
+pub(crate) mod members;
 mod object;
 pub(crate) mod read;
 pub mod scan;
 mod spans;
 mod splice;
-mod split;
-mod string;
+pub(crate) mod split;
+pub(crate) mod string;
 mod table;
-mod token;
-mod walk;
+pub(crate) mod token;
+pub(crate) mod walk;
 
 pub(crate) use equal::equal;
 pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};

@@ -23,6 +23,9 @@
 //! How much is checked. What lies on a walked path is validated in full: keys, numbers, strings with their escapes and
 //! UTF-8, and the value that is read. What is stepped over is checked structurally only: strings, matching brackets,
 //! nesting depth. So a read may succeed on an object whose untouched parts are not JSON; those parts leave as they came.
+//!
+//! The same holds for protobuf ([`protobuf`]): an object is read and edited by the field numbers of a schema, in the terms
+//! of JSON, so that a filter cannot tell which of the two it is given.
 
 mod column;
 mod document;
@@ -30,6 +33,7 @@ mod error;
 pub mod json;
 mod path;
 mod protect;
+pub mod protobuf;
 mod resource;
 mod rows;
 mod selector;

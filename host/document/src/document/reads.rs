@@ -1,6 +1,6 @@
 //! Reads of a document. Each validates what it returns and what lies on the way; nothing else is looked at closely.
 
-use super::Document;
+use super::{Document, Form};
 use crate::{
     Column, Error, Path, Value,
     json::{
@@ -8,8 +8,9 @@ use crate::{
         read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
     },
     path::Step,
+    protobuf,
 };
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
 /// The steps of the reads that every filter makes.
 struct Known {
@@ -74,9 +75,14 @@ impl Document {
         if at.steps().is_empty() {
             return Ok(Some(Value::Json(self.to_json()?)));
         }
-        match self.span(at.steps())? {
-            Some(span) => json::read::value(self.bytes(), span).map(Some),
-            None => Ok(None),
+        match &self.form {
+            Form::Json(object) => {
+                span(object, at.steps())?.map(|span| json::read::value(object.bytes(), span)).transpose()
+            }
+            Form::Protobuf(object) => {
+                let node = protobuf::read::one(object, at.steps())?;
+                node.map(|node| protobuf::spell::typed(object.bytes(), &node)).transpose()
+            }
         }
     }
 
@@ -101,7 +107,10 @@ impl Document {
                 None => column.push_absent(),
             };
         }
-        self.object.visit_noting(at, Cells(column))
+        match &self.form {
+            Form::Json(object) => object.visit_noting(at, Cells(column)),
+            Form::Protobuf(object) => protobuf::read::column(object, at.steps(), column),
+        }
     }
 
     /// Sizes of the arrays under the last `[*]`, one per row of the part before it; 0 for a missing one. Empty for a path
@@ -110,17 +119,27 @@ impl Document {
         let Some(steps) = at.rows_in() else {
             return Ok(Vec::new());
         };
-        let mut lengths = Lengths::default();
-        self.object.visit(steps, &mut lengths)?;
-        Ok(lengths.0)
+        match &self.form {
+            Form::Json(object) => {
+                let mut lengths = Lengths::default();
+                object.visit(steps, &mut lengths)?;
+                Ok(lengths.0)
+            }
+            Form::Protobuf(object) => protobuf::read::lengths(object, steps),
+        }
     }
 
     /// Member names of the object at a path without `[*]`, in document order.
     pub fn keys(&self, at: &Path) -> Result<Vec<String>, Error> {
         one_place(at)?;
-        let mut keys = Keys::default();
-        self.object.visit(at.steps(), &mut keys)?;
-        let mut keys = keys.0;
+        let mut keys = match &self.form {
+            Form::Json(object) => {
+                let mut keys = Keys::default();
+                object.visit(at.steps(), &mut keys)?;
+                keys.0
+            }
+            Form::Protobuf(object) => protobuf::read::keys(object, at.steps())?,
+        };
         if at.steps().is_empty() {
             for (steps, name) in [(&KNOWN.api_version, "apiVersion"), (&KNOWN.kind, "kind")] {
                 if self.implied(steps)?.is_some() && !keys.iter().any(|key| key == name) {
@@ -137,18 +156,22 @@ impl Document {
         match self.implied(at.steps())? {
             Some(text) => fingerprint.text(text),
             None if at.steps().is_empty() => fingerprint.text(&self.to_json()?),
-            None => self.object.visit(at.steps(), &mut fingerprint)?,
+            None => match &self.form {
+                Form::Json(object) => object.visit(at.steps(), &mut fingerprint)?,
+                Form::Protobuf(object) => protobuf::read::fingerprint(object, at.steps(), &mut fingerprint)?,
+            },
         }
         Ok(fingerprint.finish())
     }
 
     /// The whole object as JSON text.
     pub fn to_json(&self) -> Result<String, Error> {
-        let text = match &self.type_meta {
-            Some(type_meta) => json::with_type_meta(self.bytes(), type_meta)?,
-            None => {
-                self.object.index()?;
-                self.bytes().clone()
+        let text = match (&self.form, &self.type_meta) {
+            (Form::Protobuf(object), _) => return object.to_json(),
+            (Form::Json(object), Some(type_meta)) => json::with_type_meta(object.bytes(), type_meta)?,
+            (Form::Json(object), None) => {
+                object.index()?;
+                object.bytes().clone()
             }
         };
         String::from_utf8(text.into())
@@ -168,9 +191,16 @@ impl Document {
             "kind" => &type_meta.kind,
             _ => return Ok(None),
         };
-        let silent = match self.span(steps)? {
-            None => true,
-            Some(span) => self.bytes().get(span).is_some_and(|value| value == b"null"),
+        let silent = match &self.form {
+            Form::Json(object) => match span(object, steps)? {
+                None => true,
+                Some(span) => object.bytes().get(span).is_some_and(|value| value == b"null"),
+            },
+            // A message never says it.
+            Form::Protobuf(object) => {
+                object.check()?;
+                true
+            }
         };
         Ok(silent.then_some(text))
     }
@@ -182,24 +212,26 @@ impl Document {
         if let Some(text) = self.implied(steps)? {
             return Ok(Some(Cow::Borrowed(text)));
         }
-        match self.span(steps)? {
-            Some(span) => json::read::cell(self.bytes(), span),
-            None => Ok(None),
+        match &self.form {
+            Form::Json(object) => match span(object, steps)? {
+                Some(span) => json::read::cell(object.bytes(), span),
+                None => Ok(None),
+            },
+            Form::Protobuf(object) => cell(object, protobuf::read::one(object, steps)?),
         }
     }
 
-    fn span(&self, steps: &[Step]) -> Result<Option<std::ops::Range<usize>>, Error> {
-        let mut one = One::default();
-        self.object.visit(steps, &mut one)?;
-        Ok(one.0)
-    }
-
     fn pick(&self, steps: &[Step], key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        let mut pick = Pick::new(key);
-        self.object.visit(steps, &mut pick)?;
-        match pick.found {
-            Some(span) => json::read::cell(self.bytes(), span),
-            None => Ok(None),
+        match &self.form {
+            Form::Json(object) => {
+                let mut pick = Pick::new(key);
+                object.visit(steps, &mut pick)?;
+                match pick.found {
+                    Some(span) => json::read::cell(object.bytes(), span),
+                    None => Ok(None),
+                }
+            }
+            Form::Protobuf(object) => cell(object, protobuf::read::pick(object, steps, key)?),
         }
     }
 
@@ -210,10 +242,32 @@ impl Document {
             json::write_string(text, &mut spelt);
             return Ok(vec![Some(Cow::Owned(spelt))]);
         }
-        let mut rows = RawRows::default();
-        self.object.visit(at.steps(), &mut rows)?;
-        let raw = |span: Option<std::ops::Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
-        Ok(rows.0.into_iter().map(raw).collect())
+        match &self.form {
+            Form::Json(object) => {
+                let mut rows = RawRows::default();
+                object.visit(at.steps(), &mut rows)?;
+                let raw = |span: Option<Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
+                Ok(rows.0.into_iter().map(raw).collect())
+            }
+            Form::Protobuf(_) if at.steps().is_empty() => Ok(vec![Some(Cow::Owned(self.to_json()?.into_bytes()))]),
+            Form::Protobuf(object) => {
+                let rows = protobuf::read::spelt_rows(object, at.steps())?;
+                Ok(rows.into_iter().map(|row| Some(Cow::Owned(row?.into_bytes()))).collect())
+            }
+        }
+    }
+}
+
+fn span(object: &json::Object, steps: &[Step]) -> Result<Option<Range<usize>>, Error> {
+    let mut one = One::default();
+    object.visit(steps, &mut one)?;
+    Ok(one.0)
+}
+
+fn cell(object: &protobuf::Object, node: Option<protobuf::Node>) -> Result<Option<Cow<'_, str>>, Error> {
+    match node {
+        Some(node) => protobuf::spell::cell(object.bytes(), &node),
+        None => Ok(None),
     }
 }
 

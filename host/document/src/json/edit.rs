@@ -83,7 +83,7 @@ fn finish(object: &Object, splices: &Splices) -> Result<Option<Bytes>, Error> {
 }
 
 /// The value as it will stand in the bytes, validated; it may stand `depth` levels deep.
-fn spell(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
+pub(crate) fn spell(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
     let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     Ok(match value {
         Value::Null => b"null".to_vec(),

@@ -188,6 +188,16 @@ impl Fingerprint {
         self.row(1, text.as_bytes());
     }
 
+    /// A row that is no string, by its spelling.
+    pub(crate) fn spelt(&mut self, json: &[u8]) {
+        self.row(2, json);
+    }
+
+    /// A row without a value.
+    pub(crate) fn absent_row(&mut self) {
+        self.row(3, &[]);
+    }
+
     fn row(&mut self, tag: u8, bytes: &[u8]) {
         self.rows += 1;
         self.hasher.write_u8(tag);
@@ -203,13 +213,13 @@ impl Visit for Fingerprint {
             let quoted = token::quoted(bytes, at)?;
             self.text(&string::text(bytes, quoted)?);
         } else {
-            self.row(2, bytes.get(at..end).unwrap_or_default());
+            self.spelt(bytes.get(at..end).unwrap_or_default());
         }
         Ok(end)
     }
 
     fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
-        self.row(3, &[]);
+        self.absent_row();
         Ok(())
     }
 }

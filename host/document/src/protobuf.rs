@@ -1,0 +1,50 @@
+//! Protobuf as Kubernetes speaks it: objects read and edited by the field numbers of a schema, in the terms of JSON;
+//! lists, watch streams and envelopes taken apart and written again. What the schema does not know stays as it came.
+
+pub(crate) mod edit;
+mod encode;
+mod envelope;
+pub mod frame;
+mod list;
+mod object;
+mod place;
+pub(crate) mod read;
+mod schema;
+pub(crate) mod spell;
+mod splice;
+mod time;
+mod walk;
+mod wire;
+
+pub use envelope::{Envelope, MAGIC};
+pub use frame::{Frame, FrameSplitter, event};
+pub use list::{Joined, List};
+pub(crate) use object::Object;
+pub(crate) use place::Node;
+pub use schema::{has, version};
+
+use crate::{Error, TypeMeta, json::check};
+use bytes::Bytes;
+
+/// A JSON object as a message of its kind, without an envelope: a Status that a client wants as protobuf. Members that
+/// the schema lacks are errors; apiVersion and kind are not looked at.
+pub fn from_json(type_meta: &TypeMeta, json: &str) -> Result<Bytes, Error> {
+    let TypeMeta { api_version, kind } = type_meta.clone();
+    let message = schema::find(type_meta).ok_or(Error::NoSchema { api_version, kind })?;
+    encode_over(message, json, &[])
+}
+
+/// The message of a whole object given as JSON text. Fields of `object` that the schema does not know stay.
+pub(crate) fn encode(object: &Object, json: &str) -> Result<Bytes, Error> {
+    encode_over(object.message(), json, object.bytes())
+}
+
+fn encode_over(message: &'static schema::Message, json: &str, old: &[u8]) -> Result<Bytes, Error> {
+    let invalid = |source| Error::InvalidValue { source: Box::new(source) };
+    let at = check::whole(json.as_bytes()).map_err(invalid)?;
+    let text = encode::Text { bytes: json.as_bytes(), at: at.start };
+    encode::object(message, text, old).map(Into::into).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! JSON values as protobuf, by the schema: what an edit writes. Fields that the schema lacks are errors, never dropped.
+//! Recursion is bounded by the schema; memory is one buffer a level.
+
+use super::{
+    schema::{self, Field, Kind, Message, Shape},
+    time::Time,
+    wire::{Records, put_bytes, put_number, put_varint},
+};
+use crate::{
+    Error, json,
+    json::members::{Elements, Members},
+    json::token,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use std::borrow::Cow;
+
+/// A JSON text and the position of a value in it. INVARIANT: the text is valid JSON, checked before it comes here.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) at: usize,
+}
+
+/// A field with its value.
+type Member<'a> = (&'static Field, Text<'a>);
+
+/// A whole object. Records of `old` that the schema does not know stay, also those of messages below that are no
+/// elements of lists.
+pub(crate) fn object(message: &'static Message, json: Text<'_>, old: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    self::message(message, json, Some(old), &mut out)?;
+    Ok(out)
+}
+
+/// All records of a field, without the messages that JSON inlines round it. None for null.
+pub(crate) fn field(field: &'static Field, json: Text<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    if json.is_null() {
+        return Ok(out);
+    }
+    match field.shape {
+        Shape::One => record(field, json, old.and_then(|old| inner(old, field.number)), &mut out)?,
+        Shape::List => {
+            json.expect(b'[', "expected an array")?;
+            let mut elements = Elements::new(json.bytes, json.at);
+            while let Some(at) = elements.next()? {
+                record(field, Text { at, ..json }, None, &mut out)?;
+                elements.past(token::value_end(json.bytes, at)?);
+            }
+        }
+        Shape::Map => {
+            json.expect(b'{', "expected an object")?;
+            for (key, value) in json.members()? {
+                entry(field, &key, value, &mut out)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// One record: a field's one value, or an element of its list.
+pub(crate) fn record(
+    field: &'static Field,
+    json: Text<'_>,
+    old: Option<&[u8]>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    value(field.kind, field.number, json, old, out)
+}
+
+/// One entry of a map.
+pub(crate) fn entry(field: &'static Field, key: &str, json: Text<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut inner = Vec::new();
+    put_bytes(1, key.as_bytes(), &mut inner);
+    value(field.kind, 2, json, None, &mut inner)?;
+    put_bytes(field.number, &inner, out);
+    Ok(())
+}
+
+/// Puts the messages that JSON inlines round some records, outermost first.
+pub(crate) fn wrap(outer: &[u32], records: Vec<u8>) -> Vec<u8> {
+    outer.iter().rev().fold(records, |records, number| {
+        let mut out = Vec::with_capacity(records.len() + 8);
+        put_bytes(*number, &records, &mut out);
+        out
+    })
+}
+
+/// A value as one record. Null is the zero value.
+fn value(kind: Kind, number: u32, json: Text<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut payload = Vec::new();
+    let null = json.is_null();
+    match kind {
+        Kind::Bool => {
+            let value = !null && json.boolean()?;
+            put_number(number, u64::from(value), out);
+            return Ok(());
+        }
+        Kind::Int32 => {
+            let value = if null { 0 } else { json.int32()? };
+            put_number(number, i64::from(value) as u64, out);
+            return Ok(());
+        }
+        Kind::Int64 => {
+            let value = if null { 0 } else { json.integer()? };
+            put_number(number, value as u64, out);
+            return Ok(());
+        }
+        _ if null => {}
+        Kind::Text => payload.extend_from_slice(json.text()?.as_bytes()),
+        Kind::Bytes => {
+            let decoded = STANDARD.decode(json.text()?.as_bytes());
+            payload = decoded.map_err(|_| json.refuse("expected base64"))?;
+        }
+        Kind::Texts => {
+            json.expect(b'[', "expected an array")?;
+            payload = self::field(&schema::TEXTS, json, None)?;
+        }
+        Kind::Time | Kind::MicroTime => {
+            let time = Time::parse(&json.text()?).ok_or_else(|| json.refuse("expected a time"))?;
+            time.encode(kind == Kind::MicroTime, &mut payload);
+        }
+        Kind::Quantity => put_bytes(1, json.quantity()?.as_bytes(), &mut payload),
+        Kind::Either => {
+            let number = json.first() != Some(b'"');
+            put_number(1, u64::from(!number), &mut payload);
+            put_number(2, if number { i64::from(json.int32()?) as u64 } else { 0 }, &mut payload);
+            put_bytes(3, if number { Cow::Borrowed("") } else { json.text()? }.as_bytes(), &mut payload);
+        }
+        Kind::Raw => {
+            let end = token::value_end(json.bytes, json.at)?;
+            put_bytes(1, json.bytes.get(json.at..end).unwrap_or_default(), &mut payload);
+        }
+        Kind::Message(number) => message(schema::message(number), json, old, &mut payload)?,
+    }
+    put_varint(u64::from(number) << 3 | 2, out);
+    put_varint(payload.len() as u64, out);
+    out.extend_from_slice(&payload);
+    Ok(())
+}
+
+fn message(message: &'static Message, json: Text<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+    json.expect(b'{', "expected an object")?;
+    let mut given: Vec<Option<Text<'_>>> = vec![None; message.fields.len()];
+    for (name, value) in json.members()? {
+        match message.fields.iter().position(|field| field.name == name) {
+            Some(i) => {
+                if let Some(slot) = given.get_mut(i) {
+                    *slot = Some(value);
+                }
+            }
+            // Objects within objects (claims of a StatefulSet) have them in JSON and nowhere in protobuf.
+            None if name == "apiVersion" || name == "kind" => {}
+            None => return Err(value.refuse("a member that the schema lacks")),
+        }
+    }
+    let members: Vec<Member<'_>> = std::iter::zip(&message.fields, given)
+        .filter_map(|(field, value)| Some((field, value?)))
+        .filter(|(_, value)| !value.is_null())
+        .collect();
+    level(message, &mut Vec::new(), &members, old, out)
+}
+
+/// The fields of one level, with the inlined messages each in one piece. Recursion is as deep as JSON inlines: twice.
+fn level(
+    of: &'static Message,
+    outer: &mut Vec<u32>,
+    members: &[Member<'_>],
+    old: Option<&[u8]>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let depth = outer.len();
+    let mut rest = members;
+    while let Some((first, value)) = rest.first() {
+        let Some(inlined) = first.outer.get(depth).copied() else {
+            out.extend(field(first, *value, old)?);
+            rest = rest.get(1..).unwrap_or_default();
+            continue;
+        };
+        // Those of one struct follow each other in the table.
+        let length = rest.iter().take_while(|(field, _)| field.outer.get(depth) == Some(&inlined)).count();
+        let (these, others) = rest.split_at(length.min(rest.len()));
+        outer.push(inlined);
+        let mut payload = Vec::new();
+        level(of, outer, these, old.and_then(|old| inner(old, inlined)), &mut payload)?;
+        outer.pop();
+        put_bytes(inlined, &payload, out);
+        rest = others;
+    }
+    if let Some(old) = old {
+        let mut records = Records::new(old, 0..old.len());
+        while let Some(record) = records.next()? {
+            if !of.knows(outer, record.number) {
+                out.extend_from_slice(old.get(record.whole()).unwrap_or_default());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The message in the one record of a number.
+fn inner(old: &[u8], number: u32) -> Option<&[u8]> {
+    let record = super::wire::single(old, 0..old.len(), number, super::wire::Wire::Bytes, "").ok()??;
+    old.get(record.value)
+}
+
+impl<'a> Text<'a> {
+    pub(crate) fn is_null(self) -> bool {
+        self.first() == Some(b'n')
+    }
+
+    fn first(self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn refuse(self, reason: &'static str) -> Error {
+        Error::malformed(self.at, reason)
+    }
+
+    fn expect(self, first: u8, reason: &'static str) -> Result<(), Error> {
+        if self.first() == Some(first) { Ok(()) } else { Err(self.refuse(reason)) }
+    }
+
+    fn boolean(self) -> Result<bool, Error> {
+        match self.first() {
+            Some(b't') => Ok(true),
+            Some(b'f') => Ok(false),
+            _ => Err(self.refuse("expected true or false")),
+        }
+    }
+
+    fn integer(self) -> Result<i64, Error> {
+        let integer = if matches!(self.first(), Some(b'-' | b'0'..=b'9')) { self.scalar()?.parse().ok() } else { None };
+        integer.ok_or_else(|| self.refuse("expected a whole number of 64 bits"))
+    }
+
+    fn int32(self) -> Result<i32, Error> {
+        i32::try_from(self.integer()?).map_err(|_| self.refuse("expected a whole number of 32 bits"))
+    }
+
+    fn quantity(self) -> Result<Cow<'a, str>, Error> {
+        let text = match self.first() {
+            Some(b'"') => self.text()?,
+            Some(b'-' | b'0'..=b'9') => Cow::Borrowed(self.scalar()?),
+            _ => return Err(self.refuse("expected a quantity")),
+        };
+        let part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-');
+        let begins =
+            text.bytes().next().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'+' | b'-'));
+        if begins && text.bytes().all(part) { Ok(text) } else { Err(self.refuse("expected a quantity")) }
+    }
+
+    fn scalar(self) -> Result<&'a str, Error> {
+        json::read::raw(self.bytes, self.at..token::scalar(self.bytes, self.at)?)
+    }
+
+    fn text(self) -> Result<Cow<'a, str>, Error> {
+        self.expect(b'"', "expected a string")?;
+        json::string::text(self.bytes, token::quoted(self.bytes, self.at)?)
+    }
+
+    /// The members of an object. A repeated name is an error.
+    fn members(self) -> Result<Vec<(Cow<'a, str>, Text<'a>)>, Error> {
+        let mut all = Vec::new();
+        let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
+        let mut members = Members::new(self.bytes, self.at);
+        while let Some(member) = members.next()? {
+            let name = json::string::text(self.bytes, member.key)?;
+            if !seen.insert(name.clone()) {
+                return Err(Error::DuplicateKey { key: name.into_owned(), offset: member.key.start });
+            }
+            all.push((name, Text { bytes: self.bytes, at: member.value }));
+            members.past(token::value_end(self.bytes, member.value)?);
+        }
+        Ok(all)
+    }
+}

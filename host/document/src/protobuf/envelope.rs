@@ -1,0 +1,148 @@
+//! What is round every protobuf body: the magic `k8s\0` and a `runtime.Unknown` {1 typeMeta {1 apiVersion, 2 kind},
+//! 2 raw, 3 contentEncoding, 4 contentType}. Shares the body's bytes.
+
+use super::{
+    spell,
+    splice::Splices,
+    wire::{Record, Records, Wire, put_bytes, single},
+};
+use crate::{Error, MAX_OBJECT, TypeMeta};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// How every protobuf body begins.
+pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// A body by its parts.
+#[derive(Debug, Clone)]
+pub struct Envelope {
+    body: Bytes,
+    type_meta: TypeMeta,
+    raw: Option<Record>,
+}
+
+impl Envelope {
+    /// Opens a body. What is in it is not looked at.
+    pub fn open(body: Bytes) -> Result<Envelope, Error> {
+        if body.len() > MAX_OBJECT {
+            return Err(Error::TooLarge { limit: MAX_OBJECT });
+        }
+        if !body.starts_with(MAGIC) {
+            return Err(Error::malformed(0, "expected the magic of protobuf"));
+        }
+        let at = MAGIC.len()..body.len();
+        let part = |at: Range<usize>, number, name| single(&body, at, number, Wire::Bytes, name);
+        let mut type_meta = TypeMeta { api_version: String::new(), kind: String::new() };
+        if let Some(record) = part(at.clone(), 1, "typeMeta")? {
+            let text = |number, name| match part(record.value.clone(), number, name)? {
+                Some(text) => spell::utf8(&body, text.value).map(str::to_owned),
+                None => Ok(String::new()),
+            };
+            type_meta = TypeMeta { api_version: text(1, "apiVersion")?, kind: text(2, "kind")? };
+        }
+        if let Some(encoding) = part(at.clone(), 3, "contentEncoding")?
+            && !encoding.value.is_empty()
+        {
+            return Err(Error::malformed(encoding.start, "a content encoding"));
+        }
+        let raw = part(at, 2, "raw")?;
+        Ok(Envelope { body, type_meta, raw })
+    }
+
+    /// The whole body as it came.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// What the object is.
+    pub fn type_meta(&self) -> &TypeMeta {
+        &self.type_meta
+    }
+
+    /// The object's bytes.
+    pub fn object(&self) -> Bytes {
+        self.body.slice(self.span())
+    }
+
+    /// The body with another object in it.
+    pub fn with(&self, object: &[u8]) -> Result<Bytes, Error> {
+        let mut record = Vec::with_capacity(object.len() + 8);
+        put_bytes(2, object, &mut record);
+        let mut splices = Splices::default();
+        splices.put(&[], self.raw.as_ref().map_or(self.body.len()..self.body.len(), Record::whole), &record);
+        splices.apply(&self.body)
+    }
+
+    /// A body for an object.
+    pub fn seal(type_meta: &TypeMeta, object: &[u8]) -> Bytes {
+        let mut names = Vec::new();
+        put_bytes(1, type_meta.api_version.as_bytes(), &mut names);
+        put_bytes(2, type_meta.kind.as_bytes(), &mut names);
+        let mut body = Vec::with_capacity(object.len() + names.len() + 24);
+        body.extend_from_slice(MAGIC);
+        put_bytes(1, &names, &mut body);
+        put_bytes(2, object, &mut body);
+        // As the API server does: both are there and empty.
+        put_bytes(3, &[], &mut body);
+        put_bytes(4, &[], &mut body);
+        body.into()
+    }
+
+    pub(crate) fn raw(&self) -> Option<&Record> {
+        self.raw.as_ref()
+    }
+
+    fn span(&self) -> Range<usize> {
+        // INVARIANT: a record's span lies in the bytes that it was read from.
+        self.raw.as_ref().map_or(0..0, |raw| raw.value.clone())
+    }
+}
+
+/// The records of a span with a number, all of them lengths.
+pub(crate) fn all(bytes: &[u8], at: Range<usize>, number: u32) -> Result<Vec<Record>, Error> {
+    let mut records = Records::new(bytes, at);
+    let mut all = Vec::new();
+    while let Some(record) = records.of(number)? {
+        record.written_as(Wire::Bytes)?;
+        all.push(record);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service() -> TypeMeta {
+        TypeMeta { api_version: "v1".into(), kind: "Service".into() }
+    }
+
+    #[test]
+    fn a_sealed_object_is_opened_again() {
+        let envelope = Envelope::open(Envelope::seal(&service(), b"abc")).unwrap();
+        assert_eq!(envelope.type_meta(), &service());
+        assert_eq!(envelope.object(), "abc");
+        let long = vec![7; 300];
+        let other = Envelope::open(envelope.with(&long).unwrap()).unwrap();
+        assert_eq!(other.object(), long);
+        assert_eq!(other.with(b"abc").unwrap(), envelope.body());
+    }
+
+    #[test]
+    fn unknown_fields_of_the_envelope_survive() {
+        let mut body = Envelope::seal(&service(), b"abc").to_vec();
+        put_bytes(9, b"new", &mut body);
+        let envelope = Envelope::open(body.clone().into()).unwrap();
+        assert_eq!(envelope.with(b"abc").unwrap(), body);
+    }
+
+    #[test]
+    fn what_is_no_envelope_is_an_error() {
+        for bad in
+            [&b""[..], b"k8s", b"{}", b"k8s\0\x0a\x05", b"k8s\0\x1a\x01x", b"k8s\0\x12\x00\x12\x00", b"k8s\0\x10\x01"]
+        {
+            assert!(Envelope::open(Bytes::copy_from_slice(bad)).is_err(), "{bad:?}");
+        }
+        assert!(Envelope::open(Bytes::from_static(MAGIC)).unwrap().object().is_empty());
+    }
+}

@@ -1,0 +1,179 @@
+//! Reads: what is told of the ends of a walk. Columns are bounded by 31 bits of text, the rest by the object.
+
+use super::{
+    object::Object,
+    place::{Frame, Node, entry, entry_parts, map_value},
+    spell,
+    walk::{Gap, Spot, Visit},
+    wire::Records,
+};
+use crate::{
+    Column, Error,
+    json::{
+        members::Elements,
+        read::{Fingerprint, Keys},
+        token, walk,
+    },
+    path::Step,
+};
+use std::ops::Range;
+
+/// Calls a function for every row: with its value, or none if it is absent.
+struct Rows<F>(F);
+
+impl<F: FnMut(&[u8], Option<Node>) -> Result<(), Error>> Visit for Rows<F> {
+    const MAKES: bool = false;
+    const FRAMES: bool = false;
+
+    fn value(&mut self, bytes: &[u8], node: Node, _: Spot, _: &[Frame]) -> Result<(), Error> {
+        (self.0)(bytes, Some(node))
+    }
+
+    fn absent(&mut self, bytes: &[u8], _: &[Step], _: Gap, _: &[Frame]) -> Result<(), Error> {
+        (self.0)(bytes, None)
+    }
+}
+
+fn rows(
+    object: &Object,
+    steps: &[Step],
+    row: impl FnMut(&[u8], Option<Node>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    object.visit(steps, &mut Rows(row))
+}
+
+/// The value of a path without `[*]`.
+pub(crate) fn one(object: &Object, steps: &[Step]) -> Result<Option<Node>, Error> {
+    let mut found = None;
+    rows(object, steps, |_, node| {
+        found = node;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The value of a map's entry by a key that is no step: labels and annotations.
+pub(crate) fn pick(object: &Object, steps: &[Step], key: &str) -> Result<Option<Node>, Error> {
+    match one(object, steps)? {
+        Some(Node::Map { field, at }) => match entry(object.bytes(), field, at, key)? {
+            Some((_, value)) => map_value(object.bytes(), field, value).map(Some),
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Every row as a cell.
+pub(crate) fn column(object: &Object, steps: &[Step], column: &mut Column) -> Result<(), Error> {
+    rows(object, steps, |bytes, node| match node {
+        None => column.push_absent(),
+        Some(node) => match spell::cell(bytes, &node)? {
+            Some(cell) => column.push(&cell),
+            None => column.push_absent(),
+        },
+    })
+}
+
+/// The sizes of arrays; 0 for what is none.
+pub(crate) fn lengths(object: &Object, steps: &[Step]) -> Result<Vec<u32>, Error> {
+    let mut lengths = Vec::new();
+    rows(object, steps, |bytes, node| {
+        let mut count = 0;
+        match node {
+            Some(Node::List { field, at }) => {
+                let mut records = Records::new(bytes, at);
+                while records.of(field.number)?.is_some() {
+                    count += 1;
+                }
+            }
+            Some(Node::Json(at)) if bytes.get(at.start) == Some(&b'[') => {
+                let mut elements = Elements::new(bytes, at.start);
+                while let Some(at) = elements.next()? {
+                    elements.past(token::value_end(bytes, at)?);
+                    count += 1;
+                }
+            }
+            _ => {}
+        }
+        lengths.push(count);
+        Ok(())
+    })?;
+    Ok(lengths)
+}
+
+/// The member names of one object: of a message in the order of its schema, of a map as they come.
+pub(crate) fn keys(object: &Object, steps: &[Step]) -> Result<Vec<String>, Error> {
+    let mut keys = Vec::new();
+    if steps.is_empty() {
+        let bytes = object.bytes();
+        message_keys(bytes, object.message(), 0..bytes.len(), &mut keys)?;
+        return Ok(keys);
+    }
+    rows(object, steps, |bytes, node| {
+        match node {
+            Some(Node::Map { field, at }) => {
+                let mut records = Records::new(bytes, at);
+                let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
+                while let Some(record) = records.of(field.number)? {
+                    let key = spell::utf8(bytes, entry_parts(bytes, field, &record)?.0)?;
+                    if !seen.insert(key) {
+                        return Err(Error::DuplicateKey { key: key.to_owned(), offset: record.start });
+                    }
+                    keys.push(key.to_owned());
+                }
+            }
+            Some(Node::One { kind: super::schema::Kind::Message(number), at }) => {
+                message_keys(bytes, super::schema::message(number), at, &mut keys)?;
+            }
+            Some(Node::Json(at)) => {
+                let mut found = Keys::default();
+                walk::Visit::value(&mut found, bytes, at.start)?;
+                keys = found.0;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(keys)
+}
+
+fn message_keys(
+    bytes: &[u8],
+    message: &'static super::schema::Message,
+    at: Range<usize>,
+    keys: &mut Vec<String>,
+) -> Result<(), Error> {
+    for field in &message.fields {
+        if spell::shown(bytes, field, at.clone())?.is_some() {
+            keys.push(field.name.to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Adds all rows to a fingerprint, as those of the JSON object would be.
+pub(crate) fn fingerprint(object: &Object, steps: &[Step], fingerprint: &mut Fingerprint) -> Result<(), Error> {
+    rows(object, steps, |bytes, node| {
+        match node {
+            None => fingerprint.absent_row(),
+            Some(node) => match spell::text(bytes, &node)? {
+                Some(text) => fingerprint.text(&text),
+                None => fingerprint.spelt(spell::json(bytes, &node)?.as_bytes()),
+            },
+        }
+        Ok(())
+    })
+}
+
+/// All rows in JSON spelling; none for missing and null.
+pub(crate) fn spelt_rows(object: &Object, steps: &[Step]) -> Result<Vec<Option<String>>, Error> {
+    let mut spelt = Vec::new();
+    rows(object, steps, |bytes, node| {
+        spelt.push(match node {
+            None | Some(Node::Null) => None,
+            Some(node) => Some(spell::json(bytes, &node)?),
+        });
+        Ok(())
+    })?;
+    Ok(spelt)
+}

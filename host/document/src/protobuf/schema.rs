@@ -1,0 +1,252 @@
+//! What the protobuf fields of the built-in kinds are called in JSON, and when JSON leaves them out.
+//!
+//! The table is generated from the published Go types (`schema/`, `make schema-check`); it is parsed once per process
+//! into about 300 KB and never changes.
+
+use crate::TypeMeta;
+use std::{collections::HashMap, sync::LazyLock};
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("../../schema/kubernetes.schema")));
+
+static EMPTY: Message = Message { fields: Vec::new() };
+
+/// The list in a value of type [`Kind::Texts`].
+pub(crate) static TEXTS: Field = Field {
+    name: "",
+    outer: Vec::new(),
+    number: 1,
+    shape: Shape::List,
+    kind: Kind::Text,
+    pointer: false,
+    omit_empty: false,
+    omit_zero: false,
+};
+
+#[derive(Default)]
+struct Table {
+    version: &'static str,
+    kinds: HashMap<(&'static str, &'static str), u16, foldhash::fast::RandomState>,
+    messages: Vec<Message>,
+}
+
+/// A message type.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// In the order of the Go struct, which is that of JSON.
+    pub(crate) fields: Vec<Field>,
+}
+
+/// One field by its JSON name.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// Numbers of the messages that JSON inlines round it, outermost first.
+    pub(crate) outer: Vec<u32>,
+    pub(crate) number: u32,
+    pub(crate) shape: Shape,
+    pub(crate) kind: Kind,
+    /// Zero and missing are two things.
+    pub(crate) pointer: bool,
+    /// JSON leaves it out when it is missing, empty or (unless a pointer) a zero scalar.
+    pub(crate) omit_empty: bool,
+    /// JSON leaves it out when it is the zero time.
+    pub(crate) omit_zero: bool,
+}
+
+/// How many values a field has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    One,
+    List,
+    /// By text: records of {1 key, 2 value}.
+    Map,
+}
+
+/// The type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Bool,
+    Int32,
+    Int64,
+    Text,
+    /// Base64 in JSON.
+    Bytes,
+    /// {1 repeated text}, a list in JSON.
+    Texts,
+    /// {1 seconds, 2 nanoseconds}, RFC 3339 with whole seconds in JSON.
+    Time,
+    /// The same with microseconds.
+    MicroTime,
+    /// {1 text}
+    Quantity,
+    /// IntOrString: {1 which, 2 number, 3 text}.
+    Either,
+    /// {1 JSON text}: RawExtension, FieldsV1.
+    Raw,
+    /// A message type by its place in the table.
+    Message(u16),
+}
+
+/// The release of Kubernetes that the table is from: `v1.37.2`.
+pub fn version() -> &'static str {
+    TABLE.version
+}
+
+/// Whether objects of a kind can be read as protobuf. Others are to be asked for as JSON.
+pub fn has(type_meta: &TypeMeta) -> bool {
+    find(type_meta).is_some()
+}
+
+/// The message type of a kind.
+pub(crate) fn find(type_meta: &TypeMeta) -> Option<&'static Message> {
+    let number = TABLE.kinds.get(&(type_meta.api_version.as_str(), type_meta.kind.as_str()))?;
+    Some(message(*number))
+}
+
+/// A message type by its place. INVARIANT: places come from the table, where parsing checked them.
+pub(crate) fn message(number: u16) -> &'static Message {
+    TABLE.messages.get(usize::from(number)).unwrap_or(&EMPTY)
+}
+
+impl Message {
+    /// The field of this JSON name.
+    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// Whether the type has this number at the level that `outer` leads to.
+    pub(crate) fn knows(&self, outer: &[u32], number: u32) -> bool {
+        self.fields.iter().any(|field| {
+            let rest = field.outer.strip_prefix(outer);
+            rest.is_some_and(|rest| rest.first().copied().unwrap_or(field.number) == number)
+        })
+    }
+}
+
+impl Table {
+    /// Lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
+    fn parse(text: &'static str) -> Table {
+        let mut table = Table::default();
+        for line in text.lines() {
+            let words: Vec<&'static str> = line.split(' ').collect();
+            match *words {
+                ["kubernetes", version] => table.version = version,
+                ["kind", api_version, kind, number] => {
+                    if let Ok(number) = number.parse() {
+                        table.kinds.insert((api_version, kind), number);
+                    }
+                }
+                ["message", _] => table.messages.push(Message { fields: Vec::new() }),
+                [name, numbers, shape, kind, presence] => {
+                    if let (Some(message), Some(field)) =
+                        (table.messages.last_mut(), Field::parse(name, numbers, shape, kind, presence))
+                    {
+                        message.fields.push(field);
+                    }
+                }
+                _ => {}
+            }
+        }
+        table
+    }
+}
+
+impl Field {
+    fn parse(name: &'static str, numbers: &str, shape: &str, kind: &str, presence: &str) -> Option<Field> {
+        let mut outer = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>()?;
+        let number = outer.pop()?;
+        let shape = match shape {
+            "one" => Shape::One,
+            "list" => Shape::List,
+            "map" => Shape::Map,
+            _ => return None,
+        };
+        let kind = match kind {
+            "bool" => Kind::Bool,
+            "int32" => Kind::Int32,
+            "int64" => Kind::Int64,
+            "text" => Kind::Text,
+            "bytes" => Kind::Bytes,
+            "texts" => Kind::Texts,
+            "time" => Kind::Time,
+            "micro" => Kind::MicroTime,
+            "quantity" => Kind::Quantity,
+            "either" => Kind::Either,
+            "raw" => Kind::Raw,
+            message => Kind::Message(message.parse().ok()?),
+        };
+        let has = |flag| presence.contains(flag);
+        Some(Field { name, outer, number, shape, kind, pointer: has('p'), omit_empty: has('o'), omit_zero: has('z') })
+    }
+
+    /// How one value of it is written.
+    pub(crate) fn wire(&self) -> super::wire::Wire {
+        match self.kind {
+            Kind::Bool | Kind::Int32 | Kind::Int64 => super::wire::Wire::Varint,
+            _ => super::wire::Wire::Bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_table_is_understood() {
+        let text = include_str!("../../schema/kubernetes.schema");
+        let fields: usize = TABLE.messages.iter().map(|message| message.fields.len()).sum();
+        assert_eq!(text.lines().count(), 1 + TABLE.kinds.len() + TABLE.messages.len() + fields);
+        assert!(version().starts_with("v1."));
+        for number in TABLE.kinds.values() {
+            assert!(usize::from(*number) < TABLE.messages.len());
+        }
+    }
+
+    /// What walks, reads and edits take for granted.
+    #[test]
+    fn the_table_keeps_to_what_the_code_can_say() {
+        for (at, message) in TABLE.messages.iter().enumerate() {
+            for (i, field) in message.fields.iter().enumerate() {
+                let place = (at, field.name);
+                if let Kind::Message(number) = field.kind {
+                    assert!(usize::from(number) < TABLE.messages.len(), "{place:?}");
+                }
+                assert!(!field.omit_zero || field.kind == Kind::Time, "{place:?}");
+                assert!(field.shape == Shape::One || !field.pointer, "{place:?}");
+                assert!(field.kind != Kind::Texts || field.shape == Shape::Map, "{place:?}");
+                assert!(field.shape != Shape::Map || !matches!(field.kind, Kind::Message(_)), "{place:?}");
+                let twice = message.fields[..i].iter().any(|other| {
+                    other.name == field.name || (&other.outer, other.number) == (&field.outer, field.number)
+                });
+                assert!(!twice, "{place:?}");
+            }
+        }
+    }
+
+    /// Recursion over a type ends.
+    #[test]
+    fn no_message_holds_itself() {
+        fn depth(number: u16, left: usize) -> usize {
+            assert!(left > 0);
+            let below = message(number).fields.iter().filter_map(|field| match field.kind {
+                Kind::Message(number) => Some(depth(number, left - 1)),
+                _ => None,
+            });
+            1 + below.max().unwrap_or(0)
+        }
+        for number in TABLE.kinds.values() {
+            depth(*number, 32);
+        }
+    }
+
+    #[test]
+    fn kinds_are_found_by_version() {
+        let type_meta = |api_version: &str, kind: &str| TypeMeta { api_version: api_version.into(), kind: kind.into() };
+        assert!(has(&type_meta("v1", "Service")));
+        assert!(has(&type_meta("discovery.k8s.io/v1", "EndpointSlice")));
+        assert!(!has(&type_meta("apps.openyurt.io/v1beta2", "NodePool")));
+        let pod = find(&type_meta("v1", "Pod")).unwrap();
+        assert!(pod.knows(&[], 1) && !pod.knows(&[], 9));
+    }
+}

@@ -1,0 +1,203 @@
+//! Spells values as JSON text, as the API server would: fields in the order of the Go structs, map entries as they come.
+//! Recursion is bounded by the schema, whose messages do not hold themselves; the text by [`MAX_OBJECT`].
+
+use super::{
+    place::{Node, entry_parts, locate, map_value, number, one, resolve},
+    schema::{self, Field, Kind, Message},
+    time,
+    wire::{Records, Wire, single},
+};
+use crate::{Error, MAX_OBJECT, TypeMeta, Value, json};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use std::{borrow::Cow, ops::Range};
+
+/// What a scalar is in JSON.
+enum Scalar<'a> {
+    Bool(bool),
+    Number(i64),
+    Text(Cow<'a, str>),
+}
+
+/// The whole object, with apiVersion and kind in front.
+pub(crate) fn object(bytes: &[u8], message: &'static Message, type_meta: &TypeMeta) -> Result<String, Error> {
+    let mut out = Vec::with_capacity(2 * bytes.len());
+    out.push(b'{');
+    for (name, text) in [("kind", &type_meta.kind), ("apiVersion", &type_meta.api_version)] {
+        member(name, &mut out);
+        json::write_string(text, &mut out);
+    }
+    members(bytes, message, 0..bytes.len(), &mut out)?;
+    out.push(b'}');
+    String::from_utf8(out).map_err(|_| Error::malformed(0, "text that is not UTF-8"))
+}
+
+/// A value as JSON text.
+pub(crate) fn json(bytes: &[u8], node: &Node) -> Result<String, Error> {
+    let mut out = Vec::new();
+    value(bytes, node, &mut out)?;
+    String::from_utf8(out).map_err(|_| Error::malformed(0, "text that is not UTF-8"))
+}
+
+/// A value as the cell of a column: none if it is null.
+pub(crate) fn cell<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, str>>, Error> {
+    Ok(match node {
+        Node::Null => None,
+        Node::Json(at) => json::read::cell(bytes, at.clone())?,
+        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+            Some(Scalar::Text(text)) => Some(text),
+            Some(Scalar::Number(number)) => Some(Cow::Owned(number.to_string())),
+            Some(Scalar::Bool(value)) => Some(Cow::Borrowed(if value { "true" } else { "false" })),
+            None => Some(Cow::Owned(json(bytes, node)?)),
+        },
+        _ => Some(Cow::Owned(json(bytes, node)?)),
+    })
+}
+
+/// A value as it crosses to a filter.
+pub(crate) fn typed(bytes: &[u8], node: &Node) -> Result<Value, Error> {
+    Ok(match node {
+        Node::Null => Value::Null,
+        Node::Json(at) => json::read::value(bytes, at.clone())?,
+        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+            Some(Scalar::Text(text)) => Value::Text(text.into_owned()),
+            Some(Scalar::Number(number)) => Value::Number(number.to_string()),
+            Some(Scalar::Bool(value)) => Value::Boolean(value),
+            None => Value::Json(json(bytes, node)?),
+        },
+        _ => Value::Json(json(bytes, node)?),
+    })
+}
+
+/// The text of a string; none for values that are no strings in JSON.
+pub(crate) fn text<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, str>>, Error> {
+    match node {
+        Node::Json(at) if bytes.get(at.start) == Some(&b'"') => json::read::cell(bytes, at.clone()),
+        Node::One { kind, at } => Ok(match scalar(bytes, *kind, at)? {
+            Some(Scalar::Text(text)) => Some(text),
+            _ => None,
+        }),
+        _ => Ok(None),
+    }
+}
+
+/// A span as text.
+pub(crate) fn utf8(bytes: &[u8], at: Range<usize>) -> Result<&str, Error> {
+    json::read::raw(bytes, at)
+}
+
+fn value(bytes: &[u8], node: &Node, out: &mut Vec<u8>) -> Result<(), Error> {
+    match node {
+        Node::Null => out.extend_from_slice(b"null"),
+        Node::Json(at) => out.extend_from_slice(bytes.get(at.clone()).unwrap_or_default()),
+        Node::List { field, at } => list(bytes, field, at, out)?,
+        Node::Map { field, at } => map(bytes, field, at, out)?,
+        Node::One { kind: Kind::Message(number), at } => {
+            out.push(b'{');
+            members(bytes, schema::message(*number), at.clone(), out)?;
+            out.push(b'}');
+        }
+        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+            Some(Scalar::Text(text)) => json::write_string(&text, out),
+            Some(Scalar::Number(number)) => out.extend_from_slice(number.to_string().as_bytes()),
+            Some(Scalar::Bool(value)) => out.extend_from_slice(if value { b"true" } else { b"false" }),
+            None => out.extend_from_slice(b"null"),
+        },
+    }
+    if out.len() > MAX_OBJECT {
+        return Err(Error::TooLarge { limit: MAX_OBJECT });
+    }
+    Ok(())
+}
+
+fn members(bytes: &[u8], message: &'static Message, at: Range<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
+    for field in &message.fields {
+        if let Some(node) = shown(bytes, field, at.clone())? {
+            member(field.name, out);
+            value(bytes, &node, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// What JSON would show of a field.
+pub(crate) fn shown(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<Option<Node>, Error> {
+    let mut frames = Vec::new();
+    let slot = locate(bytes, field, at, &mut frames)?;
+    Ok(resolve(bytes, field, slot.values())?.0)
+}
+
+/// A name with its colon, and a comma if there is one before it.
+fn member(name: &str, out: &mut Vec<u8>) {
+    if !out.ends_with(b"{") {
+        out.push(b',');
+    }
+    json::write_string(name, out);
+    out.push(b':');
+}
+
+fn list(bytes: &[u8], field: &'static Field, at: &Range<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut records = Records::new(bytes, at.clone());
+    let mut next = b'[';
+    while let Some(record) = records.of(field.number)? {
+        record.written_as(field.wire())?;
+        out.push(next);
+        next = b',';
+        value(bytes, &one(bytes, field.kind, record.value)?, out)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn map(bytes: &[u8], field: &'static Field, at: &Range<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut records = Records::new(bytes, at.clone());
+    let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
+    out.push(b'{');
+    while let Some(record) = records.of(field.number)? {
+        let (key, at) = entry_parts(bytes, field, &record)?;
+        let key = utf8(bytes, key)?;
+        if !seen.insert(key) {
+            return Err(Error::DuplicateKey { key: key.to_owned(), offset: record.start });
+        }
+        member(key, out);
+        value(bytes, &map_value(bytes, field, at)?, out)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn scalar<'a>(bytes: &'a [u8], kind: Kind, at: &Range<usize>) -> Result<Option<Scalar<'a>>, Error> {
+    Ok(Some(match kind {
+        Kind::Bool => Scalar::Bool(number(bytes, at) != 0),
+        // As Go reads it: the low 32 bits.
+        Kind::Int32 => Scalar::Number(i64::from(number(bytes, at) as i32)),
+        Kind::Int64 => Scalar::Number(number(bytes, at) as i64),
+        Kind::Text => Scalar::Text(Cow::Borrowed(utf8(bytes, at.clone())?)),
+        Kind::Bytes => Scalar::Text(Cow::Owned(STANDARD.encode(bytes.get(at.clone()).unwrap_or_default()))),
+        Kind::Time | Kind::MicroTime => match time::read(bytes, at.clone())? {
+            Some(time) => Scalar::Text(Cow::Owned(time.spell(kind == Kind::MicroTime))),
+            None => return Ok(None),
+        },
+        Kind::Quantity => match part(bytes, at, 1, Wire::Bytes)? {
+            Some(at) if !at.is_empty() => Scalar::Text(Cow::Borrowed(utf8(bytes, at)?)),
+            _ => Scalar::Text(Cow::Borrowed("0")),
+        },
+        Kind::Either => {
+            let which = part(bytes, at, 1, Wire::Varint)?.map_or(0, |at| number(bytes, &at));
+            match which {
+                0 => Scalar::Number(i64::from(
+                    part(bytes, at, 2, Wire::Varint)?.map_or(0, |at| number(bytes, &at)) as i32
+                )),
+                1 => match part(bytes, at, 3, Wire::Bytes)? {
+                    Some(at) => Scalar::Text(Cow::Borrowed(utf8(bytes, at)?)),
+                    None => Scalar::Text(Cow::Borrowed("")),
+                },
+                _ => return Err(Error::malformed(at.start, "neither a number nor a text")),
+            }
+        }
+        Kind::Texts | Kind::Raw | Kind::Message(_) => return Ok(None),
+    }))
+}
+
+fn part(bytes: &[u8], at: &Range<usize>, number: u32, wire: Wire) -> Result<Option<Range<usize>>, Error> {
+    Ok(single(bytes, at.clone(), number, wire, "a part of a value")?.map(|record| record.value))
+}

@@ -1,0 +1,233 @@
+//! Protobuf on the wire: varints, and the records of a message one after another. Nothing is kept, nothing is copied;
+//! every length is checked against the message that it is in.
+
+use crate::Error;
+use std::ops::Range;
+
+/// How a record's value is written. Groups are refused: Kubernetes has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Varint,
+    Fixed,
+    Bytes,
+}
+
+/// One record of a message; positions count in the whole object.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) number: u32,
+    pub(crate) wire: Wire,
+    /// Where its tag begins.
+    pub(crate) start: usize,
+    /// Where its length begins; the value's start if it has none.
+    pub(crate) length_at: usize,
+    /// The value without its length.
+    pub(crate) value: Range<usize>,
+}
+
+impl Record {
+    /// Tag, length and value.
+    pub(crate) fn whole(&self) -> Range<usize> {
+        self.start..self.value.end
+    }
+
+    /// Refuses a value that is not written as the schema says.
+    pub(crate) fn written_as(&self, wire: Wire) -> Result<(), Error> {
+        if self.wire == wire { Ok(()) } else { Err(Error::malformed(self.start, "a field of the wrong wire type")) }
+    }
+}
+
+/// The records of one message.
+pub(crate) struct Records<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Records<'a> {
+    /// Of the message with this span.
+    pub(crate) fn new(bytes: &'a [u8], at: Range<usize>) -> Self {
+        Records { bytes, at: at.start, end: at.end.min(bytes.len()) }
+    }
+
+    /// The next record, or none at the end of the message.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let start = self.at;
+        let (tag, after) = varint(self.bytes, start, self.end)?;
+        let number = tag >> 3;
+        if !(1..1 << 29).contains(&number) {
+            return Err(Error::malformed(start, "a field number out of range"));
+        }
+        let number = number as u32;
+        let fixed = |length: usize| match after.checked_add(length) {
+            Some(end) if end <= self.end => Ok(after..end),
+            _ => Err(Error::malformed(after, "a value that goes on after its message")),
+        };
+        let (wire, value) = match tag & 7 {
+            0 => (Wire::Varint, after..varint(self.bytes, after, self.end)?.1),
+            1 => (Wire::Fixed, fixed(8)?),
+            5 => (Wire::Fixed, fixed(4)?),
+            2 => {
+                let (length, from) = varint(self.bytes, after, self.end)?;
+                match usize::try_from(length).ok().and_then(|length| from.checked_add(length)) {
+                    Some(end) if end <= self.end => (Wire::Bytes, from..end),
+                    _ => return Err(Error::malformed(after, "a length that goes past the end of its message")),
+                }
+            }
+            3 | 4 => return Err(Error::malformed(start, "a group")),
+            _ => return Err(Error::malformed(start, "an unknown wire type")),
+        };
+        self.at = value.end;
+        Ok(Some(Record { number, wire, start, length_at: after, value }))
+    }
+
+    /// The next record of this number.
+    #[inline]
+    pub(crate) fn of(&mut self, number: u32) -> Result<Option<Record>, Error> {
+        while let Some(record) = self.next()? {
+            if record.number == number {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The one record of a number. Twice is an error: decoders that merge and decoders that replace would disagree.
+pub(crate) fn single(
+    bytes: &[u8],
+    at: Range<usize>,
+    number: u32,
+    wire: Wire,
+    name: &str,
+) -> Result<Option<Record>, Error> {
+    let mut records = Records::new(bytes, at);
+    let mut found = None;
+    while let Some(record) = records.next()? {
+        if record.number == number {
+            if found.is_some() {
+                return Err(Error::DuplicateKey { key: name.to_owned(), offset: record.start });
+            }
+            record.written_as(wire)?;
+            found = Some(record);
+        }
+    }
+    Ok(found)
+}
+
+/// The varint at `at`, and the position after it.
+#[inline(always)]
+pub(crate) fn varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Error> {
+    // Tags and most lengths are one byte, the rest mostly two.
+    match bytes.get(at..end) {
+        Some([byte, ..]) if *byte < 0x80 => return Ok((u64::from(*byte), at + 1)),
+        Some([low, high, ..]) if *high < 0x80 => {
+            return Ok((u64::from(low & 0x7f) | u64::from(*high) << 7, at + 2));
+        }
+        _ => {}
+    }
+    long_varint(bytes, at, end)
+}
+
+fn long_varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Error> {
+    let mut value = 0u64;
+    for (i, byte) in bytes.get(at..end).unwrap_or_default().iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if *byte < 0x80 {
+            if i == 9 && *byte > 1 {
+                break;
+            }
+            return Ok((value, at + i + 1));
+        }
+    }
+    Err(Error::malformed(at, "a varint that is cut off or too long"))
+}
+
+/// Writes a varint.
+pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// How many bytes a varint takes.
+pub(crate) fn varint_length(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Writes a record with a length.
+pub(crate) fn put_bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
+    put_varint(u64::from(number) << 3 | 2, out);
+    put_varint(value.len() as u64, out);
+    out.extend_from_slice(value);
+}
+
+/// Writes a record that is a varint.
+pub(crate) fn put_number(number: u32, value: u64, out: &mut Vec<u8>) {
+    put_varint(u64::from(number) << 3, out);
+    put_varint(value, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Result<Vec<Record>, Error> {
+        let mut records = Records::new(bytes, 0..bytes.len());
+        let mut all = Vec::new();
+        while let Some(record) = records.next()? {
+            all.push(record);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn varints_come_back_as_they_were_written() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(value, &mut out);
+            assert_eq!(out.len(), varint_length(value));
+            assert_eq!(varint(&out, 0, out.len()), Ok((value, out.len())));
+            assert!(varint(&out, 0, out.len() - 1).is_err());
+        }
+    }
+
+    #[test]
+    fn records_are_told_apart() {
+        let mut bytes = Vec::new();
+        put_bytes(1, b"ab", &mut bytes);
+        put_number(2, 300, &mut bytes);
+        bytes.extend([3 << 3 | 5, 0, 0, 0, 0, 4 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let records = all(&bytes).unwrap();
+        assert_eq!(records.iter().map(|record| record.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(records[0].value, 2..4);
+        assert_eq!(records[3].whole().end, bytes.len());
+    }
+
+    #[test]
+    fn what_is_no_record_is_an_error() {
+        for bad in [
+            &[0x0a, 5, 1][..],
+            &[0x0a],
+            &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+            &[0x0b],
+            &[0x0c],
+            &[0x0e, 1],
+            &[0x02, 0],
+            &[0x08],
+            &[0x08, 0x80],
+            &[0x0d, 1, 2, 3],
+            &[0x09, 1, 2, 3, 4, 5, 6, 7],
+            &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02],
+            &[0xf8, 0xff, 0xff, 0xff, 0x7f, 0],
+        ] {
+            assert!(all(bad).is_err(), "{bad:x?}");
+        }
+    }
+}
