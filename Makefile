@@ -20,7 +20,7 @@ modules: guest-target
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 
-test: check-format schema-check build lint ## formatting, the protobuf table, clippy with warnings denied, every test
+test: check-format schema-check build lint docs ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
@@ -37,8 +37,8 @@ lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -- -D warnings
 
-docs:
-	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
+docs: ## every link in the documentation, private items too
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
 
 deny: ## licences, duplicate versions, sources (needs cargo-deny)
 	cargo deny check

@@ -1,7 +1,8 @@
 //! Modules that misbehave: each contained, named in the log, counted by class; other filters and clients unaffected.
 
 use serde_json::json;
-use weir_tests::daemon::Setup;
+use weir_apiserver::ApiServer;
+use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::guests::hostile;
 
 use super::{edge, service};
@@ -28,16 +29,21 @@ fn filters(guest: &str, policy: &str) -> String {
     )
 }
 
+/// A hostile guest for the client `victim`, and a good filter for every client.
+async fn beside_a_good_one(server: &ApiServer, guest: &str, policy: &str) -> Daemon {
+    Setup::new(server.url())
+        .filters(&filters(guest, policy))
+        .module(guest, &hostile(guest))
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await
+}
+
 #[tokio::test]
 async fn each_hostile_module_is_contained_and_named() {
     for (guest, class) in GUESTS {
         let server = edge().await;
-        let weir = Setup::new(server.url())
-            .filters(&filters(guest, "Fail"))
-            .module(guest, &hostile(guest))
-            .bundled("discardcloudservice")
-            .start_ready()
-            .await;
+        let weir = beside_a_good_one(&server, guest, "Fail").await;
         let victim = weir.client("victim").get(SERVICES).await;
         assert_eq!(victim.status, 500, "{guest}: {}", victim.text());
         assert!(victim.text().contains(guest), "{guest}: {}", victim.text());
@@ -56,12 +62,7 @@ async fn each_hostile_module_is_contained_and_named() {
 async fn the_failure_policy_decides_what_becomes_of_the_object() {
     let server = edge().await;
     for (policy, names) in [("Ignore", vec!["dashboard", "kubernetes", "web"]), ("Hide", vec![])] {
-        let weir = Setup::new(server.url())
-            .filters(&filters("bad-handle", policy))
-            .module("bad-handle", &hostile("bad-handle"))
-            .bundled("discardcloudservice")
-            .start_ready()
-            .await;
+        let weir = beside_a_good_one(&server, "bad-handle", policy).await;
         assert_eq!(weir.client("victim").names(SERVICES).await, names, "{policy}");
     }
 }
@@ -69,12 +70,7 @@ async fn the_failure_policy_decides_what_becomes_of_the_object() {
 #[tokio::test]
 async fn a_watch_under_fail_ends_with_an_error_event_that_names_the_filter() {
     let server = edge().await;
-    let weir = Setup::new(server.url())
-        .filters(&filters("bad-handle", "Fail"))
-        .module("bad-handle", &hostile("bad-handle"))
-        .bundled("discardcloudservice")
-        .start_ready()
-        .await;
+    let weir = beside_a_good_one(&server, "bad-handle", "Fail").await;
     let mut events = weir.client("victim").watch(&format!("{SERVICES}?watch=true")).await;
     let event = events.next().await;
     assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(500)));
@@ -88,12 +84,7 @@ async fn the_breaker_opens_and_the_module_is_not_called_any_more() {
     for n in 0..20 {
         server.store().put(service(&format!("s-{n}"), "ClusterIP")).unwrap();
     }
-    let weir = Setup::new(server.url())
-        .filters(&filters("endless-loop", "Ignore"))
-        .module("endless-loop", &hostile("endless-loop"))
-        .bundled("discardcloudservice")
-        .start_ready()
-        .await;
+    let weir = beside_a_good_one(&server, "endless-loop", "Ignore").await;
     assert_eq!(weir.client("victim").names(SERVICES).await.len(), 23);
     weir.logged("failed too often").await;
     let calls = weir.metric("weir_filter_failures_total{filter=\"endless-loop\",class=\"time\"}").await;
@@ -149,12 +140,7 @@ async fn a_module_that_remembers_is_found_out() {
 #[tokio::test]
 async fn what_a_module_says_is_bounded_and_quoted() {
     let server = edge().await;
-    let weir = Setup::new(server.url())
-        .filters(&filters("bad-handle", "Fail"))
-        .module("bad-handle", &hostile("bad-handle"))
-        .bundled("discardcloudservice")
-        .start_ready()
-        .await;
+    let weir = beside_a_good_one(&server, "bad-handle", "Fail").await;
     let answer = weir.client("victim").get(SERVICES).await;
     assert!(answer.body.len() < 4096 && !answer.text().chars().any(|letter| letter.is_control() && letter != '\n'));
 }

@@ -209,7 +209,7 @@ async fn drain(client: &Client, path: &str) -> usize {
     bytes
 }
 
-/// A line of the daemon's /proc/<pid>/status, in MB.
+/// A line of the daemon's `/proc/<pid>/status`, in MB.
 fn resident(daemon: &Daemon, line: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
     let text = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':')).unwrap();

@@ -34,7 +34,7 @@ struct Warm {
     dice: u64,
 }
 
-/// An instance out of the pool. [`Checkout::keep`] gives it back; dropping it retires it.
+/// An instance out of the pool. [`Pool::give_back`] takes it back; dropping it retires it.
 pub struct Checkout {
     instance: Instance,
     _permit: OwnedSemaphorePermit,
