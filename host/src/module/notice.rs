@@ -30,6 +30,8 @@ pub struct Notices {
     watched: BTreeMap<PathBuf, u64>,
     seen: Picture,
     settling: Option<Picture>,
+    /// An event was heard and is not told yet: whoever waited for it may have gone away meanwhile.
+    heard: bool,
 }
 
 type Picture = BTreeMap<PathBuf, (u64, Option<SystemTime>, u64)>;
@@ -48,8 +50,15 @@ impl Notices {
         let watcher = watcher
             .inspect_err(|error| tracing::warn!(%error, "no file events: changes are found by a scan each {SCAN:?}"))
             .ok();
-        let mut notices =
-            Self { directories, rung, watcher, watched: BTreeMap::new(), seen: Picture::new(), settling: None };
+        let mut notices = Self {
+            directories,
+            rung,
+            watcher,
+            watched: BTreeMap::new(),
+            seen: Picture::new(),
+            settling: None,
+            heard: false,
+        };
         notices.watch();
         notices.seen = notices.picture();
         notices
@@ -62,17 +71,19 @@ impl Notices {
         scan.tick().await;
         loop {
             let rung = self.rung.clone();
+            if self.heard {
+                let patience = tokio::time::Instant::now() + PATIENCE;
+                while tokio::time::Instant::now() < patience
+                    && tokio::time::timeout(QUIET, rung.notified()).await.is_ok()
+                {}
+                self.heard = false;
+                self.watch();
+                self.seen = self.picture();
+                self.settling = None;
+                return;
+            }
             tokio::select! {
-                () = rung.notified() => {
-                    let patience = tokio::time::Instant::now() + PATIENCE;
-                    while tokio::time::Instant::now() < patience
-                        && tokio::time::timeout(QUIET, rung.notified()).await.is_ok()
-                    {}
-                    self.watch();
-                    self.seen = self.picture();
-                    self.settling = None;
-                    return;
-                }
+                () = rung.notified() => self.heard = true,
                 _ = scan.tick() => {
                     self.watch();
                     if self.scan() {
