@@ -247,6 +247,9 @@ impl Daemon {
         if tokio::time::timeout(PATIENCE, ready).await.is_err() {
             panic!("never ready: {}\n{}", admin.get("/readyz").await.text(), self.log_text());
         }
+        // It is ready a moment before the log says so. A test that then waits for the line of its own change must not
+        // take this one for it.
+        self.logged("a new set of filters is in force").await;
     }
 
     /// The record of one filter on `/filters`.

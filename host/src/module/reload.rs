@@ -133,14 +133,16 @@ impl Reloader {
         });
         let names: Vec<_> = filters.iter().map(|filter| filter.name().to_string()).collect();
         self.loader.retain(|digest| filters.iter().any(|filter| filter.digest() == digest));
+        // In force, then shown, then told: who sees the one may rely on the one before.
+        if !same {
+            self.serving.send_replace(Serving::Live(Arc::new(FilterSet::new(filters.clone()))));
+        }
         self.board.live(&filters, Reloaded::applied(&source, &configuration.warnings));
+        self.metrics.reload(if same { "unchanged" } else { "applied" });
         if same {
-            self.metrics.reload("unchanged");
             tracing::debug!(source, "the filters are unchanged");
             return End::Done;
         }
-        self.serving.send_replace(Serving::Live(Arc::new(FilterSet::new(filters))));
-        self.metrics.reload("applied");
         for warning in &configuration.warnings {
             tracing::warn!(source, "{warning}");
         }
@@ -154,11 +156,12 @@ impl Reloader {
             Serving::Unknown | Serving::Pending(_) => "not ready: what may be filtered is not served",
         };
         self.metrics.reload("refused");
+        // Shown before it is told: who reads the log line may ask `/readyz` or `/filters` at once.
+        self.board.refused(Reloaded::refused(source, troubles.clone()));
         for trouble in &troubles {
             let filter = trouble.filter.as_ref().map(ToString::to_string).unwrap_or_default();
             tracing::error!(source, filter, "configuration refused, {kept}: {}", trouble.reason);
         }
-        self.board.refused(Reloaded::refused(source, troubles));
         End::Failed
     }
 }
