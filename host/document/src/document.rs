@@ -240,6 +240,7 @@ impl Document {
     }
 }
 
+mod partial;
 mod reads;
 
 #[cfg(test)]
