@@ -18,7 +18,7 @@ mod wire;
 
 pub use envelope::{Envelope, MAGIC};
 pub use frame::{Frame, FrameSplitter, event};
-pub use list::{Joined, List};
+pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
 pub(crate) use place::Node;
 pub use schema::{has, kind_of, version};

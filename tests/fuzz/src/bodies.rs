@@ -111,7 +111,7 @@ fn pieces(body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
     let mut splitter = ListSplitter::with_limit(1 << 20);
     let mut pieces = Vec::new();
     for chunk in body.chunks(chunk) {
-        splitter.push(chunk);
+        splitter.push(Bytes::copy_from_slice(chunk));
         while let Some(piece) = splitter.next()? {
             pieces.push(piece);
         }
@@ -158,7 +158,7 @@ pub fn frame(data: &[u8]) {
         let mut frames = Vec::new();
         let mut all = || -> Result<(), SplitError> {
             for chunk in body.chunks(chunk.max(1)) {
-                splitter.push(chunk);
+                splitter.push(Bytes::copy_from_slice(chunk));
                 while let Some(frame) = splitter.next()? {
                     frames.push((frame.event, frame.object_bytes()));
                 }

@@ -1,16 +1,11 @@
 //! Watch streams: JSON documents `{"type":…,"object":…}` one after another, with or without newlines.
 //! Memory: one frame and one chunk. Each byte is scanned once for the frame's end and once for its members.
 
-use super::{
-    object::Object,
-    scan::Skip,
-    splice::Splices,
+use super::{object::Object, scan::Skip, splice::Splices, string, table::Table, token};
+use crate::{
+    Error, TypeMeta,
     split::{Pending, SplitError},
-    string,
-    table::Table,
-    token,
 };
-use crate::{Error, TypeMeta};
 use bytes::Bytes;
 use std::{fmt, ops::Range};
 
@@ -115,8 +110,8 @@ impl FrameSplitter {
     }
 
     /// The next bytes of the stream.
-    pub fn push(&mut self, chunk: impl AsRef<[u8]>) {
-        self.pending.push(chunk.as_ref());
+    pub fn push(&mut self, chunk: impl Into<Bytes>) {
+        self.pending.push(chunk.into());
     }
 
     /// The stream has ended. Half a frame becomes an error.
@@ -127,6 +122,19 @@ impl FrameSplitter {
     /// The next frame, or none until more is pushed.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
+        loop {
+            if let Some(frame) = self.whole()? {
+                return Ok(Some(frame));
+            }
+            if !self.pending.more() {
+                break;
+            }
+        }
+        if self.ended && !self.pending.bytes().is_empty() { Err(SplitError::Truncated) } else { Ok(None) }
+    }
+
+    /// The next frame, if all of it can be looked at.
+    fn whole(&mut self) -> Result<Option<Frame>, SplitError> {
         if self.skip.is_none() {
             let blank = token::space(self.pending.bytes(), 0);
             self.pending.take(blank);
@@ -148,7 +156,6 @@ impl FrameSplitter {
                 self.frame(end + newline).map(Some)
             }
             None if bytes.len() > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
-            None if self.ended => Err(SplitError::Truncated),
             None => {
                 self.at = bytes.len();
                 Ok(None)
