@@ -51,6 +51,9 @@ pub(crate) async fn handle(plane: Arc<Plane>, request: Request<Incoming>) -> Res
 }
 
 async fn serve(plane: &Arc<Plane>, request: Request<Incoming>) -> Response<Body> {
+    if let Some(answer) = plane.fixed.answer(request.uri().path()) {
+        return answer;
+    }
     let audit = request.headers().get("audit-id").cloned();
     let media = negotiate::status(request.headers());
     let mut response = match route(plane, request).await {

@@ -22,8 +22,8 @@
 //! what they did by the receivers that [`ApiServer::open_watches`] and [`ApiServer::request_count`] return.
 //!
 //! For load: objects are encoded once, JSON when they are written and protobuf when that is first asked for, and lists
-//! copy these bytes in pieces. Memory: the objects, their
-//! encodings, and a bounded history per resource.
+//! copy these bytes in pieces; [`ApiServer::fix`] serves one body without even that. Memory: the objects, their
+//! encodings, the fixed bodies, and a bounded history per resource.
 
 mod access;
 mod admit;
@@ -32,6 +32,7 @@ mod catalog;
 mod clock;
 mod discovery;
 mod fault;
+mod fixed;
 mod handler;
 mod listen;
 mod negotiate;
