@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::json;
 
-use crate::client::{service, services, start};
+use crate::client::{Client, service, services, start};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
@@ -65,11 +65,31 @@ async fn metadata_clients_get_metadata_only() {
 }
 
 #[tokio::test]
-async fn only_json_is_acceptable() {
-    let (_server, client) = start().await;
-    let client = client.header("accept", "application/vnd.kubernetes.protobuf");
-    let answer = client.get("/api/v1/services").await;
-    assert_eq!((answer.status, answer.reason().as_str()), (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"));
-    let client = client.header("accept", "application/vnd.kubernetes.protobuf, */*");
+async fn what_is_not_spoken_is_not_acceptable() {
+    let (server, client) = start().await;
+    for accept in
+        ["application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"]
+    {
+        let client = Client::of(&server).header("accept", accept);
+        let answer = client.get("/api/v1/services").await;
+        assert_eq!(
+            (answer.status, answer.reason().as_str()),
+            (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"),
+            "{accept}"
+        );
+    }
+    let client = client.header("accept", "application/cbor, */*");
     assert_eq!(client.get("/api/v1/services").await.headers["content-type"], "application/json");
+}
+
+#[tokio::test]
+async fn pretty_json_says_the_same() {
+    let (server, client) = start().await;
+    services(&server, 3);
+    let plain = client.get("/api/v1/services").await;
+    let parameter = Client::of(&server).header("accept", "application/json;pretty=1").get("/api/v1/services").await;
+    let option = client.get("/api/v1/services?pretty=true").await;
+    assert!(parameter.bytes.starts_with(b"{\n  \"kind\": \"ServiceList\",\n"));
+    assert_eq!(parameter.bytes, option.bytes);
+    assert_eq!(parameter.json(), plain.json());
 }
