@@ -8,8 +8,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use weir_apiserver::{Action, ApiServer, Gzip};
-use weir_document::json::EventType;
-use weir_document::protobuf::{Envelope, FrameSplitter, List};
+use weir_document::json::{EventType, Piece};
+use weir_document::protobuf::{Envelope, FrameSplitter, ListSplitter};
 use weir_document::{Document, TypeMeta};
 
 use crate::client::{Answer, Client, pool, soon, start};
@@ -41,10 +41,22 @@ fn opened(body: Bytes) -> Value {
 /// The items of an enveloped list, with its version.
 fn listed(answer: &Answer) -> (String, Vec<Value>) {
     assert_eq!(answer.headers["content-type"], PROTOBUF);
-    let list = List::parse(answer.bytes.clone()).unwrap();
-    let item_type = list.item_type().unwrap();
-    let items = (0..list.len()).map(|i| decoded(item_type.clone(), list.item(i).unwrap())).collect();
+    let (list, items) = split(&answer.bytes);
     (list.meta().resource_version.clone().unwrap(), items)
+}
+
+fn split(body: &Bytes) -> (ListSplitter, Vec<Value>) {
+    let mut list = ListSplitter::new();
+    list.push(body.clone());
+    list.finish();
+    let mut items = Vec::new();
+    while let Some(piece) = list.next().unwrap() {
+        if let Piece::Batch(batch) = piece {
+            let item_type = list.item_type().unwrap();
+            items.extend((0..batch.items.len()).map(|i| decoded(item_type.clone(), batch.item(i).unwrap())));
+        }
+    }
+    (list, items)
 }
 
 /// The items of a JSON list with what they are, which a built-in list does not say.
@@ -172,8 +184,7 @@ async fn pages_carry_their_token_and_what_remains() {
     assert_eq!(json["metadata"]["remainingItemCount"], 1);
     let client = client.header("accept", PROTOBUF);
     let first = client.get(&path).await;
-    let list = List::parse(first.bytes.clone()).unwrap();
-    let token = list.meta().continue_token.clone().unwrap();
+    let token = split(&first.bytes).0.meta().continue_token.clone().unwrap();
     assert_eq!(json!(token), json["metadata"]["continue"]);
     // The last record of its metadata: {4 remainingItemCount} = 1, in front of the first item.
     let item = first.bytes.windows(token.len() + 4).find(|bytes| bytes.starts_with(token.as_bytes())).unwrap();
