@@ -79,8 +79,7 @@ fn service(name: &str) -> Value {
 }
 
 fn slice(name: &str, endpoints: usize) -> Value {
-    let endpoint =
-        |n: usize| json!({"addresses": [format!("10.0.0.{n}")], "conditions": {"ready": n % 7 > 0}, "nodeName": "n"});
+    let endpoint = |n: usize| json!({"addresses": [format!("10.0.0.{n}")], "conditions": {"ready": !n.is_multiple_of(7)}, "nodeName": "n"});
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
