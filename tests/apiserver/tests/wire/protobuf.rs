@@ -91,8 +91,7 @@ fn service(name: &str) -> Value {
 }
 
 fn slice(name: &str, endpoints: usize) -> Value {
-    let endpoint =
-        |n: usize| json!({"addresses": [format!("10.0.0.{n}")], "conditions": {"ready": n % 7 > 0}, "nodeName": "n"});
+    let endpoint = |n: usize| json!({"addresses": [format!("10.0.0.{n}")], "conditions": {"ready": !n.is_multiple_of(7)}, "nodeName": "n"});
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -170,6 +169,32 @@ async fn a_list_of_any_length_says_the_same_in_both_encodings() {
         for index in 0..700 {
             server.store().delete("v1", "Service", "default", &format!("s{index:04}")).unwrap();
         }
+    }
+}
+
+#[tokio::test]
+async fn a_large_list_is_never_older_than_the_last_write() {
+    let (server, client) = start().await;
+    for index in 0..1500 {
+        server.store().put(service(&format!("s{index:04}"))).unwrap();
+    }
+    let protobuf = Client::of(&server).header("accept", PROTOBUF);
+    for round in 0..3 {
+        let json = client.get(SERVICES).await;
+        assert!(json.bytes.len() > 1024 * 1024);
+        let first = protobuf.get(SERVICES).await;
+        assert_eq!(listed(&first).1, typed(&json.json(), "v1", "Service"));
+        assert_eq!(json.json()["metadata"]["resourceVersion"], server.store().revision().to_string());
+        assert_eq!(json.json()["items"][7]["metadata"]["labels"]["app"], if round == 0 { "x" } else { "changed" });
+        // Once more, and narrowed to what it does not stand for.
+        assert_eq!(client.get(SERVICES).await.bytes, json.bytes);
+        assert_eq!(protobuf.get(&format!("{SERVICES}?resourceVersion=0")).await.bytes, first.bytes);
+        assert_eq!(listed(&protobuf.get(&format!("{SERVICES}?limit=3")).await).1.len(), 3);
+        assert_eq!(client.get(&format!("{SERVICES}?labelSelector=app%3Dnone")).await.names().len(), 0);
+        assert_eq!(client.get("/api/v1/namespaces/other/services").await.names().len(), 0);
+        let mut changed = service("s0007");
+        changed["metadata"]["labels"]["app"] = json!("changed");
+        server.store().put(changed).unwrap();
     }
 }
 
