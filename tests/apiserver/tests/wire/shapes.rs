@@ -1,7 +1,7 @@
 //! Table, metadata only, and what is not acceptable.
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::{Client, service, services, start};
 
