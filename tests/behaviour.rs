@@ -17,6 +17,7 @@ mod behaviour {
     mod forms;
     mod forward;
     mod get;
+    mod kubectl;
     mod list;
     mod lookups;
     mod node;
