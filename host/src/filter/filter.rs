@@ -233,7 +233,7 @@ impl Filter {
                         counts.hidden += 1;
                         Judged::Hidden
                     } else {
-                        let edited = answer.object.bytes() != before.bytes();
+                        let edited = !same(&answer.object, &before);
                         *if edited { &mut counts.edited } else { &mut counts.kept } += 1;
                         Judged::Kept(answer.object)
                     }
@@ -274,7 +274,7 @@ impl Filter {
         }
         let Some(mut fresh) = self.pool.try_fresh().await else { return };
         let Ok(again) = fresh.instance().filter(before.clone()).await else { return };
-        if again.keep != answer.keep || (answer.keep && again.object.bytes() != answer.object.bytes()) {
+        if again.keep != answer.keep || (answer.keep && !same(&again.object, &answer.object)) {
             tracing::warn!(
                 filter = %self.name,
                 digest = %self.digest,
@@ -327,6 +327,12 @@ impl Filter {
             }
         }
     }
+}
+
+/// Whether two states of a document have the same bytes; most often they are the very same ones.
+fn same(a: &Document, b: &Document) -> bool {
+    let (a, b) = (a.bytes(), b.bytes());
+    (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a == b
 }
 
 fn guards(edits: &[Path]) -> Arc<[Path]> {
