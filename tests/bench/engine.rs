@@ -125,7 +125,7 @@ async fn chain(filter: &str, resource: &str) -> Chain {
 async fn through_wasm(chain: &Chain, type_meta: &Arc<TypeMeta>, list: &Bytes) -> usize {
     let (mut splitter, mut joiner, mut sent) = (ListSplitter::new(), Joiner::new(), 0);
     for chunk in list.chunks(CHUNK) {
-        splitter.push(chunk);
+        splitter.push(list.slice_ref(chunk));
         while let Some(piece) = splitter.next().unwrap() {
             let Piece::Batch(batch) = piece else { continue };
             let documents = (0..batch.items.len())
@@ -152,7 +152,7 @@ fn natively<F: weir_filter::Filter>(type_meta: &Arc<TypeMeta>, list: &Bytes) -> 
     rate(list.len() as f64 / 1e6, || {
         let (mut splitter, mut joiner, mut sent) = (ListSplitter::new(), Joiner::new(), 0);
         for chunk in list.chunks(CHUNK) {
-            splitter.push(chunk);
+            splitter.push(list.slice_ref(chunk));
             while let Some(piece) = splitter.next().unwrap() {
                 let Piece::Batch(batch) = piece else { continue };
                 let outcomes = (0..batch.items.len()).map(|n| {

@@ -3,19 +3,25 @@
 //! Splitting, reading a column and cutting rows, on a list of Services and on one of EndpointSlices.
 
 use bytes::Bytes;
-use std::{error::Error, sync::Arc, sync::LazyLock, time::Instant};
+use std::{
+    error::Error,
+    sync::{Arc, LazyLock},
+    time::Instant,
+};
 use weir_document::{
-    Column, Document, Path, TypeMeta,
-    json::{Joiner, ListSplitter, Outcome, Piece},
-    protobuf::{self, Envelope, List},
+    Column, Document, Path, SplitError, TypeMeta, json,
+    list::{Batch, Outcome, Piece},
+    protobuf::{self, Envelope},
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for (name, list) in [("services", services()), ("slices", slices())] {
+    for (name, list) in [("services", Bytes::from(services())), ("slices", Bytes::from(slices()))] {
         let megabytes = list.len() as f64 / 1e6;
-        report(name, "split", megabytes, || split(&list, 1 << 20).map(|pieces| pieces.len()))?;
-        report(name, "split, 16 KiB chunks", megabytes, || split(&list, 16 << 10).map(|pieces| pieces.len()))?;
-        let items = items(&list)?;
+        for size in CHUNKS {
+            let what = format!("split, {} KiB chunks", size >> 10);
+            report(name, &what, megabytes, || Ok(split_json(&list, size)?.len()))?;
+        }
+        let items = items_of(split_json(&list, CHUNK)?);
         let kind = Path::parse("spec.type")?;
         report(name, "two annotations and one path", megabytes, || {
             items.iter().try_fold(0, |sum, item| {
@@ -38,7 +44,15 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Ok(sum + document.bytes().len())
             })
         })?;
-        report(name, "list in, half the rows cut, list out", megabytes, || filter(&list, &column))?;
+        report(name, "list in, half the rows cut, list out", megabytes, || {
+            let mut joiner = json::Joiner::new();
+            filter(
+                split_json(&list, CHUNK)?,
+                &column,
+                |item| Ok(Document::json(item)),
+                |batch, outcomes| joiner.push(batch, outcomes),
+            )
+        })?;
         of_protobuf(name, &items, &column)?;
     }
     Ok(())
@@ -65,10 +79,12 @@ fn of_protobuf(name: &str, items: &[Bytes], column: &Path) -> Result<(), Box<dyn
     let of_list = TypeMeta { api_version: api_version.into(), kind: format!("{kind}List") };
     let body = Envelope::seal(&of_list, &list);
     let megabytes = body.len() as f64 / 1e6;
-    let document = |item: Bytes| Document::protobuf(item, type_meta.clone()).ok_or("no schema");
-    report(name, "protobuf: split", megabytes, || Ok(List::parse(body.clone())?.len()))?;
-    let list = List::parse(body.clone())?;
-    let items: Vec<_> = (0..list.len()).filter_map(|i| list.item(i)).collect();
+    let document = |item: Bytes| Document::protobuf(item, type_meta.clone()).ok_or_else(|| "no schema".into());
+    for size in CHUNKS {
+        let what = format!("protobuf: split, {} KiB chunks", size >> 10);
+        report(name, &what, megabytes, || Ok(split_protobuf(&body, size)?.len()))?;
+    }
+    let items = items_of(split_protobuf(&body, CHUNK)?);
     let kind = Path::parse("spec.type")?;
     report(name, "protobuf: two annotations and one path", megabytes, || {
         items.iter().try_fold(0, |sum, item| {
@@ -81,16 +97,8 @@ fn of_protobuf(name: &str, items: &[Bytes], column: &Path) -> Result<(), Box<dyn
         items.iter().try_fold(0, |sum, item| Ok(sum + document(item.clone())?.column(column)?.len()))
     })?;
     report(name, "protobuf: list in, half cut, list out", megabytes, || {
-        let list = List::parse(body.clone())?;
-        let mut outcomes = Vec::with_capacity(list.len());
-        for i in 0..list.len() {
-            let mut document = document(list.item(i).ok_or("no item")?)?;
-            let rows = document.column(column)?;
-            document.retain(column, &even(&rows))?;
-            let edited = document.is_edited();
-            outcomes.push(if edited { Outcome::Edit(document.bytes().clone()) } else { Outcome::Keep });
-        }
-        Ok(list.join(outcomes)?.length)
+        let mut joiner = protobuf::Joiner::new();
+        filter(split_protobuf(&body, CHUNK)?, column, document, |batch, outcomes| joiner.push(batch, outcomes))
     })
 }
 
@@ -107,9 +115,9 @@ fn report(
     }
     let mut times = Vec::new();
     let mut result = 0;
-    for _ in 0..15 {
+    for _ in 0..9 {
         // Long enough for a clock that moves by the millisecond.
-        let rounds = (200.0 / megabytes).ceil();
+        let rounds = (600.0 / megabytes).ceil();
         let start = clock();
         for _ in 0..rounds as usize {
             result = run()?;
@@ -132,11 +140,11 @@ fn clock() -> f64 {
     told.split(' ').next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok()).map_or(wall, |ran| ran / 1e9)
 }
 
-fn split(list: &[u8], chunk: usize) -> Result<Vec<Piece>, Box<dyn Error>> {
-    let mut splitter = ListSplitter::new();
+fn split_json(list: &Bytes, size: usize) -> Result<Vec<Piece>, SplitError> {
+    let mut splitter = json::ListSplitter::new();
     let mut pieces = Vec::new();
-    for chunk in list.chunks(chunk) {
-        splitter.push(chunk);
+    for chunk in list.chunks(size) {
+        splitter.push(list.slice_ref(chunk));
         while let Some(piece) = splitter.next()? {
             pieces.push(piece);
         }
@@ -148,33 +156,51 @@ fn split(list: &[u8], chunk: usize) -> Result<Vec<Piece>, Box<dyn Error>> {
     Ok(pieces)
 }
 
-fn items(list: &[u8]) -> Result<Vec<Bytes>, Box<dyn Error>> {
-    let mut items = Vec::new();
-    for piece in split(list, 1 << 20)? {
-        if let Piece::Batch(batch) = piece {
-            items.extend((0..batch.items.len()).filter_map(|i| batch.item(i)));
+fn split_protobuf(list: &Bytes, size: usize) -> Result<Vec<Piece>, SplitError> {
+    let mut splitter = protobuf::ListSplitter::new();
+    let mut pieces = Vec::new();
+    for chunk in list.chunks(size) {
+        splitter.push(list.slice_ref(chunk));
+        while let Some(piece) = splitter.next()? {
+            pieces.push(piece);
         }
     }
-    Ok(items)
+    splitter.finish();
+    while let Some(piece) = splitter.next()? {
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+fn items_of(pieces: Vec<Piece>) -> Vec<Bytes> {
+    let batches = pieces.iter().filter_map(|piece| match piece {
+        Piece::Batch(batch) => Some(batch),
+        _ => None,
+    });
+    batches.flat_map(|batch| (0..batch.items.len()).filter_map(|i| batch.item(i))).collect()
 }
 
 /// What a topology filter does: a column, a bitmap, a cut. Returns the bytes that leave.
-fn filter(list: &[u8], column: &Path) -> Result<usize, Box<dyn Error>> {
-    let mut joiner = Joiner::new();
+fn filter(
+    pieces: Vec<Piece>,
+    column: &Path,
+    document: impl Fn(Bytes) -> Result<Document, Box<dyn Error>>,
+    mut join: impl FnMut(&Batch, Vec<Outcome>) -> Result<Vec<Bytes>, SplitError>,
+) -> Result<usize, Box<dyn Error>> {
     let mut size = 0;
-    for piece in split(list, 256 << 10)? {
+    for piece in pieces {
         match piece {
             Piece::Head { bytes } | Piece::Tail { bytes } => size += bytes.len(),
             Piece::Batch(batch) => {
                 let mut outcomes = Vec::with_capacity(batch.items.len());
                 for i in 0..batch.items.len() {
-                    let mut document = Document::json(batch.item(i).ok_or("no item")?);
+                    let mut document = document(batch.item(i).ok_or("no item")?)?;
                     let rows = document.column(column)?;
                     document.retain(column, &even(&rows))?;
                     let edited = document.is_edited();
                     outcomes.push(if edited { Outcome::Edit(document.bytes().clone()) } else { Outcome::Keep });
                 }
-                size += joiner.push(&batch, outcomes)?.iter().map(Bytes::len).sum::<usize>();
+                size += join(&batch, outcomes)?.iter().map(Bytes::len).sum::<usize>();
             }
         }
     }
@@ -191,6 +217,11 @@ fn even(rows: &Column) -> Vec<u8> {
     }
     keep
 }
+
+/// As they come from a socket, and as they come to a fast reader.
+const CHUNKS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+
+const CHUNK: usize = 256 << 10;
 
 const MANAGED: &str = r#""managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"2025-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:a/b":{}},"f:labels":{".":{},"f:app":{},"f:app.kubernetes.io/managed-by":{}}},"f:spec":{"f:allocateLoadBalancerNodePorts":{},"f:externalTrafficPolicy":{},"f:internalTrafficPolicy":{},"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:sessionAffinity":{},"f:type":{}}}}]"#;
 

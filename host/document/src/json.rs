@@ -4,24 +4,27 @@ pub(crate) mod check;
 pub(crate) mod edit;
 mod equal;
 pub mod frame;
-pub mod list;
+mod list;
+pub(crate) mod marked;
 pub(crate) mod members;
 mod object;
 pub(crate) mod read;
 pub mod scan;
 mod spans;
 mod splice;
-pub(crate) mod split;
 pub(crate) mod string;
 mod table;
 pub(crate) mod token;
 pub(crate) mod walk;
 
+pub use crate::{
+    list::{Batch, ListMeta, Outcome, Piece},
+    split::SplitError,
+};
 pub(crate) use equal::equal;
 pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};
-pub use list::{Batch, Joiner, ListMeta, ListSplitter, Outcome, Piece};
+pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
-pub use split::SplitError;
 pub(crate) use string::{unescape, write_string};
 
 /// Checks that a text is one JSON object, every byte of it.

@@ -31,12 +31,14 @@ mod column;
 mod document;
 mod error;
 pub mod json;
+pub mod list;
 mod path;
 mod protect;
 pub mod protobuf;
 mod resource;
 mod rows;
 mod selector;
+mod split;
 mod value;
 
 pub use column::Column;
@@ -45,6 +47,7 @@ pub use error::Error;
 pub use path::{Path, PathError};
 pub use resource::resource_of;
 pub use selector::{Selector, SelectorError};
+pub use split::SplitError;
 pub use value::{TypeMeta, Value};
 
 /// The largest object, in bytes: positions are kept in 31 bits.

@@ -22,7 +22,7 @@ fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
     let mut splitter = ListSplitter::new();
     let mut pieces = Vec::new();
     for chunk in chunks {
-        splitter.push(chunk);
+        splitter.push(Bytes::copy_from_slice(chunk));
         while let Some(piece) = splitter.next()? {
             pieces.push(piece);
         }
@@ -158,7 +158,7 @@ proptest! {
         let mut splitter = FrameSplitter::new();
         let mut found = Vec::new();
         for chunk in chunks(&body, &cuts) {
-            splitter.push(chunk);
+            splitter.push(Bytes::copy_from_slice(chunk));
             while let Some(frame) = splitter.next().unwrap() {
                 found.push((frame.event, serde_json::from_slice::<Tree>(&frame.object_bytes()).unwrap()));
             }

@@ -126,7 +126,7 @@ mod tests {
         };
         let (mut deltas, mut version) = (Vec::new(), "1".to_owned());
         let mut splitter = FrameSplitter::with_limit(MAX_EVENT);
-        splitter.push(stream);
+        splitter.push(stream.to_owned());
         let result = events(&asker, &lookup, &mut splitter, &mut version, &mut deltas);
         (deltas, version, result)
     }

@@ -6,7 +6,7 @@ use weir_document::{
     Document, Path, Selector, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
-        scan::{Portable, Skip, container_end, string_end, string_end_with},
+        scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
     },
 };
 
@@ -111,7 +111,7 @@ fn pieces(body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
     let mut splitter = ListSplitter::with_limit(1 << 20);
     let mut pieces = Vec::new();
     for chunk in body.chunks(chunk) {
-        splitter.push(chunk);
+        splitter.push(Bytes::copy_from_slice(chunk));
         while let Some(piece) = splitter.next()? {
             pieces.push(piece);
         }
@@ -158,7 +158,7 @@ pub fn frame(data: &[u8]) {
         let mut frames = Vec::new();
         let mut all = || -> Result<(), SplitError> {
             for chunk in body.chunks(chunk.max(1)) {
-                splitter.push(chunk);
+                splitter.push(Bytes::copy_from_slice(chunk));
                 while let Some(frame) = splitter.next()? {
                     frames.push((frame.event, frame.object_bytes()));
                 }
@@ -193,7 +193,15 @@ pub fn scan(data: &[u8]) {
     let [cut, shift, bytes @ ..] = data else { return };
     let bytes = bytes.get(usize::from(shift % 64)..).unwrap_or_default();
     let end = Skip::new().run_with(Portable, bytes, 0);
-    assert_eq!(container_end(bytes, 0), end);
+    let marks = Marks::of(bytes);
+    assert_eq!(marks, Marks::with(Portable, bytes));
+    let nested = nested_end(bytes, &marks, 0);
+    assert_eq!(nested, nested_end_with(Portable, bytes, &marks, 0));
+    if let Ok(Some(end)) = end {
+        assert_eq!(nested, Ok(end));
+    } else {
+        assert!(nested.is_err());
+    }
     assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
     let (mut vector, mut words) = (Skip::new(), Skip::new());
     let (first, all) = (bytes.get(..usize::from(*cut)).unwrap_or(bytes), bytes);

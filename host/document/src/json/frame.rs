@@ -2,15 +2,18 @@
 //! Memory: one frame and one chunk. Each byte is scanned once for the frame's end and once for its members.
 
 use super::{
+    marked::Marked,
     object::Object,
-    scan::Skip,
+    scan::{Marks, Skip},
     splice::Splices,
-    split::{Pending, SplitError},
     string,
     table::Table,
     token,
 };
-use crate::{Error, TypeMeta};
+use crate::{
+    Error, TypeMeta,
+    split::{Pending, SplitError},
+};
 use bytes::Bytes;
 use std::{fmt, ops::Range};
 
@@ -115,8 +118,8 @@ impl FrameSplitter {
     }
 
     /// The next bytes of the stream.
-    pub fn push(&mut self, chunk: impl AsRef<[u8]>) {
-        self.pending.push(chunk.as_ref());
+    pub fn push(&mut self, chunk: impl Into<Bytes>) {
+        self.pending.push(chunk.into());
     }
 
     /// The stream has ended. Half a frame becomes an error.
@@ -127,6 +130,19 @@ impl FrameSplitter {
     /// The next frame, or none until more is pushed.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
+        loop {
+            if let Some(frame) = self.whole()? {
+                return Ok(Some(frame));
+            }
+            if !self.pending.more() {
+                break;
+            }
+        }
+        if self.ended && !self.pending.bytes().is_empty() { Err(SplitError::Truncated) } else { Ok(None) }
+    }
+
+    /// The next frame, if all of it can be looked at.
+    fn whole(&mut self) -> Result<Option<Frame>, SplitError> {
         if self.skip.is_none() {
             let blank = token::space(self.pending.bytes(), 0);
             self.pending.take(blank);
@@ -148,7 +164,6 @@ impl FrameSplitter {
                 self.frame(end + newline).map(Some)
             }
             None if bytes.len() > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
-            None if self.ended => Err(SplitError::Truncated),
             None => {
                 self.at = bytes.len();
                 Ok(None)
@@ -158,7 +173,8 @@ impl FrameSplitter {
 
     fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
         let bytes = self.pending.bytes();
-        let table = Table::of(bytes, 0).map_err(|error| self.pending.placed(error))?;
+        let marks = Marks::of(bytes.get(..length).unwrap_or_default());
+        let table = Table::of(Marked::new(bytes, &marks), 0).map_err(|error| self.pending.placed(error))?;
         let find = |key: &'static str| match table.find(bytes, key) {
             Ok(found) => found.map(|(_, slot)| slot).ok_or(SplitError::Missing { key }),
             Err(Error::DuplicateKey { .. }) => Err(SplitError::Repeated { key }),

@@ -1,76 +1,22 @@
 //! Cuts a Kubernetes list into its items as it arrives, and joins what becomes of them into a list again.
 //!
 //! Nothing is parsed but the list's own members. Memory: what has come and is not handed out, that is one item and one
-//! chunk. Each byte is scanned once, wherever the chunks end.
+//! chunk. Each byte is scanned once, wherever the chunks end, and copied only where an item goes on in the next chunk.
 
 mod join;
+mod partial;
 
-use super::{
-    read::One,
-    split::{Pending, Token},
-    string, token,
-    walk::walk,
+use super::{marked::Marked, read::One, scan::Marks, string, token, walk::walk};
+use crate::{
+    list::{BATCH, Batch, LIMIT, ListMeta, Piece},
+    path::Step,
+    split::{Pending, SplitError},
 };
-use crate::path::Step;
 use bytes::Bytes;
+use partial::Token;
 use std::ops::Range;
 
-pub use super::split::SplitError;
-pub use join::{Joiner, Outcome};
-
-/// A batch is cut when it has this many bytes: enough to make writes few, little enough to stay in a cache.
-const BATCH: usize = 96 << 10;
-
-/// The largest item, head or tail unless told otherwise.
-const LIMIT: usize = 64 << 20;
-
-/// A part of a list, in order. The bytes of all pieces together are the body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
-    /// The first piece: up to and including the `[` of `items` (or up to the `null` that stands there).
-    Head {
-        /// The bytes.
-        bytes: Bytes,
-    },
-    /// Some items, any number of times.
-    Batch(Batch),
-    /// The last piece: from what follows the last item.
-    Tail {
-        /// The bytes.
-        bytes: Bytes,
-    },
-}
-
-/// Consecutive items with what is between them. The first byte is the one after the last piece's last: for a later
-/// batch the comma.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// The items and what is before each.
-    pub bytes: Bytes,
-    /// Where the items are, at least one.
-    pub items: Vec<Range<usize>>,
-}
-
-impl Batch {
-    /// The bytes of one item.
-    pub fn item(&self, index: usize) -> Option<Bytes> {
-        let at = self.items.get(index)?;
-        (at.end <= self.bytes.len()).then(|| self.bytes.slice(at.clone()))
-    }
-}
-
-/// What a list says about itself, as far as it has been seen: each of them may stand after `items`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ListMeta {
-    /// `v1`
-    pub api_version: Option<String>,
-    /// `ServiceList`
-    pub kind: Option<String>,
-    /// `metadata.resourceVersion`
-    pub resource_version: Option<String>,
-    /// `metadata.continue`; none if empty.
-    pub continue_token: Option<String>,
-}
+pub use join::Joiner;
 
 /// Splits one list: [`push`](ListSplitter::push) what has arrived, then [`next`](ListSplitter::next) until it returns
 /// none; [`finish`](ListSplitter::finish) at the end of the body and drain once more. After an error it is of no more use.
@@ -83,6 +29,8 @@ pub struct ListSplitter {
     /// Where the token of the state began.
     start: usize,
     limit: usize,
+    /// The member that is the array.
+    array: &'static str,
     field: Field,
     seen: [bool; 4],
     meta: ListMeta,
@@ -118,9 +66,6 @@ enum Field {
     Other = 4,
 }
 
-const FIELDS: [(Field, &str); 4] =
-    [(Field::ApiVersion, "apiVersion"), (Field::Kind, "kind"), (Field::Metadata, "metadata"), (Field::Items, "items")];
-
 impl Default for ListSplitter {
     fn default() -> Self {
         ListSplitter::new()
@@ -135,12 +80,27 @@ impl ListSplitter {
 
     /// A splitter that refuses items larger than this, and as much before or after the items.
     pub fn with_limit(limit: usize) -> Self {
+        ListSplitter::of("items", limit)
+    }
+
+    /// A splitter for a Table, whose items are its `rows`, of up to 64 MiB each.
+    pub fn rows() -> Self {
+        ListSplitter::rows_with_limit(LIMIT)
+    }
+
+    /// A splitter for a Table that refuses rows larger than this, and as much before or after them.
+    pub fn rows_with_limit(limit: usize) -> Self {
+        ListSplitter::of("rows", limit)
+    }
+
+    fn of(array: &'static str, limit: usize) -> Self {
         ListSplitter {
             pending: Pending::default(),
             state: State::List,
             at: 0,
             start: 0,
             limit,
+            array,
             field: Field::Other,
             seen: [false; 4],
             meta: ListMeta::default(),
@@ -149,9 +109,9 @@ impl ListSplitter {
         }
     }
 
-    /// The next bytes of the body. What is at hand is best pushed before pieces are taken: batches get larger.
-    pub fn push(&mut self, chunk: impl AsRef<[u8]>) {
-        self.pending.push(chunk.as_ref());
+    /// The next bytes of the body. Large chunks are best: most of their items are slices of them.
+    pub fn push(&mut self, chunk: impl Into<Bytes>) {
+        self.pending.push(chunk.into());
     }
 
     /// The body is complete.
@@ -168,16 +128,20 @@ impl ListSplitter {
     #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
         loop {
-            let Some(progress) = self.step()? else { break };
-            if let Some(piece) = progress {
-                return Ok(Some(piece));
+            while let Some(progress) = self.step()? {
+                if progress.is_some() {
+                    return Ok(progress);
+                }
             }
-        }
-        if !self.items.is_empty() {
-            return Ok(Some(self.batch()));
-        }
-        if self.pending.bytes().len() > self.limit {
-            return Err(SplitError::TooLarge { limit: self.limit });
+            if !self.items.is_empty() {
+                return Ok(Some(self.batch()));
+            }
+            if self.pending.bytes().len() > self.limit {
+                return Err(SplitError::TooLarge { limit: self.limit });
+            }
+            if !self.pending.more() {
+                break;
+            }
         }
         match self.state {
             State::AfterList if self.ended => {
@@ -304,14 +268,18 @@ impl ListSplitter {
 
     fn key(&mut self) -> Result<Field, SplitError> {
         let key = self.text()?;
-        let Some((field, name)) = FIELDS.iter().find(|(_, name)| *name == key) else {
-            return Ok(Field::Other);
+        let (field, name) = match &*key {
+            "apiVersion" => (Field::ApiVersion, "apiVersion"),
+            "kind" => (Field::Kind, "kind"),
+            "metadata" => (Field::Metadata, "metadata"),
+            key if key == self.array => (Field::Items, self.array),
+            _ => return Ok(Field::Other),
         };
-        match self.seen.get_mut(*field as usize) {
+        match self.seen.get_mut(field as usize) {
             Some(seen @ false) => *seen = true,
             _ => return Err(SplitError::Repeated { key: name }),
         }
-        Ok(*field)
+        Ok(field)
     }
 
     fn value(&mut self) -> Result<(), SplitError> {
@@ -349,8 +317,9 @@ impl ListSplitter {
     /// A text of the metadata that was just stepped over.
     fn metadata(&self, name: &str) -> Result<Option<String>, SplitError> {
         let bytes = self.pending.bytes().get(self.start..self.at).unwrap_or_default();
+        let marks = Marks::of(bytes);
         let mut one = One::default();
-        let found = walk(bytes, 0, &[Step::Name(name.to_owned())], &mut one)
+        let found = walk(Marked::new(bytes, &marks), 0, &[Step::Name(name.to_owned())], &mut one)
             .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())
             .map_err(|error| self.pending.part(self.start, error))?;
         Ok(found.flatten().map(|text| text.into_owned()))

@@ -4,7 +4,7 @@
 use super::{
     spell,
     splice::Splices,
-    wire::{Record, Records, Wire, put_bytes, single},
+    wire::{Record, Wire, put_bytes, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta};
 use bytes::Bytes;
@@ -34,10 +34,7 @@ impl Envelope {
         let part = |at: Range<usize>, number, name| single(&body, at, number, Wire::Bytes, name);
         let mut type_meta = TypeMeta { api_version: String::new(), kind: String::new() };
         if let Some(record) = part(at.clone(), 1, "typeMeta")? {
-            let text = |number, name| match part(record.value.clone(), number, name)? {
-                Some(text) => spell::utf8(&body, text.value).map(str::to_owned),
-                None => Ok(String::new()),
-            };
+            let text = |number, name| Ok(text(&body, record.value.clone(), number, name)?.unwrap_or_default());
             type_meta = TypeMeta { api_version: text(1, "apiVersion")?, kind: text(2, "kind")? };
         }
         if let Some(encoding) = part(at.clone(), 3, "contentEncoding")?
@@ -75,21 +72,15 @@ impl Envelope {
 
     /// A body for an object.
     pub fn seal(type_meta: &TypeMeta, object: &[u8]) -> Bytes {
-        let mut names = Vec::new();
-        put_bytes(1, type_meta.api_version.as_bytes(), &mut names);
-        put_bytes(2, type_meta.kind.as_bytes(), &mut names);
-        let mut body = Vec::with_capacity(object.len() + names.len() + 24);
+        let names = type_meta.api_version.len() + type_meta.kind.len();
+        let mut body = Vec::with_capacity(object.len() + names + 48);
         body.extend_from_slice(MAGIC);
-        put_bytes(1, &names, &mut body);
+        put_type_meta(type_meta, &mut body);
         put_bytes(2, object, &mut body);
         // As the API server does: both are there and empty.
         put_bytes(3, &[], &mut body);
         put_bytes(4, &[], &mut body);
         body.into()
-    }
-
-    pub(crate) fn raw(&self) -> Option<&Record> {
-        self.raw.as_ref()
     }
 
     fn span(&self) -> Range<usize> {
@@ -98,15 +89,18 @@ impl Envelope {
     }
 }
 
-/// The records of a span with a number, all of them lengths.
-pub(crate) fn all(bytes: &[u8], at: Range<usize>, number: u32) -> Result<Vec<Record>, Error> {
-    let mut records = Records::new(bytes, at);
-    let mut all = Vec::new();
-    while let Some(record) = records.of(number)? {
-        record.written_as(Wire::Bytes)?;
-        all.push(record);
-    }
-    Ok(all)
+/// The one text of a number in a message.
+pub(super) fn text(bytes: &[u8], at: Range<usize>, number: u32, name: &str) -> Result<Option<String>, Error> {
+    let record = single(bytes, at, number, Wire::Bytes, name)?;
+    record.map(|record| spell::utf8(bytes, record.value).map(str::to_owned)).transpose()
+}
+
+/// Writes the record of the typeMeta.
+pub(super) fn put_type_meta(type_meta: &TypeMeta, out: &mut Vec<u8>) {
+    let mut names = Vec::new();
+    put_bytes(1, type_meta.api_version.as_bytes(), &mut names);
+    put_bytes(2, type_meta.kind.as_bytes(), &mut names);
+    put_bytes(1, &names, out);
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     Error,
-    json::{EventType, SplitError, split::Pending},
+    json::EventType,
+    split::{Pending, SplitError},
 };
 use bytes::Bytes;
 use std::ops::Range;
@@ -64,8 +65,8 @@ impl FrameSplitter {
     }
 
     /// The next bytes of the stream.
-    pub fn push(&mut self, chunk: impl AsRef<[u8]>) {
-        self.pending.push(chunk.as_ref());
+    pub fn push(&mut self, chunk: impl Into<Bytes>) {
+        self.pending.push(chunk.into());
     }
 
     /// The stream has ended. Half a frame becomes an error.
@@ -76,10 +77,22 @@ impl FrameSplitter {
     /// The next frame, or none until more is pushed.
     #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
+        loop {
+            if let Some(frame) = self.whole()? {
+                return Ok(Some(frame));
+            }
+            if !self.pending.more() {
+                break;
+            }
+        }
+        if self.ended && !self.pending.bytes().is_empty() { Err(SplitError::Truncated) } else { Ok(None) }
+    }
+
+    /// The next frame, if all of it can be looked at.
+    fn whole(&mut self) -> Result<Option<Frame>, SplitError> {
         let bytes = self.pending.bytes();
-        let more = |ended| if ended { Err(SplitError::Truncated) } else { Ok(None) };
         let Some(head) = bytes.first_chunk::<HEAD>() else {
-            return if bytes.is_empty() { Ok(None) } else { more(self.ended) };
+            return Ok(None);
         };
         let length = u32::from_be_bytes(*head) as usize;
         if length > self.limit {
@@ -87,7 +100,7 @@ impl FrameSplitter {
         }
         let whole = HEAD + length;
         let Some(frame) = bytes.get(..whole) else {
-            return more(self.ended);
+            return Ok(None);
         };
         let (event, object) = event_parts(frame).map_err(|error| self.pending.placed(error))?;
         let Some(event) = event else {
@@ -142,7 +155,7 @@ mod tests {
             let mut splitter = FrameSplitter::new();
             let mut found = Vec::new();
             for chunk in stream.chunks(size) {
-                splitter.push(chunk);
+                splitter.push(Bytes::copy_from_slice(chunk));
                 while let Some(frame) = splitter.next().unwrap() {
                     assert_eq!(frame.event, EventType::Modified);
                     found.push(frame);
@@ -160,7 +173,7 @@ mod tests {
         let whole = event(EventType::Added, b"x").unwrap();
         for end in 1..whole.len() {
             let mut splitter = FrameSplitter::new();
-            splitter.push(&whole[..end]);
+            splitter.push(whole.slice(..end));
             assert_eq!(splitter.next(), Ok(None));
             splitter.finish();
             assert_eq!(splitter.next(), Err(SplitError::Truncated));
@@ -170,7 +183,7 @@ mod tests {
     #[test]
     fn a_length_beyond_the_limit_is_refused_before_it_is_waited_for() {
         let mut splitter = FrameSplitter::with_limit(1000);
-        splitter.push([0xff; 4]);
+        splitter.push(vec![0xff; 4]);
         assert_eq!(splitter.next(), Err(SplitError::TooLarge { limit: 1000 }));
     }
 
@@ -178,7 +191,7 @@ mod tests {
     fn frames_without_type_or_object_are_errors() {
         for frame in [&[0, 0, 0, 0][..], &[0, 0, 0, 2, 0x0a, 0], &[0, 0, 0, 1, 0x0a], &[0, 0, 0, 3, 0x0a, 1, b'X']] {
             let mut splitter = FrameSplitter::new();
-            splitter.push(frame);
+            splitter.push(Bytes::copy_from_slice(frame));
             assert!(splitter.next().is_err(), "{frame:?}");
         }
     }

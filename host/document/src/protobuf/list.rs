@@ -1,263 +1,337 @@
-//! Cuts a protobuf list, `{1 metadata, 2 repeated items}` in its envelope, into its items, and joins what becomes of them.
+//! Cuts a protobuf list, `{1 metadata, 2 repeated items}` in its envelope, into its items as it arrives.
 //!
-//! A list has its length in front, so that all of it must be there before any of it leaves. Memory: the body, 12 bytes
-//! an item, and what edited items are now; what is kept is never copied.
+//! Nothing is looked at but the records of the envelope and of the list, and what typeMeta and metadata say. Memory: one
+//! batch and one item: a record that is larger than the limit is refused before it is waited for. What is wrong is found
+//! at the same place wherever the chunks end.
+
+mod join;
 
 use super::{
-    envelope::{Envelope, all},
-    spell,
-    wire::{Wire, put_varint, single, varint_length},
+    MAGIC,
+    envelope::text,
+    wire::{HEADER, Header, PAST_THE_END, Wire, header},
 };
 use crate::{
     Error, TypeMeta,
-    json::{ListMeta, Outcome, SplitError},
+    list::{BATCH, Batch, LIMIT, ListMeta, Piece},
+    split::{Pending, SplitError},
 };
 use bytes::Bytes;
 use std::ops::Range;
 
-/// The tag of an item.
-const ITEM: u8 = 2 << 3 | 2;
+pub use join::Joiner;
 
-/// A list by its items.
-#[derive(Debug, Clone)]
-pub struct List {
-    envelope: Envelope,
+/// The fields of the envelope, and of the list.
+const TYPE_META: u32 = 1;
+const RAW: u32 = 2;
+const CONTENT_ENCODING: u32 = 3;
+const METADATA: u32 = 1;
+const ITEM: u32 = 2;
+
+/// Splits one list: [`push`](ListSplitter::push) what has arrived, then [`next`](ListSplitter::next) until it returns
+/// none; [`finish`](ListSplitter::finish) at the end of the body and drain once more. After an error it is of no more use.
+#[derive(Debug)]
+pub struct ListSplitter {
+    pending: Pending,
+    state: State,
+    /// Up to where the pending bytes are stepped over.
+    at: usize,
+    limit: usize,
+    /// The head is handed out.
+    begun: bool,
+    /// The metadata has come.
+    described: bool,
+    /// The content encoding has come.
+    encoded: bool,
     meta: ListMeta,
-    items: Vec<Item>,
+    /// Complete items of the pending bytes.
+    items: Vec<Range<usize>>,
+    ended: bool,
 }
 
-#[derive(Debug, Clone)]
-struct Item {
-    /// Where its tag begins.
-    start: u32,
-    /// Where its bytes are. Positions fit: an envelope has at most 31 bits of them.
-    from: u32,
-    end: u32,
+/// What is being stepped over.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Magic,
+    /// The envelope up to the list.
+    Before {
+        /// The typeMeta has come.
+        typed: bool,
+    },
+    List {
+        /// Where it ends in the body.
+        end: u64,
+    },
+    /// The rest of the envelope.
+    After,
+    Finished,
 }
 
-/// A list that is ready to leave.
-#[derive(Debug, Clone)]
-pub struct Joined {
-    /// How long all chunks together are.
-    pub length: usize,
-    /// The body, in order. What was kept shares the bytes that came.
-    pub chunks: Vec<Bytes>,
+impl Default for ListSplitter {
+    fn default() -> Self {
+        ListSplitter::new()
+    }
 }
 
-impl List {
-    /// Finds the items of a whole body. What is in them is not looked at.
-    pub fn parse(body: Bytes) -> Result<List, SplitError> {
-        let part = |source| SplitError::Part { offset: 0, source };
-        let envelope = Envelope::open(body).map_err(part)?;
-        let bytes = envelope.body();
-        let list = envelope.raw().map_or(0..0, |raw| raw.value.clone());
-        let records = all(bytes, list.clone(), 2).map_err(part)?;
-        let items = records.iter().map(|item| Item {
-            start: item.start as u32,
-            from: item.value.start as u32,
-            end: item.value.end as u32,
-        });
-        let items = items.collect();
-        let meta = metadata(&envelope, list).map_err(part)?;
-        Ok(List { envelope, meta, items })
+impl ListSplitter {
+    /// A splitter that takes items of up to 64 MiB.
+    pub fn new() -> Self {
+        ListSplitter::with_limit(LIMIT)
     }
 
-    /// What the list says about itself.
+    /// A splitter that refuses items larger than this, and as much before, between or after the items.
+    pub fn with_limit(limit: usize) -> Self {
+        ListSplitter {
+            pending: Pending::default(),
+            state: State::Magic,
+            at: 0,
+            limit,
+            begun: false,
+            described: false,
+            encoded: false,
+            meta: ListMeta::default(),
+            items: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// The next bytes of the body. Large chunks are best: most of their items are slices of them.
+    pub fn push(&mut self, chunk: impl Into<Bytes>) {
+        self.pending.push(chunk.into());
+    }
+
+    /// The body is complete.
+    pub fn finish(&mut self) {
+        self.ended = true;
+    }
+
+    /// What the list has said about itself so far.
     pub fn meta(&self) -> &ListMeta {
         &self.meta
     }
 
-    /// What its items are: the list's kind without `List`. None for a kind that is no list.
+    /// What the items are, once the head was returned: the list's kind without `List`. None for a kind that is no list.
     pub fn item_type(&self) -> Option<TypeMeta> {
-        let TypeMeta { api_version, kind } = self.envelope.type_meta();
-        let kind = kind.strip_suffix("List")?;
-        Some(TypeMeta { api_version: api_version.clone(), kind: kind.to_owned() })
+        let kind = self.meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+        Some(TypeMeta { api_version: self.meta.api_version.clone()?, kind: kind.to_owned() })
     }
 
-    /// How many items there are.
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Whether there is no item.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// The bytes of one item, without an envelope.
-    pub fn item(&self, index: usize) -> Option<Bytes> {
-        let item = self.items.get(index)?;
-        let at = item.from as usize..item.end as usize;
-        (at.end <= self.envelope.body().len()).then(|| self.envelope.body().slice(at))
-    }
-
-    /// What leaves: runs of kept items are one slice. There must be one outcome for each item. If nothing is dropped or
-    /// edited, it is the body that came.
-    pub fn join(&self, outcomes: impl IntoIterator<Item = Outcome>) -> Result<Joined, SplitError> {
-        let body = self.envelope.body();
-        let Some(raw) = self.envelope.raw() else {
-            return Ok(Joined { length: body.len(), chunks: vec![body.clone()] });
-        };
-        let mut join = Join { body, chunks: Vec::new(), length: 0, run: raw.value.start..raw.value.start };
-        let mut outcomes = outcomes.into_iter();
-        let mut changed = false;
-        for (i, item) in self.items.iter().enumerate() {
-            let Some(outcome) = outcomes.next() else {
-                return Err(SplitError::Outcomes { items: self.items.len(), outcomes: i });
-            };
-            let edited = match outcome {
-                Outcome::Keep => continue,
-                Outcome::Drop => None,
-                Outcome::Edit(bytes) => Some(bytes),
-            };
-            changed = true;
-            join.keep_to(item.start as usize);
-            if let Some(bytes) = edited {
-                let mut head = vec![ITEM];
-                put_varint(bytes.len() as u64, &mut head);
-                join.push(head.into());
-                join.push(bytes);
+    /// The next piece, or none until more is pushed; none for good after the tail.
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
+        loop {
+            while let Some(progress) = self.step()? {
+                if progress.is_some() {
+                    return Ok(progress);
+                }
             }
-            join.run = item.end as usize..item.end as usize;
+            if !self.items.is_empty() {
+                return Ok(Some(self.batch()));
+            }
+            if !self.pending.more() {
+                break;
+            }
         }
-        let more = outcomes.count();
-        if more > 0 {
-            return Err(SplitError::Outcomes { items: self.items.len(), outcomes: self.items.len() + more });
+        match self.state {
+            State::Finished => Ok(None),
+            _ if !self.ended => Ok(None),
+            State::Before { .. } if self.at == self.pending.bytes().len() => Err(SplitError::NoItems),
+            State::After if self.at == self.pending.bytes().len() => {
+                self.state = State::Finished;
+                self.at = 0;
+                Ok(Some(Piece::Tail { bytes: self.pending.take(usize::MAX) }))
+            }
+            _ => Err(SplitError::Truncated),
         }
-        if !changed {
-            return Ok(Joined { length: body.len(), chunks: vec![body.clone()] });
-        }
-        join.keep_to(raw.value.end);
-        let Join { mut chunks, length, .. } = join;
-        // What is before the list, with the list's own length, goes in front.
-        let mut head = Vec::with_capacity(raw.length_at + varint_length(length as u64));
-        head.extend_from_slice(body.get(..raw.length_at).unwrap_or_default());
-        put_varint(length as u64, &mut head);
-        let tail = body.slice(raw.value.end..);
-        let length = head.len() + length + tail.len();
-        chunks.insert(0, head.into());
-        if !tail.is_empty() {
-            chunks.push(tail);
-        }
-        Ok(Joined { length, chunks })
-    }
-}
-
-struct Join<'a> {
-    body: &'a Bytes,
-    chunks: Vec<Bytes>,
-    length: usize,
-    /// Bytes that leave as they came and are not pushed yet, as far as they are known.
-    run: Range<usize>,
-}
-
-impl Join<'_> {
-    fn keep_to(&mut self, end: usize) {
-        if self.run.start < end && end <= self.body.len() {
-            self.push(self.body.slice(self.run.start..end));
-        }
-        self.run = end..end;
     }
 
-    fn push(&mut self, chunk: Bytes) {
-        self.length += chunk.len();
-        self.chunks.push(chunk);
+    /// One step on: a piece, or progress; none if more bytes are needed.
+    fn step(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
+        match self.state {
+            State::Magic => {
+                let bytes = self.pending.bytes();
+                let there = bytes.get(..MAGIC.len()).unwrap_or(bytes);
+                if !MAGIC.starts_with(there) {
+                    return Err(self.pending.malformed(0, "expected the magic of protobuf"));
+                }
+                if there.len() < MAGIC.len() {
+                    return Ok(None);
+                }
+                self.at = MAGIC.len();
+                self.state = State::Before { typed: false };
+                Ok(Some(None))
+            }
+            State::Before { typed } => self.before(typed),
+            State::List { end } if self.pending.offset(self.at) == end => {
+                self.state = State::After;
+                if self.begun {
+                    return Ok(Some((!self.items.is_empty()).then(|| self.batch())));
+                }
+                let end = self.at;
+                Ok(Some(Some(self.head(end))))
+            }
+            State::List { end } => self.list(end),
+            State::After => self.after(),
+            State::Finished if self.pending.bytes().is_empty() => Ok(None),
+            State::Finished => Err(self.pending.malformed(0, "bytes after the end of the body")),
+        }
     }
-}
 
-/// metadata: {2 resourceVersion, 3 continue}.
-fn metadata(envelope: &Envelope, list: Range<usize>) -> Result<ListMeta, Error> {
-    let bytes = envelope.body();
-    let mut meta = ListMeta {
-        api_version: Some(envelope.type_meta().api_version.clone()),
-        kind: Some(envelope.type_meta().kind.clone()),
-        ..ListMeta::default()
-    };
-    if let Some(record) = single(bytes, list, 1, Wire::Bytes, "metadata")? {
-        let text = |number, name| {
-            let text = single(bytes, record.value.clone(), number, Wire::Bytes, name)?;
-            text.map(|text| spell::utf8(bytes, text.value).map(str::to_owned)).transpose()
-        };
-        meta.resource_version = text(2, "resourceVersion")?;
-        meta.continue_token = text(3, "continue")?.filter(|token| !token.is_empty());
+    fn before(&mut self, typed: bool) -> Result<Option<Option<Piece>>, SplitError> {
+        let Some(header) = self.header(None)? else { return Ok(None) };
+        match header.number {
+            RAW => {
+                self.written_as(&header, Wire::Bytes)?;
+                let end = self.pending.offset(header.from).checked_add(header.length);
+                let Some(end) = end else {
+                    return Err(self.pending.malformed(header.length_at, PAST_THE_END));
+                };
+                self.at = header.from;
+                self.state = State::List { end };
+                return Ok(Some(None));
+            }
+            TYPE_META if typed => return Err(SplitError::Repeated { key: "typeMeta" }),
+            TYPE_META => self.written_as(&header, Wire::Bytes)?,
+            CONTENT_ENCODING => self.not_encoded(&header)?,
+            _ => {}
+        }
+        let Some(value) = self.value(&header)? else { return Ok(None) };
+        if header.number == TYPE_META {
+            let bytes = self.pending.bytes().get(value.clone()).unwrap_or_default();
+            let name = |number, name| {
+                let text = text(bytes, 0..bytes.len(), number, name);
+                text.map(|text| text.filter(|text| !text.is_empty())).map_err(|error| self.part(&value, error))
+            };
+            (self.meta.api_version, self.meta.kind) = (name(1, "apiVersion")?, name(2, "kind")?);
+            self.state = State::Before { typed: true };
+        }
+        self.past(value.end)
     }
-    Ok(meta)
+
+    fn list(&mut self, list_end: u64) -> Result<Option<Option<Piece>>, SplitError> {
+        let Some(header) = self.header(Some(list_end))? else { return Ok(None) };
+        let end = self.pending.offset(header.from).checked_add(header.length);
+        if end.is_none_or(|end| end > list_end) {
+            return Err(self.pending.malformed(header.length_at, PAST_THE_END));
+        }
+        if matches!(header.number, METADATA | ITEM) {
+            self.written_as(&header, Wire::Bytes)?;
+        }
+        if header.number == ITEM && !self.begun {
+            return Ok(Some(Some(self.head(header.start))));
+        }
+        let Some(value) = self.value(&header)? else { return Ok(None) };
+        match header.number {
+            METADATA => self.metadata(&value)?,
+            ITEM => {
+                self.at = value.end;
+                self.items.push(value);
+                return Ok(Some((self.at >= BATCH).then(|| self.batch())));
+            }
+            _ => {}
+        }
+        self.past(value.end)
+    }
+
+    fn after(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
+        let Some(header) = self.header(None)? else { return Ok(None) };
+        match header.number {
+            // What the items are would be told too late.
+            TYPE_META => return Err(self.pending.malformed(header.start, "a typeMeta after the list")),
+            RAW => return Err(SplitError::Repeated { key: "raw" }),
+            CONTENT_ENCODING => self.not_encoded(&header)?,
+            _ => {}
+        }
+        let Some(value) = self.value(&header)? else { return Ok(None) };
+        self.past(value.end)
+    }
+
+    fn not_encoded(&mut self, header: &Header) -> Result<(), SplitError> {
+        self.written_as(header, Wire::Bytes)?;
+        if std::mem::replace(&mut self.encoded, true) {
+            return Err(SplitError::Repeated { key: "contentEncoding" });
+        }
+        if header.length > 0 {
+            return Err(self.pending.malformed(header.start, "a content encoding"));
+        }
+        Ok(())
+    }
+
+    /// The header at `self.at`, in a message that ends there in the body, if that is known; none if more bytes are needed.
+    fn header(&self, end: Option<u64>) -> Result<Option<Header>, SplitError> {
+        let bytes = self.pending.bytes();
+        let there = bytes.len() - self.at.min(bytes.len());
+        let left = end.map(|end| end.saturating_sub(self.pending.offset(self.at)));
+        if there == 0 {
+            return Ok(None);
+        }
+        let within = left.and_then(|left| usize::try_from(left).ok()).map_or(there, |left| left.min(there));
+        match header(bytes, self.at, self.at + within) {
+            Ok(header) => Ok(Some(header)),
+            // Maybe it only goes on in the next chunk.
+            Err(_) if within < HEADER && left.is_none_or(|left| left > there as u64) => Ok(None),
+            Err(error) => Err(self.pending.placed(error)),
+        }
+    }
+
+    /// The span of a record's value; none if more bytes are needed.
+    fn value(&self, header: &Header) -> Result<Option<Range<usize>>, SplitError> {
+        let too_large = SplitError::TooLarge { limit: self.limit };
+        let length = usize::try_from(header.length).ok().filter(|length| *length <= self.limit).ok_or(too_large)?;
+        let value = header.from..header.from.saturating_add(length);
+        Ok((value.end <= self.pending.bytes().len()).then_some(value))
+    }
+
+    /// Steps over a record that is no item.
+    fn past(&mut self, end: usize) -> Result<Option<Option<Piece>>, SplitError> {
+        if end - self.items.last().map_or(0, |item| item.end) > self.limit {
+            return Err(SplitError::TooLarge { limit: self.limit });
+        }
+        self.at = end;
+        Ok(Some(None))
+    }
+
+    fn written_as(&self, header: &Header, wire: Wire) -> Result<(), SplitError> {
+        if header.wire == wire {
+            return Ok(());
+        }
+        Err(self.pending.malformed(header.start, "a field of the wrong wire type"))
+    }
+
+    /// {2 resourceVersion, 3 continue}
+    fn metadata(&mut self, value: &Range<usize>) -> Result<(), SplitError> {
+        if std::mem::replace(&mut self.described, true) {
+            return Err(SplitError::Repeated { key: "metadata" });
+        }
+        let bytes = self.pending.bytes().get(value.clone()).unwrap_or_default();
+        let part = |error| self.part(value, error);
+        let version = text(bytes, 0..bytes.len(), 2, "resourceVersion").map_err(part)?;
+        let token = text(bytes, 0..bytes.len(), 3, "continue").map_err(part)?;
+        self.meta.resource_version = version;
+        self.meta.continue_token = token.filter(|token| !token.is_empty());
+        Ok(())
+    }
+
+    fn part(&self, at: &Range<usize>, error: Error) -> SplitError {
+        self.pending.part(at.start, error)
+    }
+
+    /// Cuts the head off.
+    fn head(&mut self, end: usize) -> Piece {
+        self.begun = true;
+        self.at = 0;
+        Piece::Head { bytes: self.pending.take(end) }
+    }
+
+    /// Cuts the complete items off.
+    fn batch(&mut self) -> Piece {
+        let items = std::mem::take(&mut self.items);
+        let end = items.last().map_or(0, |item| item.end);
+        self.at -= end.min(self.at);
+        self.items.reserve(items.len());
+        Piece::Batch(Batch { bytes: self.pending.take(end), items })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::wire::put_bytes, *};
-
-    fn list(items: &[&[u8]]) -> Bytes {
-        let (mut meta, mut list) = (Vec::new(), Vec::new());
-        put_bytes(2, b"77", &mut meta);
-        put_bytes(3, b"", &mut meta);
-        put_bytes(1, &meta, &mut list);
-        for item in items {
-            put_bytes(2, item, &mut list);
-        }
-        Envelope::seal(&TypeMeta { api_version: "v1".into(), kind: "ServiceList".into() }, &list)
-    }
-
-    fn bytes(joined: &Joined) -> Vec<u8> {
-        let all = joined.chunks.concat();
-        assert_eq!(all.len(), joined.length);
-        all
-    }
-
-    #[test]
-    fn items_are_found_and_metadata_is_told() {
-        let parsed = List::parse(list(&[b"a", b"", b"ccc"])).unwrap();
-        assert_eq!(parsed.len(), 3);
-        assert_eq!(parsed.item(0).unwrap(), "a");
-        assert_eq!(parsed.item(2).unwrap(), "ccc");
-        assert_eq!(parsed.item(3), None);
-        assert_eq!(parsed.meta().resource_version.as_deref(), Some("77"));
-        assert_eq!(parsed.meta().continue_token, None);
-        assert_eq!(parsed.item_type().unwrap().kind, "Service");
-    }
-
-    #[test]
-    fn joined_lists_are_what_a_list_of_the_outcomes_would_be() {
-        let long = [5; 200];
-        let body = list(&[b"a", b"bb", &long, b"d"]);
-        let parsed = List::parse(body.clone()).unwrap();
-        let outcome = |digit: usize, edit: &'static [u8]| match digit {
-            0 => Outcome::Keep,
-            1 => Outcome::Drop,
-            _ => Outcome::Edit(Bytes::from_static(edit)),
-        };
-        let items: [&[u8]; 4] = [b"a", b"bb", &long, b"d"];
-        for case in 0..81 {
-            let digits = [case % 3, case / 3 % 3, case / 9 % 3, case / 27];
-            let joined = parsed.join(digits.iter().map(|digit| outcome(*digit, b"edited"))).unwrap();
-            let expected: Vec<&[u8]> = items
-                .iter()
-                .zip(digits)
-                .filter(|(_, digit)| *digit != 1)
-                .map(|(item, digit)| if digit == 0 { *item } else { b"edited" })
-                .collect();
-            assert_eq!(bytes(&joined), list(&expected), "{case}");
-        }
-        let kept = parsed.join(vec![Outcome::Keep; 4]).unwrap();
-        assert_eq!(kept.chunks, [body]);
-    }
-
-    #[test]
-    fn one_outcome_is_needed_for_each_item() {
-        let parsed = List::parse(list(&[b"a", b"b"])).unwrap();
-        for count in [0, 1, 3] {
-            assert!(matches!(parsed.join(vec![Outcome::Drop; count]), Err(SplitError::Outcomes { .. })));
-        }
-    }
-
-    #[test]
-    fn bodies_cut_anywhere_are_errors_or_shorter_by_whole_records() {
-        let body = list(&[b"a", b"bb", b"ccc"]);
-        for end in 0..body.len() {
-            if let Ok(parsed) = List::parse(body.slice(..end)) {
-                assert!(parsed.is_empty() || parsed.len() == 3, "{end}");
-            }
-        }
-    }
-}
+mod tests;

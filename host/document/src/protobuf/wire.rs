@@ -37,6 +37,49 @@ impl Record {
     }
 }
 
+/// What is before the value of a record. The value itself may not be there.
+#[derive(Debug, Clone)]
+pub(crate) struct Header {
+    pub(crate) number: u32,
+    pub(crate) wire: Wire,
+    /// Where the tag begins.
+    pub(crate) start: usize,
+    /// Where the length begins; the value's start if there is none.
+    pub(crate) length_at: usize,
+    /// Where the value begins.
+    pub(crate) from: usize,
+    /// The value's, as far as it claims.
+    pub(crate) length: u64,
+}
+
+/// The most bytes that a header takes, and that a record without a length does.
+pub(crate) const HEADER: usize = 20;
+
+/// What is wrong with a length that no bytes are there for.
+pub(crate) const PAST_THE_END: &str = "a value that goes past the end of its message";
+
+/// The header that begins at `at`, in a message that ends at `end`.
+#[inline(always)]
+pub(crate) fn header(bytes: &[u8], at: usize, end: usize) -> Result<Header, Error> {
+    let (tag, after) = varint(bytes, at, end)?;
+    let number = tag >> 3;
+    if !(1..1 << 29).contains(&number) {
+        return Err(Error::malformed(at, "a field number out of range"));
+    }
+    let (wire, from, length) = match tag & 7 {
+        0 => (Wire::Varint, after, (varint(bytes, after, end)?.1 - after) as u64),
+        1 => (Wire::Fixed, after, 8),
+        5 => (Wire::Fixed, after, 4),
+        2 => {
+            let (length, from) = varint(bytes, after, end)?;
+            (Wire::Bytes, from, length)
+        }
+        3 | 4 => return Err(Error::malformed(at, "a group")),
+        _ => return Err(Error::malformed(at, "an unknown wire type")),
+    };
+    Ok(Header { number: number as u32, wire, start: at, length_at: after, from, length })
+}
+
 /// The records of one message.
 pub(crate) struct Records<'a> {
     bytes: &'a [u8],
@@ -56,33 +99,13 @@ impl<'a> Records<'a> {
         if self.at >= self.end {
             return Ok(None);
         }
-        let start = self.at;
-        let (tag, after) = varint(self.bytes, start, self.end)?;
-        let number = tag >> 3;
-        if !(1..1 << 29).contains(&number) {
-            return Err(Error::malformed(start, "a field number out of range"));
+        let header = header(self.bytes, self.at, self.end)?;
+        match usize::try_from(header.length).ok().and_then(|length| header.from.checked_add(length)) {
+            Some(end) if end <= self.end => self.at = end,
+            _ => return Err(Error::malformed(header.length_at, PAST_THE_END)),
         }
-        let number = number as u32;
-        let fixed = |length: usize| match after.checked_add(length) {
-            Some(end) if end <= self.end => Ok(after..end),
-            _ => Err(Error::malformed(after, "a value that goes on after its message")),
-        };
-        let (wire, value) = match tag & 7 {
-            0 => (Wire::Varint, after..varint(self.bytes, after, self.end)?.1),
-            1 => (Wire::Fixed, fixed(8)?),
-            5 => (Wire::Fixed, fixed(4)?),
-            2 => {
-                let (length, from) = varint(self.bytes, after, self.end)?;
-                match usize::try_from(length).ok().and_then(|length| from.checked_add(length)) {
-                    Some(end) if end <= self.end => (Wire::Bytes, from..end),
-                    _ => return Err(Error::malformed(after, "a length that goes past the end of its message")),
-                }
-            }
-            3 | 4 => return Err(Error::malformed(start, "a group")),
-            _ => return Err(Error::malformed(start, "an unknown wire type")),
-        };
-        self.at = value.end;
-        Ok(Some(Record { number, wire, start, length_at: after, value }))
+        let Header { number, wire, start, length_at, from, .. } = header;
+        Ok(Some(Record { number, wire, start, length_at, value: from..self.at }))
     }
 
     /// The next record of this number.

@@ -103,7 +103,7 @@ impl Pump {
             match next.map_err(PumpError::Body)? {
                 Some(bytes) => {
                     taken += bytes.len();
-                    self.splitter.push(&bytes);
+                    self.splitter.push(bytes);
                 }
                 None => {
                     self.splitter.finish();

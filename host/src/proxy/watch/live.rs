@@ -119,7 +119,7 @@ impl Live {
 
     fn take(&mut self, next: Result<Option<Bytes>, crate::proxy::body::BodyError>) {
         match next {
-            Ok(Some(bytes)) => self.splitter.push(&bytes),
+            Ok(Some(bytes)) => self.splitter.push(bytes),
             Ok(None) => {
                 self.splitter.finish();
                 self.upstream_ended = true;

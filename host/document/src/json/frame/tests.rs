@@ -8,7 +8,7 @@ fn frames(body: &[u8], chunk: usize, limit: usize) -> Result<Vec<Frame>, SplitEr
     let mut splitter = FrameSplitter::with_limit(limit);
     let mut frames = Vec::new();
     for chunk in body.chunks(chunk) {
-        splitter.push(chunk);
+        splitter.push(Bytes::copy_from_slice(chunk));
         while let Some(frame) = splitter.next()? {
             frames.push(frame);
         }

@@ -1,19 +1,11 @@
 //! Writes a list again: kept items with what is between them as slices of what came, edited ones as they are now.
 //! Holds one flag; what it returns shares the batch's bytes.
 
-use super::{Batch, SplitError};
+use crate::{
+    list::{Batch, Outcome},
+    split::SplitError,
+};
 use bytes::Bytes;
-
-/// What becomes of one item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It leaves as it came.
-    Keep,
-    /// These bytes leave in its place.
-    Edit(Bytes),
-    /// It is left out.
-    Drop,
-}
 
 /// Joins the batches of one list. If nothing is dropped or edited, its output is its input.
 #[derive(Debug, Default)]

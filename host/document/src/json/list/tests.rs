@@ -1,6 +1,7 @@
 //! The rules of splitting and joining. `tests/splitting.rs` has them at random cuts.
 
-use super::{Joiner, ListMeta, ListSplitter, Outcome, Piece, SplitError};
+use super::{Joiner, ListMeta, ListSplitter, Piece, SplitError};
+use crate::list::Outcome;
 use bytes::Bytes;
 
 /// All pieces of a body that comes in chunks of this size.
@@ -8,7 +9,7 @@ fn split(body: &[u8], chunk: usize, limit: usize) -> Result<(Vec<Piece>, ListMet
     let mut splitter = ListSplitter::with_limit(limit);
     let mut pieces = Vec::new();
     for chunk in body.chunks(chunk) {
-        splitter.push(chunk);
+        splitter.push(Bytes::copy_from_slice(chunk));
         while let Some(piece) = splitter.next()? {
             pieces.push(piece);
         }
@@ -77,6 +78,25 @@ fn lists_without_elements_have_a_head_and_a_tail() {
     {
         assert_eq!(items(body).unwrap(), [""; 0], "{body}");
     }
+}
+
+#[test]
+fn rows_are_the_items_of_a_table() {
+    let body = br#"{"kind":"Table","items":1,"rows":[{"cells":["a"]},{}],"z":[]}"#;
+    let mut splitter = ListSplitter::rows();
+    splitter.push(&body[..]);
+    splitter.finish();
+    let mut rows = Vec::new();
+    while let Some(piece) = splitter.next().unwrap() {
+        if let Piece::Batch(batch) = piece {
+            rows.extend((0..batch.items.len()).map(|i| batch.item(i).unwrap()));
+        }
+    }
+    assert_eq!(rows, [r#"{"cells":["a"]}"#, "{}"]);
+    let mut splitter = ListSplitter::rows_with_limit(1000);
+    splitter.push(r#"{"rows":[],"rows":[]}"#);
+    assert!(matches!(splitter.next(), Ok(Some(Piece::Head { .. }))));
+    assert_eq!(splitter.next(), Err(SplitError::Repeated { key: "rows" }));
 }
 
 #[test]
@@ -177,7 +197,7 @@ fn batches_are_bounded_and_pending_bytes_are_one_item() {
     assert!(sizes.iter().all(|size| *size < 128 << 10), "{sizes:?}");
     let mut splitter = ListSplitter::new();
     for chunk in body.as_bytes().chunks(500) {
-        splitter.push(chunk);
+        splitter.push(Bytes::copy_from_slice(chunk));
         while splitter.next().unwrap().is_some() {}
         assert!(splitter.pending.bytes().len() <= item.len() + 501);
     }
@@ -261,4 +281,24 @@ fn tiny_chunks_take_linear_time() {
     ] {
         assert!(split(body.as_bytes(), 1, 2 << 20).is_ok());
     }
+}
+
+#[test]
+fn only_what_goes_on_in_the_next_chunk_is_copied() {
+    let item = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
+    let body = Bytes::from(format!(r#"{{"items":[{}]}}"#, vec![item.as_str(); 2000].join(",")));
+    let chunks: Vec<_> = body.chunks(500_000).map(|chunk| body.slice_ref(chunk)).collect();
+    let inside = |bytes: &Bytes| body.as_ptr_range().contains(&bytes.as_ptr());
+    let (mut splitter, mut copied) = (ListSplitter::new(), 0);
+    for chunk in chunks {
+        splitter.push(chunk);
+        while let Some(piece) = splitter.next().unwrap() {
+            if let Piece::Batch(batch) = piece
+                && !inside(&batch.bytes)
+            {
+                copied += batch.bytes.len();
+            }
+        }
+    }
+    assert!((1..5 * 20_000).contains(&copied), "{copied}");
 }

@@ -81,9 +81,11 @@ proptest! {
         }
         let mut body = super::super::MAGIC.to_vec();
         body.extend_from_slice(&bytes);
-        let _ = super::super::List::parse(body.into());
+        let mut splitter = super::super::ListSplitter::with_limit(1 << 16);
+        splitter.push(body);
+        while let Ok(Some(_)) = splitter.next() {}
         let mut splitter = super::super::FrameSplitter::with_limit(1 << 16);
-        splitter.push(&bytes);
+        splitter.push(bytes);
         while let Ok(Some(_)) = splitter.next() {}
     }
 }

@@ -1,0 +1,56 @@
+//! Tokens that may end in a later chunk: stepped over as far as they are there, each byte once. Memory: a few words.
+
+use crate::{Error, json::scan::Skip};
+
+/// A token that is being stepped over, resumably.
+#[derive(Debug, Clone)]
+pub(crate) enum Token {
+    /// After the opening quote.
+    Text {
+        /// The next byte is escaped.
+        escaped: bool,
+    },
+    Container(Skip),
+    /// A number or literal.
+    Scalar,
+}
+
+impl Token {
+    /// The token that begins with this byte, and how many bytes of it need no scan.
+    pub(crate) fn new(first: u8) -> (Token, usize) {
+        match first {
+            b'"' => (Token::Text { escaped: false }, 1),
+            b'{' | b'[' => (Token::Container(Skip::new()), 0),
+            _ => (Token::Scalar, 0),
+        }
+    }
+
+    /// Scans on; the position after the token, or none if it goes on after the bytes.
+    pub(crate) fn run(&mut self, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+        match self {
+            Token::Container(skip) => skip.run(bytes, from),
+            Token::Text { escaped } => Ok(text_end(bytes, from, escaped)),
+            Token::Scalar => {
+                let rest = bytes.get(from..).unwrap_or_default();
+                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+                Ok(rest.iter().position(ends).map(|length| from + length))
+            }
+        }
+    }
+}
+
+fn text_end(bytes: &[u8], mut at: usize, escaped: &mut bool) -> Option<usize> {
+    while at < bytes.len() {
+        if std::mem::take(escaped) {
+            at += 1;
+            continue;
+        }
+        let found = at + memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        at = found + 1;
+        if bytes.get(found) == Some(&b'"') {
+            return Some(at);
+        }
+        *escaped = true;
+    }
+    None
+}
