@@ -59,7 +59,7 @@ schema-check: ## the committed table is what the published types say (skipped wi
 	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && echo "schema-check: the table is up to date"; fi
 
 # Long runs, each a target of its own.
-fuzz: ## coverage-guided fuzzing of the document engine's parsers
+fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz
 
 # The only unsafe code is the block scanner's. Words and vectors are interpreted alike, the latter with the target features
