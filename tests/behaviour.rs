@@ -14,6 +14,7 @@ mod behaviour {
     mod bundled;
     mod deploy;
     mod faults;
+    mod forms;
     mod forward;
     mod get;
     mod list;

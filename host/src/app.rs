@@ -142,6 +142,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let mut proxy_config = ProxyConfig::new(own);
     proxy_config.lent = lent;
     proxy_config.start_wait = config.start_wait;
+    proxy_config.compression = config.compression;
+    proxy_config.answer_memory = config.answer_memory;
     proxy_config.allow_remote_plaintext = config.allow_remote_plaintext;
     let upstream = proxy_config.upstream.cluster_url.clone();
     let proxy = Proxy::new(proxy_config, served.clone(), metrics, tasks.clone())?;

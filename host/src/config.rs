@@ -20,5 +20,5 @@ pub use model::{Configuration, FailurePolicy, FilterEntry, default_grants};
 pub use name::{FilterName, ModuleFile};
 pub use problem::{ConfigurationError, Problem};
 pub use rule::{Class, MatchRule, RuleError};
-pub use serve::{ConfigSource, LogConfig, LogFormat, ServeConfig};
+pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};
 pub use upstream::{Upstream, UpstreamError};

@@ -9,6 +9,7 @@ pub mod config;
 pub mod feed;
 pub mod filter;
 pub mod module;
+pub mod problem;
 pub mod proxy;
 pub mod resource;
 pub mod tasks;

@@ -33,12 +33,6 @@ fn main() -> ExitCode {
 
 fn end<E: std::error::Error>(result: Result<(), E>, code: u8) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    eprintln!("weir: {text}");
+    eprintln!("weir: {}", weir::problem::in_full(&error));
     ExitCode::from(code)
 }

@@ -2,10 +2,13 @@
 //!
 //! A request's road: [`listener`] → [`route`] (parsed by [`request`], its identity by [`headers`]) → either
 //! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], which send what the chain leaves. [`upstream`]
-//! carries both. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
+//! carries both. [`accept`] says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
+mod accept;
 mod body;
+mod budget;
+mod compress;
 mod encoding;
 mod forward;
 mod get;
@@ -13,6 +16,7 @@ mod headers;
 mod ledger;
 mod list;
 mod listener;
+mod object;
 mod read;
 pub mod request;
 mod respond;
@@ -27,11 +31,13 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use self::budget::Budget;
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
 pub use self::upstream::SetupError;
 use self::upstream::Upstream;
 use crate::admin::metrics::Metrics;
+use crate::config::Compression;
 use crate::filter::ServingReceiver;
 use crate::tasks::Tasks;
 
@@ -50,6 +56,10 @@ pub struct ProxyConfig {
     pub allow_remote_plaintext: bool,
     /// Client connections at a time; more wait to be accepted.
     pub max_connections: usize,
+    /// Which clients get large filtered answers compressed.
+    pub compression: Compression,
+    /// Bytes that answers may take that are held until they are whole: protobuf lists and Tables, all together.
+    pub answer_memory: usize,
     /// How long connections may finish what they do when the daemon stops.
     pub drain: Duration,
 }
@@ -65,6 +75,8 @@ impl ProxyConfig {
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
             max_connections: 4096,
+            compression: Compression::default(),
+            answer_memory: 256 << 20,
             drain: Duration::from_secs(5),
         }
     }
@@ -79,6 +91,8 @@ pub struct Proxy {
     tasks: Tasks,
     ledger: Ledger,
     failed: list::Failed,
+    budget: Budget,
+    compression: Compression,
     start_wait: Duration,
     allow_remote_plaintext: bool,
     max_connections: usize,
@@ -103,6 +117,8 @@ impl Proxy {
             tasks,
             ledger: Ledger::default(),
             failed: list::Failed::default(),
+            budget: Budget::new(config.answer_memory),
+            compression: config.compression,
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,

@@ -243,6 +243,7 @@ impl Document {
     }
 }
 
+mod partial;
 mod reads;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub use frame::{Frame, FrameSplitter, event};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
 pub(crate) use place::Node;
-pub use schema::{has, version};
+pub use schema::{has, kind_of, version};
 
 use crate::{
     Error, TypeMeta,
@@ -48,6 +48,12 @@ fn encode_over(message: &'static schema::Message, json: &str, old: &[u8]) -> Res
     let marks = Marks::of(json.as_bytes());
     let text = encode::Text { text: Marked::new(json.as_bytes(), &marks), at: at.start };
     encode::object(message, text, old).map(Into::into).map_err(invalid)
+}
+
+/// The record of an object's metadata, which is field 1 of every kind; empty if it has none.
+pub(crate) fn metadata(object: &Bytes) -> Result<Bytes, Error> {
+    let record = wire::single(object, 0..object.len(), 1, wire::Wire::Bytes, "metadata")?;
+    Ok(record.map(|record| object.slice(record.whole())).unwrap_or_default())
 }
 
 #[cfg(test)]

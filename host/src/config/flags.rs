@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::serve::{LogFormat, ServeConfig};
+use super::serve::{Compression, LogFormat, ServeConfig};
 
 /// A validated command line.
 #[derive(Debug, Clone)]
@@ -127,6 +127,12 @@ pub(super) struct ServeFlags {
     /// The plain HTTP port; 0 picks a free one and logs it
     #[arg(long, env = "WEIR_PORT", value_name = "PORT", default_value_t = 10261)]
     pub(super) port: u16,
+    /// Which clients get large filtered answers as gzip, if they accept it: loopback is left out of `remote`
+    #[arg(long, env = "WEIR_COMPRESS", value_name = "WHOM", default_value = "remote")]
+    pub(super) compress: Compression,
+    /// Memory for answers that are held until they are whole (protobuf lists, Tables), all together
+    #[arg(long, env = "WEIR_ANSWER_MEMORY", value_name = "SIZE", default_value = "256Mi")]
+    pub(super) answer_memory: String,
     /// Let --bind-address be other than loopback: anyone who reaches it may read what is lent to the node
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,

@@ -100,7 +100,7 @@ impl FromStr for TimeLimit {
 }
 
 /// A Kubernetes quantity as whole bytes (rounded up, as Kubernetes does).
-fn quantity(text: &str) -> Option<u64> {
+pub(super) fn quantity(text: &str) -> Option<u64> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(at);
     let unit: u64 = match suffix {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::ServeFlags;
-use super::limits::duration;
+use super::limits::{duration, quantity};
 use super::upstream::Upstream;
 use crate::wasm::Endpoint;
 
@@ -37,6 +37,10 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// How long a request may wait for the first complete set.
     pub start_wait: Duration,
+    /// Which clients get large filtered answers compressed.
+    pub compression: Compression,
+    /// Bytes for answers that are held until they are whole, all together.
+    pub answer_memory: usize,
     /// How to log.
     pub log: LogConfig,
 }
@@ -62,6 +66,18 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// 0: info; 1: debug; 2 and more: trace.
     pub verbosity: u8,
+}
+
+/// Which clients get large filtered answers as gzip, if they accept it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Compression {
+    /// None.
+    Never,
+    /// Those that are not on loopback, where it costs CPU and saves nothing.
+    #[default]
+    Remote,
+    /// All.
+    Always,
 }
 
 /// How a log line is written.
@@ -104,22 +120,35 @@ impl ServeConfig {
         if start_wait.is_none() {
             problems.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
         }
-        match (upstream, node_name, source, start_wait) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait)) if problems.is_empty() => Ok(Self {
-                upstream,
-                node_kubeconfig: flags.node_kubeconfig,
-                node_name,
-                bind: SocketAddr::new(flags.bind_address, flags.port),
-                allow_remote_plaintext: flags.allow_remote_plaintext,
-                pod_address: flags.pod_address,
-                secure_port: flags.secure_port,
-                admin: SocketAddr::new(flags.admin_address, flags.admin_port),
-                source,
-                modules_dir: flags.modules_dir,
-                cache_dir: flags.cache_dir,
-                start_wait,
-                log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
-            }),
+        let answer_memory = quantity(&flags.answer_memory).and_then(|bytes| usize::try_from(bytes).ok());
+        if answer_memory.is_none() {
+            problems.push(format!(
+                "--answer-memory: {:?} is not an amount of memory: write it as 256Mi",
+                flags.answer_memory
+            ));
+        }
+        match (upstream, node_name, source, start_wait, answer_memory) {
+            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(answer_memory))
+                if problems.is_empty() =>
+            {
+                Ok(Self {
+                    upstream,
+                    node_kubeconfig: flags.node_kubeconfig,
+                    node_name,
+                    bind: SocketAddr::new(flags.bind_address, flags.port),
+                    allow_remote_plaintext: flags.allow_remote_plaintext,
+                    pod_address: flags.pod_address,
+                    secure_port: flags.secure_port,
+                    admin: SocketAddr::new(flags.admin_address, flags.admin_port),
+                    source,
+                    modules_dir: flags.modules_dir,
+                    cache_dir: flags.cache_dir,
+                    start_wait,
+                    compression: flags.compress,
+                    answer_memory,
+                    log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
+                })
+            }
             _ => Err(problems),
         }
     }

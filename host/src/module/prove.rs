@@ -10,6 +10,7 @@ use super::compile::MAX_MODULE;
 use super::load::Loader;
 use crate::config::{Configuration, Digest, FilterEntry};
 use crate::filter::Filter;
+use crate::problem::in_full;
 
 /// The filter of an entry: one of `in_force` if it is the same, else a newly proven one. Cancel-safe.
 ///
@@ -52,18 +53,4 @@ async fn find(
         return Err(format!("module {shown} has {size} bytes, more than the {MAX_MODULE} allowed"));
     }
     Ok((tokio::fs::read(&path).await.map_err(unread)?.into(), shown))
-}
-
-/// An error with its sources, each told once.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let reason = inner.to_string();
-        if !text.ends_with(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        source = inner.source();
-    }
-    text
 }

@@ -15,6 +15,9 @@ use super::upstream::UpstreamBody;
 /// The largest piece of plain bytes handed on at once.
 const PIECE: usize = 64 << 10;
 
+/// How much larger a list is than its gzip, cautiously.
+const PACKED: usize = 5;
+
 /// The plain bytes of an upstream body.
 #[derive(Debug)]
 pub(super) struct Plain {
@@ -86,20 +89,35 @@ impl Plain {
         }
     }
 
+    /// About how many plain bytes are to come: what the head says, or what a usual list packs.
+    pub(super) fn estimate(&self) -> usize {
+        let length = usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX);
+        if self.gunzip.is_some() { length.saturating_mul(PACKED) } else { length }
+    }
+
     /// The whole body, at most `limit` bytes.
     ///
     /// # Errors
     /// As [`Plain::next`], and a body over the limit.
-    pub(super) async fn collect(mut self, limit: usize) -> Result<Bytes, BodyError> {
+    pub(super) async fn collect(self, limit: usize) -> Result<Bytes, BodyError> {
+        let whole = self.collect_at_most(limit).await?;
+        whole.ok_or_else(|| BodyError::Garbage(format!("an object of more than {limit} bytes")))
+    }
+
+    /// The whole body; none if it has more than `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Plain::next`].
+    pub(super) async fn collect_at_most(mut self, limit: usize) -> Result<Option<Bytes>, BodyError> {
         let hint = usize::try_from(self.body.size_hint().lower()).unwrap_or(0).min(limit);
         let mut whole = Vec::with_capacity(hint);
         while let Some(piece) = self.next().await? {
             if piece.len() > limit - whole.len() {
-                return Err(BodyError::Garbage(format!("an object of more than {limit} bytes")));
+                return Ok(None);
             }
             whole.extend_from_slice(&piece);
         }
-        Ok(whole.into())
+        Ok(Some(whole.into()))
     }
 }
 

@@ -17,6 +17,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::Proxy;
+use super::accept::Encoding;
 use super::body::{BodyError, Meter, ResponseBody, empty, full};
 use super::headers::{self, Identity};
 use super::ledger::Key;
@@ -40,6 +41,7 @@ pub(super) async fn forward(
     begun: Instant,
 ) -> Response<ResponseBody> {
     let resource = parsed.resource();
+    let encoding = Encoding::of_errors(request.headers());
     let protocol = resource
         .filter(|resource| resource.may_upgrade() && request.version() == Version::HTTP_11)
         .and_then(|_| headers::upgrade(request.headers()));
@@ -48,7 +50,7 @@ pub(super) async fn forward(
     let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::begins_whole(&parsed.query);
     if remembered.is_some() && goes_on {
         proxy.metrics.relist("unmatched");
-        return meter.attach(relist("no filter matches this resource any more"));
+        return meter.attach(relist("no filter matches this resource any more", encoding));
     }
 
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -72,14 +74,14 @@ pub(super) async fn forward(
         Err(error) => {
             let refusal = Refusal::Upstream(error);
             tracing::warn!(path = %parsed.forward, component, error = %refusal, "not forwarded; the client is told by a Status");
-            return meter.attach(refusal.response());
+            return meter.attach(refusal.response(encoding));
         }
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = hyper::upgrade::on(&mut answer);
         return match client {
             Some(client) => switch(proxy, answer, client, server, meter, peer.clone()),
-            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response()),
+            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response(encoding)),
         };
     }
     if let Some(key) = remembered.filter(|_| answer.status().is_success()) {
@@ -100,9 +102,9 @@ pub(super) fn through(body: UpstreamBody) -> ResponseBody {
 }
 
 /// A watch that consists of the event that makes an informer list again.
-pub(super) fn relist(why: &'static str) -> Response<ResponseBody> {
-    let mut answer = Response::new(full(Refusal::Expired(why).event()));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+pub(super) fn relist(why: &'static str, encoding: Encoding) -> Response<ResponseBody> {
+    let mut answer = Response::new(full(Refusal::Expired(why).event(encoding)));
+    answer.headers_mut().insert(header::CONTENT_TYPE, encoding.content_type(Verb::Watch));
     answer
 }
 

@@ -1,12 +1,14 @@
 //! A get that filters match: the object is read whole, goes through the chain, and is answered, or 404 if hidden.
 //! Memory: the object, at most [`LIMIT`], and its edited copy.
 
-use http::{Method, Response};
-use weir_document::Document;
+use http::{Method, Response, header};
+use http_body::Body as _;
 
 use super::Proxy;
+use super::accept::Form;
 use super::body::{ResponseBody, empty, full};
-use super::read::{Answer, Read};
+use super::object::Object;
+use super::read::{Answer, Objects, Read};
 use super::respond::Refusal;
 use crate::filter::Outcome;
 
@@ -14,17 +16,23 @@ use crate::filter::Outcome;
 pub(super) const LIMIT: usize = 32 << 20;
 
 /// Answers a matched get.
-pub(super) async fn get(proxy: &Proxy, read: Read) -> Result<Response<ResponseBody>, Refusal> {
-    let (parts, plain) = match read.ask(proxy, read.path.clone()).await? {
-        Answer::Json(parts, plain) => (parts, plain),
-        Answer::Other(answer) => return Ok(answer),
+pub(super) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<ResponseBody>, Refusal> {
+    let garbage = |error: weir_document::Error| Refusal::Garbage(error.to_string());
+    let (mut parts, object) = loop {
+        let Objects { parts, plain, encoding } = match read.ask(proxy, read.own_path()).await? {
+            Answer::Objects(objects) => objects,
+            Answer::Other(answer) => return Ok(answer),
+        };
+        let bytes = plain.collect(LIMIT).await.map_err(|error| Refusal::Garbage(error.to_string()))?;
+        match Object::open(encoding, read.form.shape, bytes).map_err(garbage)? {
+            Some(object) if object.is_whole() => break (parts, object),
+            _ => read = read.in_form(Form::PLAIN),
+        }
     };
-    let bytes = plain.collect(LIMIT).await.map_err(|error| Refusal::Garbage(error.to_string()))?;
-    let object = Document::json(bytes.clone());
-    object.kind().map_err(|error| Refusal::Garbage(error.to_string()))?;
-    let bytes = match read.chain.run(vec![object]).await.pop() {
-        Some(Outcome::Unchanged) => bytes,
-        Some(Outcome::Edited(bytes)) => bytes,
+    object.document().kind().map_err(garbage)?;
+    let shown = match read.chain.run(vec![object.document().clone()]).await.pop() {
+        Some(Outcome::Unchanged) => object.show(None, read.form.shape),
+        Some(Outcome::Edited(bytes)) => object.show(Some(&bytes), read.form.shape),
         Some(Outcome::Failed(failure)) => return Err(Refusal::Filter(failure)),
         Some(Outcome::Hidden) | None => {
             return Err(Refusal::NotFound {
@@ -33,6 +41,12 @@ pub(super) async fn get(proxy: &Proxy, read: Read) -> Result<Response<ResponseBo
             });
         }
     };
-    let body = if read.method == Method::HEAD { empty() } else { full(bytes) };
+    let body = full(shown.map_err(garbage)?);
+    if read.method == Method::HEAD {
+        if let Some(length) = body.size_hint().exact() {
+            parts.headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        return Ok(Response::from_parts(parts, empty()));
+    }
     Ok(Response::from_parts(parts, body))
 }

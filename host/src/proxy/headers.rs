@@ -88,11 +88,9 @@ pub(super) fn prepare_answer(parts: &mut Parts) {
     parts.extensions.clear();
 }
 
-/// Makes the headers of a matched read ask for what can be filtered: plain JSON, and nothing that would change its
-/// form. Table, PartialObjectMetadata, protobuf, CBOR and unknown types all fall back to it; every client's decoder of
-/// a Kubernetes API reads JSON.
-pub(super) fn ask_for_json(headers: &mut HeaderMap, compressed: bool) {
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+/// Makes the headers of a matched read ask for a form that can be filtered, and nothing that would change it.
+pub(super) fn ask_for(headers: &mut HeaderMap, accept: HeaderValue, compressed: bool) {
+    headers.insert(header::ACCEPT, accept);
     let encoding = if compressed { "gzip" } else { "identity" };
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
     for name in [
@@ -114,14 +112,26 @@ pub(super) fn ask_for_json(headers: &mut HeaderMap, compressed: bool) {
 }
 
 /// Makes the headers of an answer fit for a body that was filtered.
-pub(super) fn filtered_answer(headers: &mut HeaderMap) {
+pub(super) fn filtered_answer(headers: &mut HeaderMap, content_type: HeaderValue) {
     for name in
         [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES]
     {
         headers.remove(name);
     }
     headers.remove("content-digest");
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_TYPE, content_type);
+}
+
+/// Whether the client reads gzip.
+#[must_use]
+pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+    tokens(headers, &header::ACCEPT_ENCODING).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
+        let refused =
+            |part: &str| part.strip_prefix("q=").is_some_and(|q| q.trim().parse::<f32>().is_ok_and(|q| q <= 0.0));
+        named && !parts.any(refused)
+    })
 }
 
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
@@ -185,14 +195,28 @@ mod tests {
     }
 
     #[test]
-    fn a_matched_read_asks_for_plain_json_only() {
+    fn a_matched_read_asks_for_one_form_only() {
         let mut map = headers(&[
             ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
             ("sec-websocket-key", "a"),
             ("if-none-match", "b"),
         ]);
-        ask_for_json(&mut map, false);
+        ask_for(&mut map, HeaderValue::from_static("application/json"), false);
         assert_eq!(map, headers(&[("accept", "application/json"), ("accept-encoding", "identity")]));
+    }
+
+    #[test]
+    fn gzip_is_for_those_who_ask_for_it() {
+        for (accepted, taken) in [
+            ("gzip", true),
+            ("deflate, gzip;q=0.5", true),
+            ("*", true),
+            ("gzip;q=0", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_gzip(&headers(&[("accept-encoding", accepted)])), taken, "{accepted}");
+        }
     }
 
     #[test]

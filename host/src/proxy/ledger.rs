@@ -7,6 +7,7 @@
 //! more list. Bounds: [`CLIENTS`] entries of [`RECORDS`] records and [`RECORDS`] unfinished paged lists, and
 //! [`HIDDEN`] hidden keys over all; the entry that was not used for longest goes first.
 
+mod listing;
 mod subject;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -16,7 +17,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use foldhash::fast::RandomState;
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
+use weir_document::Document;
 
+pub(super) use self::listing::Listing;
 use super::headers::Identity;
 use super::request::{Query, ResourceRequest};
 use crate::filter::Stamp;
@@ -69,11 +72,19 @@ struct Record {
 }
 
 impl Hidden {
-    /// The key of an object.
+    /// The key of an object by its names.
     #[must_use]
     pub(super) fn key(namespace: Option<&str>, name: &str) -> u64 {
         static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::default);
         SECRET.hash_one((namespace.unwrap_or_default(), name))
+    }
+
+    /// The key of an object.
+    ///
+    /// # Errors
+    /// Its name cannot be read.
+    pub(super) fn key_of(document: &Document) -> Result<u64, weir_document::Error> {
+        Ok(Self::key(document.namespace()?.as_deref(), &document.name()?))
     }
 
     /// Notes that an object is hidden.

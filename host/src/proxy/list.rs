@@ -1,26 +1,31 @@
-//! A list that filters match: split into items as it arrives, filtered batch by batch, sent on at once.
+//! A list that filters match: split into items as it arrives, filtered batch by batch.
 //!
-//! The headers wait for [`HELD`] of output or the end, so that small lists fail with a proper Status; after that a
-//! failure aborts the body. Memory: what is held, one batch, and the largest item; never the list. An HTTP/1.0 client
-//! cannot tell an aborted body from a whole one: its answer is held as a whole.
+//! JSON is sent on at once: the headers wait for [`HELD`] of output or the end, so that small lists fail with a proper
+//! Status; after that a failure aborts the body. Memory: what is held, one batch, and the largest item; never the list.
+//! A protobuf list has its length in front: what is left of it is held as a whole, within the proxy's budget, and where
+//! that has no room the list is asked for as JSON. An HTTP/1.0 client cannot tell an aborted body from a whole one: its
+//! answer is held, too.
 
 mod failed;
 mod pump;
+mod table;
+mod wire;
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt as _};
-use http::{Method, Response};
+use http::{HeaderValue, Method, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
 pub(super) use self::failed::Failed;
 use self::pump::Pump;
-pub(super) use self::pump::hidden_key;
 use super::Proxy;
+use super::accept::{Encoding, Form, Shape};
 use super::body::{BodyError, ResponseBody, empty, full};
-use super::read::{Answer, Read};
+use super::budget::{Lease, OverBudget};
+use super::read::{Answer, Objects, Read};
 use super::respond::Refusal;
 
 /// Output that is held back until the answer's head is sent.
@@ -31,39 +36,101 @@ const HELD_WHOLE: usize = 16 << 20;
 /// Answers a matched list.
 pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {
     proxy.failed.check(proxy, &read).await?;
-    let (parts, plain) = match read.ask(proxy, read.path.clone()).await? {
-        Answer::Json(parts, plain) => (parts, plain),
-        Answer::Other(answer) => return Ok(answer),
-    };
-    if read.method == Method::HEAD {
-        return Ok(Response::from_parts(parts, empty()));
-    }
-    let old_client = read.old_client;
-    let limit = if old_client { HELD_WHOLE } else { HELD };
-    let mut pump = Pump::new(proxy.clone(), read, plain);
-    let mut held = Vec::new();
-    let mut length = 0;
+    let mut read = Arc::new(read);
     loop {
-        match pump.next().await {
-            Ok(None) => {
-                let body = held.into_iter().fold(BytesMut::with_capacity(length), |mut body, bytes: Bytes| {
-                    body.extend_from_slice(&bytes);
-                    body
-                });
-                return Ok(Response::from_parts(parts, full(body.freeze())));
-            }
-            Ok(Some(bytes)) => {
-                length += bytes.iter().map(Bytes::len).sum::<usize>();
-                held.extend(bytes);
-            }
-            Err(error) => return Err(pump.refusal(error)),
+        let Objects { parts, plain, encoding } = match read.ask(proxy, read.own_path()).await? {
+            Answer::Objects(objects) => objects,
+            Answer::Other(answer) => return Ok(answer),
+        };
+        if read.method == Method::HEAD {
+            return Ok(Response::from_parts(parts, empty()));
         }
-        if length >= limit {
-            break;
+        let held = match (read.form.shape, encoding) {
+            (Shape::Table(..), _) => table::list(proxy, &read, *plain).await?,
+            (_, Encoding::Protobuf) => {
+                let estimate = plain.estimate();
+                let pump = Pump::new(proxy.clone(), read.clone(), encoding, plain);
+                match proxy.budget.lease(estimate).await {
+                    Ok(lease) => sized(pump, lease).await?,
+                    Err(OverBudget) => None,
+                }
+            }
+            (_, Encoding::Json) => {
+                let pump = Pump::new(proxy.clone(), read.clone(), encoding, plain);
+                let body = if read.old_client { whole(pump).await? } else { streamed(pump).await? };
+                return Ok(Response::from_parts(parts, body));
+            }
+        };
+        if let Some(held) = held {
+            return Ok(held.answer(parts));
+        }
+        tracing::debug!(path = %read.path, component = read.component, "a list cannot be held or shown as it was asked for; it is asked for as plain JSON");
+        read = Arc::new(read.in_form(Form::PLAIN));
+    }
+}
+
+/// An answer that is there as a whole.
+struct Held {
+    chunks: Vec<Bytes>,
+    lease: Lease,
+}
+
+impl Held {
+    fn answer(self, mut parts: http::response::Parts) -> Response<ResponseBody> {
+        let length: usize = self.chunks.iter().map(Bytes::len).sum();
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        // The lease goes with the last chunk.
+        let frames = stream::unfold((self.chunks.into_iter(), self.lease), |(mut chunks, lease)| async move {
+            let chunk = chunks.next()?;
+            Some((Ok::<_, BodyError>(Frame::data(chunk)), (chunks, lease)))
+        });
+        Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
+    }
+}
+
+/// All of a list with its length in front; none where there is no room for it.
+async fn sized(mut pump: Pump, mut lease: Lease) -> Result<Option<Held>, Refusal> {
+    let mut chunks = vec![Bytes::new()];
+    let mut length = 0;
+    while let Some(bytes) = pump.next().await? {
+        length += bytes.iter().map(Bytes::len).sum::<usize>();
+        chunks.extend(bytes);
+        if lease.reach(length) == Err(OverBudget) {
+            return Ok(None);
         }
     }
-    if old_client {
-        return Err(Refusal::OldClient);
+    let front = pump.front()?;
+    if let Some(first) = chunks.first_mut() {
+        *first = front;
+    }
+    chunks.retain(|chunk| !chunk.is_empty());
+    Ok(Some(Held { chunks, lease }))
+}
+
+/// Output up to a limit, or to its end if that is sooner.
+async fn begin(pump: &mut Pump, limit: usize) -> Result<(Vec<Bytes>, bool), Refusal> {
+    let (mut held, mut length) = (Vec::new(), 0);
+    while length < limit {
+        let Some(bytes) = pump.next().await? else { return Ok((held, true)) };
+        length += bytes.iter().map(Bytes::len).sum::<usize>();
+        held.extend(bytes);
+    }
+    Ok((held, false))
+}
+
+/// A list for a client that could not see it break off.
+async fn whole(mut pump: Pump) -> Result<ResponseBody, Refusal> {
+    match begin(&mut pump, HELD_WHOLE).await? {
+        (held, true) => Ok(joined(held)),
+        (_, false) => Err(Refusal::OldClient),
+    }
+}
+
+/// A list that is sent as it comes.
+async fn streamed(mut pump: Pump) -> Result<ResponseBody, Refusal> {
+    let (held, ended) = begin(&mut pump, HELD).await?;
+    if ended {
+        return Ok(joined(held));
     }
     let rest = stream::unfold(Some(pump), |pump| async move {
         let mut pump = pump?;
@@ -83,5 +150,14 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Resp
             stream::iter(bytes.into_iter().map(Ok).chain(error))
         })
         .map(|bytes: Result<Bytes, BodyError>| bytes.map(Frame::data));
-    Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
+    Ok(StreamBody::new(frames).boxed_unsync())
+}
+
+fn joined(chunks: Vec<Bytes>) -> ResponseBody {
+    let length = chunks.iter().map(Bytes::len).sum();
+    let body = chunks.into_iter().fold(BytesMut::with_capacity(length), |mut body, bytes| {
+        body.extend_from_slice(&bytes);
+        body
+    });
+    full(body.freeze())
 }

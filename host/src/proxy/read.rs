@@ -5,18 +5,19 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::Proxy;
+use super::accept::{Encoding, Form, Shape};
 use super::body::{ResponseBody, no_request_body};
 use super::encoding::Plain;
 use super::forward;
 use super::headers::{self, Identity};
 use super::ledger::Key;
-use super::request::{Query, ResourceRequest, Verb};
+use super::request::{Query, Request, ResourceRequest, Verb};
 use super::respond::Refusal;
 use super::upstream::{Head, Purpose, UpstreamBody};
 use crate::filter::{Chain, Stamp};
 
 /// A matched read. The chain and its stamp are those with which it began: the whole answer is made by them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) chain: Chain,
     pub(super) stamp: Stamp,
@@ -29,15 +30,29 @@ pub(super) struct Read {
     pub(super) query: Query,
     pub(super) resource: ResourceRequest,
     pub(super) identity: Identity,
+    /// What the client is given.
+    pub(super) form: Form,
+    /// Whether a large answer is worth compressing for this client.
+    pub(super) compress: bool,
     headers: HeaderMap,
 }
 
 /// What the API server said to a matched read.
 pub(super) enum Answer {
-    /// JSON, to be filtered.
-    Json(http::response::Parts, Box<Plain>),
+    /// To be filtered.
+    Objects(Objects),
     /// Not a success: a `Status` object, which passes as it is.
     Other(Response<ResponseBody>),
+}
+
+/// Objects as the API server sends them.
+pub(super) struct Objects {
+    /// The head of the answer, fit for what is made of the body.
+    pub(super) parts: http::response::Parts,
+    /// The body.
+    pub(super) plain: Box<Plain>,
+    /// How it is written: as was asked for, or JSON.
+    pub(super) encoding: Encoding,
 }
 
 impl Read {
@@ -46,15 +61,16 @@ impl Read {
         component: String,
         identity: Identity,
         request: http::Request<Incoming>,
-        path: PathAndQuery,
-        query: Query,
+        Request { forward: path, query, .. }: Request,
         resource: ResourceRequest,
+        compress: bool,
     ) -> Self {
         let (parts, _) = request.into_parts();
         let mut headers = parts.headers;
         let key = Key::of(&headers, identity, &resource, &query);
+        let form = Form::of(&headers, &resource, &query);
+        let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
-        headers::ask_for_json(&mut headers, resource.verb != Verb::Watch);
         Self {
             stamp: chain.stamp(),
             chain,
@@ -66,15 +82,36 @@ impl Read {
             query,
             resource,
             identity,
+            form,
+            compress,
             headers,
         }
     }
 
-    /// Asks the API server for `path` with this client's identity.
+    /// The same read in another form.
+    #[must_use]
+    pub(super) fn in_form(&self, form: Form) -> Self {
+        Self { form, ..self.clone() }
+    }
+
+    /// The path of the read itself: for Tables with the whole objects beside the cells.
+    #[must_use]
+    pub(super) fn own_path(&self) -> PathAndQuery {
+        match self.form.shape {
+            Shape::Table(..) => {
+                self.query.with("includeObject", "Object").on(self.path.path()).unwrap_or(self.path.clone())
+            }
+            Shape::Object | Shape::Metadata(_) => self.path.clone(),
+        }
+    }
+
+    /// Asks the API server for `path` with this client's identity, in the form that the client is given.
     pub(super) async fn ask(&self, proxy: &Proxy, path: PathAndQuery) -> Result<Answer, Refusal> {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
         // HEAD is asked as GET: whether the object is hidden shows only in its body, which hyper then leaves out.
-        let head = Head { method: Method::GET, path, headers: self.headers.clone() };
+        let mut headers = self.headers.clone();
+        headers::ask_for(&mut headers, self.form.asked(), self.resource.verb != Verb::Watch);
+        let head = Head { method: Method::GET, path, headers };
         let answer = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = answer.into_parts();
         headers::prepare_answer(&mut parts);
@@ -84,24 +121,20 @@ impl Read {
         if !parts.status.is_success() {
             return Ok(Answer::Other(Response::from_parts(parts, forward::through(body))));
         }
-        json(parts, body)
+        objects(parts, body, self.resource.verb).map(Answer::Objects)
     }
 }
 
-fn json(mut parts: http::response::Parts, body: UpstreamBody) -> Result<Answer, Refusal> {
+fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> Result<Objects, Refusal> {
     let content_type =
         parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut media = content_type.split(';').map(str::trim);
-    // `application/json;as=Table` would be another shape than the one asked for.
-    let plain = media.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"))
-        && media.all(|parameter| !parameter.to_ascii_lowercase().starts_with("as="));
-    if parts.status != StatusCode::OK || !plain {
+    let Some(encoding) = Encoding::of_answer(content_type).filter(|_| parts.status == StatusCode::OK) else {
         return Err(Refusal::Garbage(format!(
-            "{} with content type {content_type:?} where JSON was asked for",
+            "{} with content type {content_type:?}, which was not asked for",
             parts.status
         )));
-    }
+    };
     let plain = Plain::new(&parts.headers, body).map_err(Refusal::Garbage)?;
-    headers::filtered_answer(&mut parts.headers);
-    Ok(Answer::Json(parts, Box::new(plain)))
+    headers::filtered_answer(&mut parts.headers, encoding.content_type(verb));
+    Ok(Objects { parts, plain: Box::new(plain), encoding })
 }

@@ -4,11 +4,16 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
+use weir_document::json::EventType;
+use weir_document::protobuf::{self, Envelope};
+use weir_document::{TypeMeta, json};
 
+use super::accept::Encoding;
 use super::body::{ResponseBody, full};
-use super::request::Malformed;
+use super::request::{Malformed, Verb};
 use super::upstream::UpstreamError;
 use crate::filter::Failure;
+use crate::problem::in_full;
 use crate::resource::GroupResource;
 
 /// Why the proxy answers by itself, or ends a watch by itself.
@@ -36,7 +41,7 @@ pub(super) enum Refusal {
     #[error("the API server's answer is not usable: {0}")]
     Garbage(String),
     /// 502, 503 or 504: no answer from the API server.
-    #[error("{}", describe(.0))]
+    #[error("{}", in_full(.0))]
     Upstream(#[from] UpstreamError),
     /// 503 with Retry-After: what the filters are is not known yet.
     #[error("weir is starting: its filters are not ready yet, and nothing is served unfiltered before they are")]
@@ -47,21 +52,6 @@ pub(super) enum Refusal {
     /// 410: the client must list again, because what it is shown has changed without an event of the API server.
     #[error("too old resource version: {0}; list again")]
     Expired(&'static str),
-}
-
-/// What a client is told of an upstream error: all its levels, as there is no source to look at on the wire.
-fn describe(error: &UpstreamError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[derive(Serialize)]
@@ -160,13 +150,14 @@ impl Refusal {
         }
     }
 
-    /// The answer.
+    /// The answer, in the encoding that the client asked for.
     #[must_use]
-    pub(super) fn response(&self) -> Response<ResponseBody> {
-        let mut response = Response::new(full(json(&self.status())));
+    pub(super) fn response(&self, encoding: Encoding) -> Response<ResponseBody> {
+        let (encoding, body) = self.written(encoding);
+        let mut response = Response::new(full(body));
         *response.status_mut() = self.code();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::CONTENT_TYPE, encoding.content_type(Verb::Get));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         if matches!(self, Self::Starting) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -174,23 +165,27 @@ impl Refusal {
         response
     }
 
-    /// The event that ends a watch.
+    /// The event that ends a watch of this encoding.
     #[must_use]
-    pub(super) fn event(&self) -> Bytes {
-        #[derive(Serialize)]
-        struct Event<'a> {
-            r#type: &'static str,
-            object: Status<'a>,
+    pub(super) fn event(&self, encoding: Encoding) -> Bytes {
+        let (encoding, object) = self.written(encoding);
+        match encoding {
+            Encoding::Json => json::event(EventType::Error, &object),
+            // A Status is nowhere near the size at which this fails.
+            Encoding::Protobuf => protobuf::event(EventType::Error, &object).unwrap_or_default(),
         }
-        let mut event = Vec::from(json(&Event { r#type: "ERROR", object: self.status() }));
-        event.push(b'\n');
-        event.into()
     }
-}
 
-/// Serialising these structs cannot fail; an empty body would be the answer if it did.
-fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).unwrap_or_default().into()
+    /// Serialising these structs cannot fail; an empty body would be the answer if it did. JSON stands in if the schema
+    /// has no Status.
+    fn written(&self, encoding: Encoding) -> (Encoding, Bytes) {
+        let text = serde_json::to_string(&self.status()).unwrap_or_default();
+        let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: "Status".to_owned() };
+        match (encoding, protobuf::from_json(&type_meta, &text)) {
+            (Encoding::Protobuf, Ok(message)) => (encoding, Envelope::seal(&type_meta, &message)),
+            _ => (Encoding::Json, text.into()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -230,14 +225,29 @@ mod tests {
 
     #[test]
     fn only_starting_asks_to_come_back_soon() {
-        assert_eq!(Refusal::Starting.response().headers()[header::RETRY_AFTER], "1");
-        assert!(!Refusal::Method.response().headers().contains_key(header::RETRY_AFTER));
+        assert_eq!(Refusal::Starting.response(Encoding::Json).headers()[header::RETRY_AFTER], "1");
+        assert!(!Refusal::Method.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));
     }
 
     #[test]
     fn the_event_that_makes_informers_list_again_is_410_expired() {
-        let event: Value = serde_json::from_slice(&Refusal::Expired("a filter changed").event()).unwrap();
+        let event: Value = serde_json::from_slice(&Refusal::Expired("a filter changed").event(Encoding::Json)).unwrap();
         assert_eq!(event["type"], "ERROR");
         assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
+    }
+
+    #[test]
+    fn a_status_is_the_same_one_in_protobuf() {
+        let failure = Failure { filter: Arc::from("topology"), class: FailureClass::Trap, message: Arc::from("boom") };
+        let named = Refusal::NotFound { resource: GroupResource::new("services", ""), name: "a".into() };
+        for refusal in [Refusal::Starting, Refusal::Filter(failure), named, Refusal::Expired("x"), Refusal::OldClient] {
+            let (encoding, body) = refusal.written(Encoding::Protobuf);
+            assert_eq!(encoding, Encoding::Protobuf);
+            let envelope = Envelope::open(body).unwrap();
+            let document =
+                weir_document::Document::protobuf(envelope.object(), Arc::new(envelope.type_meta().clone())).unwrap();
+            let told: Value = serde_json::from_str(&document.to_json().unwrap()).unwrap();
+            assert_eq!(told, status(&refusal));
+        }
     }
 }

@@ -7,7 +7,9 @@ use std::time::Instant;
 use http::{Method, Response};
 use hyper::body::Incoming;
 
+use super::accept::Encoding;
 use super::body::{Meter, ResponseBody};
+use super::compress::compressed;
 use super::headers;
 use super::listener::Peer;
 use super::read::Read;
@@ -26,14 +28,15 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
+        let encoding = Encoding::of_errors(request.headers());
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response());
+            return meter("refused").attach(Refusal::Method.response(encoding));
         }
         let parsed = match Request::parse(request.method(), request.uri()) {
             Ok(parsed) => parsed,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused").attach(Refusal::Malformed(error).response());
+                return meter("refused").attach(Refusal::Malformed(error).response(encoding));
             }
         };
         let may_lend = self.upstream.lends() && peer.address.ip().to_canonical().is_loopback();
@@ -51,11 +54,12 @@ impl Proxy {
             Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a read waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response());
+                return meter("refused").attach(refusal.response(encoding));
             }
         };
-        self.filtered(Read::new(chain, component, identity, request, parsed.forward, parsed.query, resource), begun)
-            .await
+        let compress = self.compression.is_for(peer.address.ip());
+        let read = Read::new(chain, component, identity, request, parsed, resource, compress);
+        self.filtered(read, begun).await
     }
 
     async fn filtered(self: &Arc<Self>, read: Read, begun: Instant) -> Response<ResponseBody> {
@@ -65,19 +69,20 @@ impl Proxy {
             _ => "get",
         };
         let meter = Meter::new(self.metrics.clone(), class, begun);
-        let (path, component) = (read.path.clone(), read.component.clone());
+        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.form.encoding);
+        let compress = read.compress && read.resource.verb != Verb::Watch && read.method != Method::HEAD;
         let answer = match read.resource.verb {
             Verb::List => list::list(self, read).await,
             Verb::Watch => watch::watch(self, read).await,
             _ => get::get(self, read).await,
         };
-        let answer = answer.unwrap_or_else(|refusal| {
+        let answer = answer.map(|answer| if compress { compressed(answer) } else { answer }).unwrap_or_else(|refusal| {
             if matches!(refusal, Refusal::NotFound { .. }) {
                 tracing::debug!(%path, component, "the object is hidden from this client");
             } else {
                 tracing::warn!(%path, component, code = refusal.code().as_u16(), error = %refusal, "a filtered read failed; the client is told by a Status");
             }
-            refusal.response()
+            refusal.response(encoding)
         });
         meter.attach(answer)
     }

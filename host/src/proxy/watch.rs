@@ -2,6 +2,7 @@
 
 mod live;
 mod transitions;
+mod wire;
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use self::live::Live;
 use super::Proxy;
 use super::body::{BodyError, ResponseBody};
 use super::forward::relist;
-use super::read::{Answer, Read};
+use super::read::{Answer, Objects, Read};
 use super::request::Query;
 use super::respond::Refusal;
 
@@ -32,14 +33,14 @@ pub(super) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Res
             None => {
                 tracing::debug!(path = %read.path, component = read.component, "a watch goes on from a state of other filters: 410, its client lists again");
                 proxy.metrics.relist("unknown");
-                return Ok(relist("the state it goes on from was made by other filters"));
+                return Ok(relist("the state it goes on from was made by other filters", read.form.encoding));
             }
         }
     };
-    match read.ask(proxy, read.path.clone()).await? {
+    match read.ask(proxy, read.own_path()).await? {
         Answer::Other(answer) => Ok(answer),
-        Answer::Json(parts, plain) => {
-            let live = Live::new(proxy.clone(), read, plain, hidden);
+        Answer::Objects(Objects { parts, plain, encoding }) => {
+            let live = Live::new(proxy.clone(), read, encoding, plain, hidden);
             let events = stream::unfold(live, |mut live| async move {
                 live.next().await.map(|events| (Ok::<_, BodyError>(Frame::data(events)), live))
             });

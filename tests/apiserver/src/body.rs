@@ -1,7 +1,8 @@
 //! Bodies of answers: small ones with their length, large ones streamed in pieces, gzipped where client and policy say so.
 //!
 //! A large body is put together piece by piece as the client reads it: memory is one piece (and the objects, which the
-//! store holds anyway). As with Go's server, bodies over 2 KiB carry no Content-Length.
+//! store holds anyway). As with Go's server, JSON bodies over 2 KiB carry no Content-Length; protobuf ones, which are
+//! sized before they are written, do.
 
 use std::io::Write;
 
@@ -14,6 +15,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use serde_json::Value;
+
+use crate::negotiate::Media;
+use crate::render::Rendered;
 
 /// Why a body ended early: hyper then breaks the connection or resets the stream.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -37,6 +41,8 @@ pub enum Gzip {
 const LARGE: usize = 128 * 1024;
 /// Go's server knows the length of what fits its first buffer.
 const SIZED: usize = 2048;
+/// What is given to the socket at once of bytes that are all there.
+const WRITE: usize = 1024 * 1024;
 
 // === impl Gzip ===
 
@@ -53,6 +59,14 @@ impl Gzip {
 /// A body of known bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Bytes as they lie in memory, at most 1 MiB at a time.
+pub(crate) fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send + 'static {
+    std::iter::from_fn(move || {
+        let next = bytes.split_to(bytes.len().min(WRITE));
+        (!next.is_empty()).then_some(next)
+    })
 }
 
 /// A body of whatever comes; an error breaks it off.
@@ -79,29 +93,26 @@ pub(crate) fn respond(status: StatusCode, media: &'static str, body: Body) -> Re
     response
 }
 
-/// A JSON answer of `length` bytes in pieces; `gzip` is the policy if the client accepts gzip.
-pub(crate) fn pieces(
-    pieces: impl Iterator<Item = Bytes> + Send + 'static,
-    length: usize,
-    gzip: Option<Gzip>,
-) -> Response<Body> {
-    let media = "application/json";
+/// A rendered answer, in pieces if it is large; `gzip` is the policy if the client accepts gzip.
+pub(crate) fn rendered(rendered: Rendered, gzip: Option<Gzip>) -> Response<Body> {
+    let Rendered { media, pieces, length } = rendered;
     if gzip.is_some_and(|policy| policy.applies(length)) {
-        let mut response = respond(StatusCode::OK, media, streamed(compressed(pieces)));
+        let mut response = respond(StatusCode::OK, media.name(), streamed(compressed(pieces)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         return response;
     }
     let body = if length <= SIZED {
-        full(pieces.fold(Vec::with_capacity(length), |mut all, piece| {
-            all.extend_from_slice(&piece);
-            all
-        }))
+        full(Rendered { media, pieces, length }.collect())
     } else {
         streamed(stream::iter(pieces.map(Ok)))
     };
-    respond(StatusCode::OK, media, body)
+    let mut response = respond(StatusCode::OK, media.name(), body);
+    if media == Media::Protobuf {
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    }
+    response
 }
 
 /// One gzip member over all pieces, at the level that kube-apiserver uses.

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::Value;
 
@@ -13,6 +12,7 @@ use crate::access::Attributes;
 use crate::body::{self, Body};
 use crate::discovery;
 use crate::fault::{self, Action, Broken};
+use crate::negotiate;
 use crate::plane::Plane;
 use crate::read;
 use crate::request::{Place, Query, Target, target};
@@ -20,7 +20,7 @@ use crate::selector::Selector;
 use crate::status::Status;
 use crate::stream;
 use crate::watch;
-use crate::write::{Posted, collect};
+use crate::write::{self, Posted, collect};
 
 /// Answers one request, or breaks its connection if a hook says so.
 pub(crate) async fn handle(plane: Arc<Plane>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
@@ -51,10 +51,14 @@ pub(crate) async fn handle(plane: Arc<Plane>, request: Request<Incoming>) -> Res
 }
 
 async fn serve(plane: &Arc<Plane>, request: Request<Incoming>) -> Response<Body> {
+    if let Some(answer) = plane.fixed.answer(request.uri().path()) {
+        return answer;
+    }
     let audit = request.headers().get("audit-id").cloned();
+    let media = negotiate::status(request.headers());
     let mut response = match route(plane, request).await {
         Ok(response) => response,
-        Err(status) => status.response(),
+        Err(status) => status.response(media),
     };
     let headers = response.headers_mut();
     let made = HeaderValue::from_static("00000000-0000-4000-8000-000000000000");
@@ -119,7 +123,15 @@ async fn write(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let posted = Posted { plane, place, query, headers: &parts.headers, body: collect(body).await? };
+    let posted = Posted {
+        plane,
+        place,
+        query,
+        headers: &parts.headers,
+        renderer: read::renderer(place, query, &parts.headers)?,
+        media: negotiate::status(&parts.headers),
+        body: collect(body).await?,
+    };
     let named = !place.name.is_empty();
     let namespaced = !place.resource.namespaced || !place.namespace.is_empty();
     match (verb, place.subresource.as_deref()) {
@@ -144,9 +156,7 @@ async fn review(
         return Err(Status::method_not_allowed());
     }
     let (parts, body) = request.into_parts();
-    let headers: HeaderMap = parts.headers;
-    let bytes: Bytes = collect(body).await?;
-    let posted = Posted { plane, place, query: &Query::default(), headers: &headers, body: bytes }.object()?;
+    let posted = write::object(&parts.headers, &collect(body).await?)?;
     let answer = plane.access.review(caller, &place.resource.kind, Value::Object(posted));
     Ok(body::json(StatusCode::CREATED, &answer))
 }

@@ -1,60 +1,61 @@
-//! Which form of an answer a client's `Accept` asks for. JSON is the only encoding; Table and metadata are shapes of it.
+//! Which encoding and shape of an answer a client's `Accept` asks for, decided as kube-apiserver decides it: the clauses
+//! in goautoneg's order, the first one that can be served wins. A quality of 0 only puts a clause last, as there.
 //!
 //! Keeps nothing.
 
 use http::{HeaderMap, header};
+use weir_document::TypeMeta;
 
+use crate::catalog::Resource;
 use crate::status::Status;
+
+/// The encoding of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// Everything there is.
+    Json,
+    /// Built-in kinds that the schema knows, metadata of all kinds, and Status.
+    Protobuf,
+}
 
 /// The shape of a get, list or watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The objects themselves.
     Objects,
-    /// `as=Table`: rows for a printer.
+    /// `as=Table`: rows for a printer. JSON only.
     Table,
     /// `as=PartialObjectMetadata` or its list.
     Metadata,
 }
 
-/// The first acceptable form, in the client's order (Kubernetes ignores `q`).
-pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Status> {
-    let mut any = false;
-    for value in headers.get_all(header::ACCEPT) {
-        for range in value.to_str().unwrap_or("").split(',') {
-            if range.trim().is_empty() {
-                continue;
-            }
-            any = true;
-            if let Some(form) = one(range) {
-                return Ok(form);
-            }
-        }
-    }
-    if any { Err(Status::not_acceptable()) } else { Ok(Form::Objects) }
+/// What was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) media: Media,
+    pub(crate) form: Form,
+    /// `pretty=1`: JSON of gets and lists is indented.
+    pub(crate) pretty: bool,
 }
 
-fn one(range: &str) -> Option<Form> {
-    let mut parts = range.split(';').map(str::trim);
-    if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
-        return None;
-    }
-    let (mut shape, mut group, mut version) = (None, None, None);
-    for part in parts {
-        match part.split_once('=') {
-            Some(("as", value)) => shape = Some(value),
-            Some(("g", value)) => group = Some(value),
-            Some(("v", value)) => version = Some(value),
-            _ => {}
-        }
-    }
-    let meta = matches!((group, version), (Some("meta.k8s.io"), Some("v1" | "v1beta1")));
-    match shape {
-        None => Some(Form::Objects),
-        Some("Table") if meta => Some(Form::Table),
-        Some("PartialObjectMetadata" | "PartialObjectMetadataList") if meta => Some(Form::Metadata),
-        Some(_) => None,
-    }
+/// One clause of the header.
+struct Clause<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    quality: f32,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+const META: &str = "meta.k8s.io";
+
+/// How the objects of a resource are answered.
+pub(crate) fn objects(headers: &HeaderMap, resource: &Resource) -> Result<Accepted, Status> {
+    negotiate(headers, Some(resource)).ok_or_else(Status::not_acceptable)
+}
+
+/// How a Status is answered: JSON where nothing fits, since it must be answered somehow.
+pub(crate) fn status(headers: &HeaderMap) -> Media {
+    negotiate(headers, None).map_or(Media::Json, |accepted| accepted.media)
 }
 
 /// Whether the client takes gzip.
@@ -67,29 +68,174 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         .any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
 }
 
+/// Like the API server, it reads the first `Accept` only.
+fn negotiate(headers: &HeaderMap, resource: Option<&Resource>) -> Option<Accepted> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if accept.is_empty() {
+        return Some(Accepted { media: Media::Json, form: Form::Objects, pretty: false });
+    }
+    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::parse).collect();
+    clauses.sort_by(|one, other| other.quality.total_cmp(&one.quality).then(one.wildcards().cmp(&other.wildcards())));
+    clauses
+        .iter()
+        .find_map(|clause| [Media::Json, Media::Protobuf].into_iter().find_map(|media| clause.accept(media, resource)))
+}
+
+// === impl Media ===
+
+impl Media {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The name of a stream of events.
+    pub(crate) fn watch(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+}
+
+// === impl Clause ===
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let (kind, subtype) = match parts.next()? {
+            "*" => ("*", "*"),
+            range => range.split_once('/')?,
+        };
+        let mut clause = Self { kind: kind.trim(), subtype: subtype.trim(), quality: 1.0, parameters: Vec::new() };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match (name.trim(), value.trim()) {
+                ("q", quality) => clause.quality = quality.parse().unwrap_or(0.0),
+                parameter => clause.parameters.push(parameter),
+            }
+        }
+        Some(clause)
+    }
+
+    fn wildcards(&self) -> (bool, bool) {
+        (self.kind == "*", self.subtype == "*")
+    }
+
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        let mut latest_first = self.parameters.iter().rev();
+        latest_first.find_map(|(known, value)| (*known == name).then_some(*value))
+    }
+
+    /// What it comes to in an encoding; `None` if it cannot be served so. Without a resource, a Status is meant.
+    fn accept(&self, media: Media, resource: Option<&Resource>) -> Option<Accepted> {
+        let matches = match (self.kind, self.subtype) {
+            ("*", "*") | ("application", "*") => true,
+            (kind, subtype) => media.name().split_once('/') == Some((kind, subtype)),
+        };
+        if !matches || self.parameter("stream").is_some_and(|stream| stream != "watch") {
+            return None;
+        }
+        let shape = [self.parameter("as"), self.parameter("g"), self.parameter("v")];
+        let form = match (shape, resource) {
+            ([None, None, None], _) => Form::Objects,
+            ([Some("Table"), Some(META), Some("v1" | "v1beta1")], Some(_)) if media == Media::Json => Form::Table,
+            (
+                [Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some(META), Some("v1" | "v1beta1")],
+                Some(_),
+            ) => Form::Metadata,
+            _ => return None,
+        };
+        let served = media == Media::Json || form == Form::Metadata || resource.is_none_or(in_protobuf);
+        served.then(|| Accepted { media, form, pretty: self.parameter("pretty") == Some("1") })
+    }
+}
+
+/// Whether whole objects are to be had as protobuf.
+fn in_protobuf(resource: &Resource) -> bool {
+    let type_meta = TypeMeta { api_version: resource.api_version(), kind: resource.kind.clone() };
+    !resource.custom && weir_document::protobuf::has(&type_meta)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const JSON: Option<(Media, Form)> = Some((Media::Json, Form::Objects));
+    const PROTOBUF: Option<(Media, Form)> = Some((Media::Protobuf, Form::Objects));
+    const TABLE: Option<(Media, Form)> = Some((Media::Json, Form::Table));
+    const METADATA: Option<(Media, Form)> = Some((Media::Protobuf, Form::Metadata));
+
+    fn accepted(accept: &str, resource: &Resource) -> Option<(Media, Form)> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, accept.parse().unwrap());
+        objects(&headers, resource).ok().map(|accepted| (accepted.media, accepted.form))
+    }
+
     #[test]
-    fn the_first_form_that_is_served_wins() {
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    fn the_first_clause_that_is_served_wins() {
+        let service = Resource::new("", "v1", "services", "Service").built_in();
+        let pool = Resource::new("apps.openyurt.io", "v1beta2", "nodepools", "NodePool");
+        for (accept, of_service, of_pool) in [
+            ("", JSON, JSON),
+            ("*", JSON, JSON),
+            ("*/*", JSON, JSON),
+            ("application/*", JSON, JSON),
+            ("application/vnd.kubernetes.protobuf,application/json", PROTOBUF, JSON),
+            ("application/vnd.kubernetes.protobuf, */*", PROTOBUF, JSON),
+            ("application/vnd.kubernetes.protobuf", PROTOBUF, None),
+            ("application/vnd.kubernetes.protobuf;stream=watch", PROTOBUF, None),
+            ("application/vnd.kubernetes.protobuf;stream=other", None, None),
+            ("application/json;stream=watch", JSON, JSON),
+            ("application/yaml", None, None),
+            ("application/cbor,application/vnd.kubernetes.protobuf", PROTOBUF, None),
+            ("text/html", None, None),
+            ("nonsense", None, None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", TABLE, TABLE),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None, None),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", JSON, JSON),
+            ("application/*;as=Table;v=v1;g=meta.k8s.io", TABLE, TABLE),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io", None, None),
+            ("application/json;as=Table", None, None),
+            ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", JSON, JSON),
+            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", METADATA, METADATA),
+            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", METADATA, METADATA),
+        ] {
+            assert_eq!(accepted(accept, &service), of_service, "{accept:?} of Services");
+            assert_eq!(accepted(accept, &pool), of_pool, "{accept:?} of NodePools");
+        }
+    }
+
+    #[test]
+    fn quality_decides_then_wildcards_come_last_then_the_order_written() {
+        let service = Resource::new("", "v1", "services", "Service").built_in();
         for (accept, expected) in [
-            ("*/*", Some(Form::Objects)),
-            ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Objects)),
-            ("application/vnd.kubernetes.protobuf, */*", Some(Form::Objects)),
-            ("application/vnd.kubernetes.protobuf", None),
-            (table, Some(Form::Table)),
-            (
-                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
-                Some(Form::Objects),
-            ),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some(Form::Metadata)),
+            ("application/json,application/vnd.kubernetes.protobuf", JSON),
+            ("application/json;q=0.5,application/vnd.kubernetes.protobuf", PROTOBUF),
+            ("application/json;q=0.5,application/vnd.kubernetes.protobuf;q=0.5", JSON),
+            ("application/json;q=no,application/vnd.kubernetes.protobuf;q=0.1", PROTOBUF),
+            ("*/*,application/vnd.kubernetes.protobuf", PROTOBUF),
+            ("application/*,application/vnd.kubernetes.protobuf", PROTOBUF),
+            ("application/vnd.kubernetes.protobuf;q=0.9,*/*", JSON),
+            ("application/vnd.kubernetes.protobuf;q=0", PROTOBUF),
+        ] {
+            assert_eq!(accepted(accept, &service), expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_never_a_shape_and_falls_back_to_json() {
+        for (accept, expected) in [
+            ("application/vnd.kubernetes.protobuf", Media::Protobuf),
+            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Media::Json),
+            ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,*/*;q=0.1", Media::Json),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/vnd.kubernetes.protobuf", Media::Protobuf),
+            ("text/html", Media::Json),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());
-            assert_eq!(form(&headers).ok(), expected, "{accept}");
+            assert_eq!(status(&headers), expected, "{accept:?}");
         }
-        assert_eq!(form(&HeaderMap::new()).ok(), Some(Form::Objects));
     }
 }

@@ -14,6 +14,8 @@ use crate::access::Access;
 use crate::body::Gzip;
 use crate::catalog::Catalog;
 use crate::fault::{End, Hook};
+use crate::fixed::Fixed;
+use crate::kept::Kept;
 use crate::record::{Gauge, Record};
 use crate::store::Store;
 use crate::stream::PodLog;
@@ -29,6 +31,8 @@ pub(crate) struct Plane {
     pub(crate) streams: Gauge,
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) bookmarks: Duration,
+    pub(crate) fixed: Fixed,
+    pub(crate) lists: Kept,
     gzip: RwLock<Gzip>,
     hook: RwLock<Option<Hook>>,
     /// Echoes of upgraded connections; ended with the server.
@@ -64,6 +68,8 @@ impl Plane {
             streams: Gauge::new(),
             signals: watch::Sender::new(Signals::default()),
             bookmarks,
+            fixed: Fixed::default(),
+            lists: Kept::default(),
             gzip: RwLock::new(gzip),
             hook: RwLock::default(),
             tasks: Mutex::default(),

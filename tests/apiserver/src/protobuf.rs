@@ -1,23 +1,22 @@
-//! Request bodies in Kubernetes' protobuf: kubectl's typed commands (`create configmap`, `auth can-i`, …) send nothing
-//! else. Only the kinds that they send are known; answers are always JSON, which these clients take.
+//! Request bodies in Kubernetes' protobuf: typed clients and kubectl's typed commands (`create configmap`, `auth can-i`,
+//! …) send nothing else. Objects are read by the schema of `weir_document`; it leaves out what is never stored (reviews,
+//! options), so these have tables of their own here.
 //!
 //! A table of fields per message; unknown fields are skipped. Memory: the decoded object; nesting is as deep as the table.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use serde_json::{Map, Value};
+use weir_document::Document;
+use weir_document::protobuf::Envelope;
 
 /// What a field holds.
 #[derive(Clone, Copy)]
 enum Holds {
     Text,
-    /// Base64 in JSON.
-    Bytes,
     Number,
-    Bool,
     Message(&'static [Field]),
-    /// A map whose values are the inner field.
-    Map(&'static Holds),
     List(&'static Holds),
 }
 
@@ -30,29 +29,18 @@ enum Wire<'a> {
     Length(&'a [u8]),
 }
 
-use Holds::{Bool, Bytes, List, Message, Number, Text};
-
-const MAGIC: &[u8] = b"k8s\0";
-const TEXTS: Holds = Holds::Map(&Text);
-const BLOBS: Holds = Holds::Map(&Bytes);
+use Holds::{List, Message, Number, Text};
 
 #[rustfmt::skip]
 mod tables {
-    use super::{BLOBS, Bool, Field, List, Message, Number, TEXTS, Text};
+    use super::{Field, List, Message, Number, Text};
 
-    pub(super) const UNKNOWN: &[Field] = &[(1, "typeMeta", Message(&[(1, "apiVersion", Text), (2, "kind", Text)])), (2, "raw", super::Bytes)];
-    const META: &[Field] = &[
-        (1, "name", Text), (2, "generateName", Text), (3, "namespace", Text), (5, "uid", Text), (6, "resourceVersion", Text),
-        (11, "labels", TEXTS), (12, "annotations", TEXTS), (14, "finalizers", List(&Text)),
-    ];
+    const META: &[Field] = &[(1, "name", Text), (3, "namespace", Text)];
     const RESOURCE: &[Field] = &[
         (1, "namespace", Text), (2, "verb", Text), (3, "group", Text), (4, "version", Text), (5, "resource", Text),
         (6, "subresource", Text), (7, "name", Text),
     ];
     const PATH: &[Field] = &[(1, "path", Text), (2, "verb", Text)];
-    const NAMESPACE: &[Field] = &[(1, "metadata", Message(META)), (2, "spec", Message(&[(1, "finalizers", List(&Text))]))];
-    const CONFIG_MAP: &[Field] = &[(1, "metadata", Message(META)), (2, "data", TEXTS), (3, "binaryData", BLOBS), (4, "immutable", Bool)];
-    const SECRET: &[Field] = &[(1, "metadata", Message(META)), (2, "data", BLOBS), (3, "type", Text), (5, "immutable", Bool)];
     const PLAIN: &[Field] = &[(1, "metadata", Message(META))];
     const SELF_REVIEW: &[Field] = &[
         (1, "metadata", Message(META)),
@@ -76,10 +64,7 @@ mod tables {
 
     pub(super) fn of(kind: &str) -> Option<&'static [Field]> {
         Some(match kind {
-            "Namespace" => NAMESPACE,
-            "ConfigMap" => CONFIG_MAP,
-            "Secret" => SECRET,
-            "ServiceAccount" | "SelfSubjectReview" => PLAIN,
+            "SelfSubjectReview" => PLAIN,
             "SelfSubjectAccessReview" => SELF_REVIEW,
             "SubjectAccessReview" | "LocalSubjectAccessReview" => REVIEW,
             "TokenRequest" => TOKEN,
@@ -90,17 +75,19 @@ mod tables {
 }
 
 /// An object with its envelope; the text says what was not understood.
-pub(crate) fn object(bytes: &[u8]) -> Result<Value, String> {
-    let envelope = bytes.strip_prefix(MAGIC).ok_or("not Kubernetes' protobuf")?;
-    let envelope = message(tables::UNKNOWN, envelope).ok_or("the envelope is broken")?;
-    let text = |pointer: &str| envelope.pointer(pointer).and_then(Value::as_str);
-    let kind = text("/typeMeta/kind").unwrap_or("");
+pub(crate) fn object(bytes: &Bytes) -> Result<Value, String> {
+    let envelope = Envelope::open(bytes.clone()).map_err(|error| error.to_string())?;
+    let type_meta = envelope.type_meta();
+    if let Some(document) = Document::protobuf(envelope.object(), Arc::new(type_meta.clone())) {
+        let json = document.to_json().map_err(|error| error.to_string())?;
+        return serde_json::from_str(&json).map_err(|error| error.to_string());
+    }
+    let kind = &type_meta.kind;
     let table = tables::of(kind).ok_or_else(|| format!("{kind:?} is not known in protobuf here"))?;
-    let raw = STANDARD.decode(text("/raw").unwrap_or("")).map_err(|error| error.to_string())?;
-    let mut object = message(table, &raw).ok_or("the object is broken")?;
+    let mut object = message(table, &envelope.object()).ok_or("the object is broken")?;
     if let Some(object) = object.as_object_mut() {
-        object.insert("apiVersion".into(), text("/typeMeta/apiVersion").unwrap_or("").into());
-        object.insert("kind".into(), kind.into());
+        object.insert("apiVersion".into(), type_meta.api_version.clone().into());
+        object.insert("kind".into(), kind.clone().into());
     }
     Ok(object)
 }
@@ -113,11 +100,6 @@ fn message(table: &[Field], mut bytes: &[u8]) -> Option<Value> {
             continue;
         };
         match (holds, wire) {
-            (Holds::Map(inner), Some(Wire::Length(entry))) => {
-                let (key, value) = entry_of(inner, entry)?;
-                let map = object.entry(*name).or_insert_with(|| Value::Object(Map::new()));
-                map.as_object_mut()?.insert(key, value);
-            }
             (List(inner), Some(wire)) => {
                 let list = object.entry(*name).or_insert_with(|| Value::Array(Vec::new()));
                 list.as_array_mut()?.push(value(inner, &wire)?);
@@ -138,25 +120,10 @@ fn message(table: &[Field], mut bytes: &[u8]) -> Option<Value> {
 fn value(holds: &Holds, wire: &Wire<'_>) -> Option<Value> {
     Some(match (holds, wire) {
         (Text, Wire::Length(bytes)) => std::str::from_utf8(bytes).ok()?.into(),
-        (Bytes, Wire::Length(bytes)) => STANDARD.encode(bytes).into(),
         (Message(table), Wire::Length(bytes)) => message(table, bytes)?,
         (Number, Wire::Varint(number)) => number.cast_signed().into(),
-        (Bool, Wire::Varint(number)) => (*number != 0).into(),
         _ => return None,
     })
-}
-
-fn entry_of(inner: &Holds, mut bytes: &[u8]) -> Option<(String, Value)> {
-    let mut key = String::new();
-    let mut found = Value::from("");
-    while !bytes.is_empty() {
-        match field(&mut bytes)? {
-            (1, Some(Wire::Length(text))) => key = String::from_utf8(text.to_vec()).ok()?,
-            (2, Some(wire)) => found = value(inner, &wire)?,
-            _ => {}
-        }
-    }
-    Some((key, found))
 }
 
 /// The next field; fixed-width ones, which no table names, are skipped as `None`.
@@ -195,39 +162,49 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use weir_document::TypeMeta;
+    use weir_document::protobuf::from_json;
 
     use super::*;
 
-    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
-        out.extend_from_slice(bytes);
-        out
-    }
-
-    fn config_map() -> Vec<u8> {
-        let meta = [field(1, b"cm"), field(3, b""), field(11, &[field(1, b"l"), field(2, b"v")].concat())].concat();
-        let raw =
-            [field(1, &meta), field(2, &[field(1, b"k"), field(2, b"")].concat()), vec![4 << 3, 1], field(15, b"new")]
-                .concat();
-        let kind = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
-        [MAGIC.to_vec(), field(1, &kind), field(2, &raw)].concat()
+    fn options() -> Bytes {
+        let preconditions = b"\x0a\x01u\x12\x017";
+        let mut raw = vec![1 << 3, 30, 2 << 3 | 2, u8::try_from(preconditions.len()).unwrap()];
+        raw.extend_from_slice(preconditions);
+        raw.extend_from_slice(b"\x22\x00\x7a\x03new\x2a\x03All");
+        Envelope::seal(&TypeMeta { api_version: "v1".into(), kind: "DeleteOptions".into() }, &raw)
     }
 
     #[test]
-    fn a_protobuf_object_reads_as_its_json() {
+    fn a_stored_kind_reads_as_its_json() {
         let expected = json!({
-            "metadata": {"name": "cm", "labels": {"l": "v"}}, "data": {"k": ""}, "immutable": true,
-            "apiVersion": "v1", "kind": "ConfigMap",
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm", "labels": {"l": "v"}}, "data": {"k": ""},
+            "binaryData": {"b": "AAE="}, "immutable": true,
         });
-        assert_eq!(object(&config_map()), Ok(expected));
+        let type_meta = TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() };
+        let bytes = Envelope::seal(&type_meta, &from_json(&type_meta, &expected.to_string()).unwrap());
+        let mut found = object(&bytes).unwrap();
+        found["metadata"].as_object_mut().unwrap().shift_remove("creationTimestamp");
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn options_read_by_their_table_and_without_what_it_lacks() {
+        let expected = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30,
+            "preconditions": {"uid": "u", "resourceVersion": "7"}, "dryRun": ["All"],
+        });
+        assert_eq!(object(&options()), Ok(expected));
     }
 
     #[test]
     fn cut_bytes_never_read_as_the_whole() {
-        let bytes = config_map();
-        let whole = object(&bytes);
-        for end in 0..bytes.len() {
-            assert_ne!(object(&bytes[..end]), whole, "{end}");
+        let envelope = Envelope::open(options()).unwrap();
+        let whole = object(&options());
+        let raw = envelope.object();
+        for end in 0..raw.len() {
+            let cut = Envelope::seal(envelope.type_meta(), &raw[..end]);
+            assert_ne!(object(&cut), whole, "{end}");
         }
     }
 }

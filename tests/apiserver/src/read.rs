@@ -11,7 +11,8 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
 use crate::body::{self, Body};
-use crate::negotiate::{self, Form};
+use crate::kept::Whole;
+use crate::negotiate::{self, Accepted};
 use crate::plane::Plane;
 use crate::render::{ListMeta, Rendered, Renderer};
 use crate::request::{Place, Query};
@@ -38,29 +39,35 @@ struct Page {
 
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// The renderer for a request's form and options.
-pub(crate) fn renderer(place: &Place, form: Form, query: &Query) -> Renderer {
+/// The renderer for what a request accepts, with its options.
+pub(crate) fn renderer(place: &Place, query: &Query, headers: &HeaderMap) -> Result<Renderer, Status> {
+    let accepted = negotiate::objects(headers, &place.resource)?;
+    let accepted = Accepted { pretty: accepted.pretty || query.flag("pretty"), ..accepted };
     let include = Include::parse(query.text("includeObject"));
-    Renderer::new(Arc::clone(&place.resource), form, include)
+    Ok(Renderer::new(Arc::clone(&place.resource), accepted, include))
 }
 
 /// One object (or its status sub-resource, which is the same object).
 pub(crate) fn get(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-    let form = negotiate::form(headers)?;
+    let renderer = renderer(place, query, headers)?;
     reached(plane, revision(query)?)?;
     let key = Key::new(&place.namespace, &place.name);
     let object = plane
         .store
         .find(&place.resource.qualified(), &key)
         .ok_or_else(|| Status::not_found(&place.resource, &place.name))?;
-    let mut bytes = renderer(place, form, query).object(&object, true);
-    bytes.push(b'\n');
-    Ok(answer(plane, headers, Rendered::bytes(bytes)))
+    Ok(answer(plane, headers, renderer.object(&object)?))
 }
 
 /// A collection or a page of it.
 pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-    let form = negotiate::form(headers)?;
+    let renderer = renderer(place, query, headers)?;
+    let whole = Whole::of(place, query, &renderer);
+    if let Some(whole) = &whole
+        && let Some(kept) = plane.lists.get(whole, plane.store.revision())
+    {
+        return Ok(answer(plane, headers, kept));
+    }
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     let limit = match query.number("limit")? {
         // A cached state is returned whole, as the watch cache does.
@@ -84,7 +91,12 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
         objects.truncate(limit);
         meta.next_page = objects.last().map(|last| Page { revision: Some(snapshot), after: last.key.clone() }.token());
     }
-    Ok(answer(plane, headers, renderer(place, form, query).list(objects, &meta)))
+    let rendered = renderer.list(objects, &meta)?;
+    let rendered = match whole {
+        Some(whole) => plane.lists.keep(whole, snapshot, rendered),
+        None => rendered,
+    };
+    Ok(answer(plane, headers, rendered))
 }
 
 /// The state that a list is cut from, and its version.
@@ -170,9 +182,10 @@ pub(crate) fn reached(plane: &Plane, wanted: Option<u64>) -> Result<(), Status> 
     }
 }
 
-fn answer(plane: &Plane, headers: &HeaderMap, rendered: Rendered) -> Response<Body> {
+/// A rendered answer, gzipped if policy and client want it so.
+pub(crate) fn answer(plane: &Plane, headers: &HeaderMap, rendered: Rendered) -> Response<Body> {
     let gzip = negotiate::accepts_gzip(headers).then(|| plane.gzip());
-    body::pieces(rendered.pieces, rendered.length, gzip)
+    body::rendered(rendered, gzip)
 }
 
 // === impl Page ===

@@ -1,24 +1,32 @@
-//! Objects, lists and watch events as bytes, in the form the client negotiated.
+//! Objects, lists and watch events as bytes, in the encoding and shape that the client negotiated.
 //!
-//! Plain objects are copied from the store's encoding; Table and metadata are made per request. A list is rendered in
+//! Plain objects are copied from the store's encodings; Table and metadata are made per request. A list is rendered in
 //! pieces of about 64 KiB as it is read: memory is a piece.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use weir_document::json::EventType;
 
+use crate::body;
 use crate::catalog::Resource;
-use crate::negotiate::Form;
+use crate::negotiate::{Accepted, Form, Media};
+use crate::status::Status;
 use crate::store::{Object, prefix};
 use crate::table::{self, Include};
+
+mod json;
+mod protobuf;
+
+pub(crate) use protobuf::sealed;
 
 /// How one request's answers are written.
 pub(crate) struct Renderer {
     resource: Arc<Resource>,
-    form: Form,
+    accepted: Accepted,
     include: Include,
-    /// What a plain object begins with.
+    /// What a plain object begins with in JSON.
     prefix: String,
 }
 
@@ -29,77 +37,55 @@ pub(crate) struct ListMeta {
     pub(crate) remaining: Option<usize>,
 }
 
-/// A rendered list: its pieces and their total length.
+/// A rendered answer: its pieces and their total length.
 pub(crate) struct Rendered {
+    pub(crate) media: Media,
     pub(crate) pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     pub(crate) length: usize,
 }
 
 const PIECE: usize = 64 * 1024;
 
-// === impl ListMeta ===
-
-impl ListMeta {
-    fn map(&self) -> Map<String, Value> {
-        let mut map = Map::new();
-        map.insert("resourceVersion".into(), self.revision.to_string().into());
-        if let Some(token) = &self.next_page {
-            map.insert("continue".into(), token.clone().into());
-        }
-        if let Some(remaining) = self.remaining {
-            map.insert("remainingItemCount".into(), remaining.into());
-        }
-        map
-    }
-}
-
 // === impl Renderer ===
 
 impl Renderer {
-    pub(crate) fn new(resource: Arc<Resource>, form: Form, include: Include) -> Self {
-        Self { prefix: prefix(&resource), resource, form, include }
+    pub(crate) fn new(resource: Arc<Resource>, accepted: Accepted, include: Include) -> Self {
+        Self { prefix: prefix(&resource), resource, accepted, include }
     }
 
-    /// One object; `header` matters to tables only.
-    pub(crate) fn object(&self, object: &Object, header: bool) -> Vec<u8> {
-        let mut out = Vec::with_capacity(object.encoded_len(&self.prefix) + 64);
-        self.write_object(object, header, &mut out);
-        out
+    pub(crate) fn accepted(&self) -> Accepted {
+        self.accepted
     }
 
-    fn write_object(&self, object: &Object, header: bool, out: &mut Vec<u8>) {
-        match self.form {
-            Form::Objects => object.write(&self.prefix, out),
-            Form::Metadata => write_value(&table::partial(object), out),
-            Form::Table => {
-                let mut metadata = Map::new();
-                metadata.insert("resourceVersion".into(), object.revision.to_string().into());
-                let one = std::iter::once(object);
-                let table = table::table(&self.resource, one, self.include, metadata, header);
-                write_value(&table, out);
-            }
+    pub(crate) fn media(&self) -> Media {
+        self.accepted.media
+    }
+
+    /// One object.
+    pub(crate) fn object(&self, object: &Object) -> Result<Rendered, Status> {
+        let bytes = match self.media() {
+            Media::Json => json::object(self, object),
+            Media::Protobuf => protobuf::object(self, object)?,
+        };
+        Ok(Rendered::bytes(self.media(), bytes).pretty(self.accepted))
+    }
+
+    /// An event of a watch; `header` matters to tables only.
+    pub(crate) fn event(&self, event: EventType, object: &Object, header: bool) -> Result<Bytes, Status> {
+        match self.media() {
+            Media::Json => Ok(json::event(self, event, object, header)),
+            Media::Protobuf => protobuf::event(event, &protobuf::object(self, object)?),
         }
     }
 
-    /// A line of a watch.
-    pub(crate) fn event(&self, kind: &str, object: &Object, header: bool) -> Bytes {
-        let mut out = Vec::with_capacity(object.encoded_len(&self.prefix) + 64);
-        out.extend_from_slice(b"{\"type\":\"");
-        out.extend_from_slice(kind.as_bytes());
-        out.extend_from_slice(b"\",\"object\":");
-        self.write_object(object, header, &mut out);
-        out.extend_from_slice(b"}\n");
-        out.into()
-    }
-
     /// A BOOKMARK: of the watched kind, or of the form's.
-    pub(crate) fn bookmark(&self, revision: u64, initial_end: bool, header: bool) -> Bytes {
+    pub(crate) fn bookmark(&self, revision: u64, initial_end: bool, header: bool) -> Result<Bytes, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_end {
             let end = json!({"k8s.io/initial-events-end": "true"});
             metadata.as_object_mut().map(|metadata| metadata.insert("annotations".into(), end));
         }
-        let object = match self.form {
+        let object = match self.accepted.form {
             Form::Objects => json!({
                 "kind": self.resource.kind,
                 "apiVersion": self.resource.api_version(),
@@ -119,100 +105,98 @@ impl Renderer {
                 table
             }
         };
-        line("BOOKMARK", &object)
+        match self.media() {
+            Media::Json => Ok(json::line(EventType::Bookmark, &object)),
+            Media::Protobuf => protobuf::event(EventType::Bookmark, &sealed(&object)?),
+        }
     }
 
-    /// A list of any length.
-    pub(crate) fn list(&self, objects: Vec<Arc<Object>>, meta: &ListMeta) -> Rendered {
-        let metadata = Value::Object(meta.map());
-        match self.form {
-            Form::Objects => self.object_list(objects, &metadata),
-            Form::Metadata => {
-                let items: Vec<Value> = objects.iter().map(|object| table::partial(object)).collect();
-                Rendered::whole(&json!({
-                    "kind": "PartialObjectMetadataList",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": metadata,
-                    "items": items,
-                }))
-            }
-            Form::Table => {
-                let objects = objects.iter().map(AsRef::as_ref);
-                Rendered::whole(&table::table(&self.resource, objects, self.include, meta.map(), true))
+    /// An ERROR event.
+    pub(crate) fn error(&self, status: &Status) -> Bytes {
+        let status = status.value();
+        match self.media() {
+            Media::Json => json::line(EventType::Error, &status),
+            // The schema has every member of a Status. If it had not, the stream would end without a word.
+            Media::Protobuf => {
+                sealed(&status).and_then(|status| protobuf::event(EventType::Error, &status)).unwrap_or_default()
             }
         }
     }
 
-    /// Built-in lists say what they are first and their items do not; lists of CRDs the other way round.
-    fn object_list(&self, objects: Vec<Arc<Object>>, metadata: &Value) -> Rendered {
-        let (api, kind) = (self.resource.api_version(), self.resource.list_kind());
-        let (head, item, foot) = if self.resource.custom {
-            (
-                format!("{{\"apiVersion\":\"{api}\",\"items\":["),
-                self.prefix.clone(),
-                format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n"),
-            )
-        } else {
-            (
-                format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api}\",\"metadata\":{metadata},\"items\":["),
-                "{".to_owned(),
-                "]}\n".to_owned(),
-            )
-        };
-        let items: usize = objects.iter().map(|object| object.encoded_len(&item)).sum();
-        let length = head.len() + items + objects.len().saturating_sub(1) + foot.len();
-        let mut objects = objects.into_iter().enumerate();
-        let mut head = Some(head);
-        let mut foot = Some(foot);
-        let pieces = std::iter::from_fn(move || {
-            foot.as_ref()?;
-            let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
-            piece.extend(head.take().unwrap_or_default().into_bytes());
-            while piece.len() < PIECE {
-                let Some((index, object)) = objects.next() else {
-                    piece.extend(foot.take().unwrap_or_default().into_bytes());
-                    break;
-                };
-                if index > 0 {
-                    piece.push(b',');
-                }
-                object.write(&item, &mut piece);
-            }
-            Some(Bytes::from(piece))
-        });
-        Rendered { pieces: Box::new(pieces), length }
+    /// A list of any length.
+    pub(crate) fn list(&self, objects: Vec<Arc<Object>>, meta: &ListMeta) -> Result<Rendered, Status> {
+        match self.media() {
+            Media::Json => Ok(json::list(self, objects, meta).pretty(self.accepted)),
+            Media::Protobuf => protobuf::list(self, &objects, meta),
+        }
     }
 }
 
 // === impl Rendered ===
 
 impl Rendered {
-    fn whole(value: &Value) -> Self {
-        let mut out = Vec::new();
-        write_value(value, &mut out);
-        out.push(b'\n');
-        Self::bytes(out)
+    fn bytes(media: Media, bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Self { media, length: bytes.len(), pieces: Box::new(std::iter::once(bytes)) }
     }
 
-    pub(crate) fn bytes(bytes: Vec<u8>) -> Self {
-        Self { length: bytes.len(), pieces: Box::new(std::iter::once(Bytes::from(bytes))) }
+    /// Bytes that are there already.
+    pub(crate) fn slices(media: Media, bytes: Bytes) -> Self {
+        Self { media, length: bytes.len(), pieces: Box::new(body::slices(bytes)) }
     }
-}
 
-/// An ERROR event.
-pub(crate) fn error(status: &crate::status::Status) -> Bytes {
-    line("ERROR", &status.value())
-}
+    /// All of it.
+    pub(crate) fn collect(self) -> Bytes {
+        let all = self.pieces.fold(Vec::with_capacity(self.length), |mut all, piece| {
+            all.extend_from_slice(&piece);
+            all
+        });
+        all.into()
+    }
 
-fn line(kind: &str, object: &Value) -> Bytes {
-    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
+    /// In pieces: the head, then what `more` appends until it says that there is no more, then the foot.
+    fn in_pieces(
+        media: Media,
+        length: usize,
+        head: Vec<u8>,
+        mut more: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static,
+        foot: Vec<u8>,
+    ) -> Self {
+        let mut head = Some(head);
+        let mut foot = Some(foot);
+        let pieces = std::iter::from_fn(move || {
+            foot.as_ref()?;
+            let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
+            piece.extend(head.take().unwrap_or_default());
+            while piece.len() < PIECE {
+                if !more(&mut piece) {
+                    piece.extend(foot.take().unwrap_or_default());
+                    break;
+                }
+            }
+            Some(Bytes::from(piece))
+        });
+        Self { media, length, pieces: Box::new(pieces) }
+    }
+
+    /// Indented, if JSON and asked for: then it is held as a whole.
+    fn pretty(self, accepted: Accepted) -> Self {
+        if !accepted.pretty || self.media != Media::Json {
+            return self;
+        }
+        let media = self.media;
+        let bytes = self.collect();
+        match serde_json::from_slice(&bytes).and_then(|value: Value| serde_json::to_vec_pretty(&value)) {
+            Ok(mut indented) => {
+                indented.push(b'\n');
+                Self::bytes(media, indented)
+            }
+            // What was just written as JSON reads as JSON.
+            Err(_) => Self::bytes(media, bytes),
+        }
+    }
 }
 
 fn partial(metadata: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-}
-
-fn write_value(value: &Value, out: &mut Vec<u8>) {
-    // Writing to memory does not fail.
-    let _ = serde_json::to_writer(out, value);
 }

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::HeaderValue;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -257,6 +259,12 @@ impl ApiServer {
     /// Lets a hook decide what becomes of each request from now on. It replaces the one before and must not block.
     pub fn on_request(&self, hook: impl Fn(&Recorded) -> Action + Send + Sync + 'static) {
         self.plane.set_hook(Some(Arc::new(hook)));
+    }
+
+    /// Answers every request for a path (not decoded; whatever the query and method) with this body from now on. It is
+    /// written as it lies in memory: the upstream of throughput measurements. A later one for the path replaces it.
+    pub fn fix(&self, path: &str, media: HeaderValue, body: impl Into<Bytes>) {
+        self.plane.fixed.set(path, media, body.into());
     }
 
     /// Serves every request as ever.

@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::body::{self, Body};
 use crate::catalog::Resource;
+use crate::negotiate::Media;
+use crate::render;
 
 /// A failed request. Boxed, since it travels through every `Result` of the crate.
 #[derive(Clone, Debug)]
@@ -119,7 +121,7 @@ impl Status {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
-            "only the following media types are accepted: application/json".into(),
+            "only the following media types are accepted: application/json, application/vnd.kubernetes.protobuf".into(),
         )
     }
 
@@ -129,6 +131,10 @@ impl Status {
             "UnsupportedMediaType",
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
         )
+    }
+
+    pub(crate) fn internal(message: String) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
     pub(crate) fn too_big() -> Self {
@@ -169,12 +175,24 @@ impl Status {
     }
 
     /// The whole answer.
-    pub(crate) fn response(&self) -> Response<Body> {
-        let mut response = body::json(self.0.code, &self.value());
+    pub(crate) fn response(&self, media: Media) -> Response<Body> {
+        let mut response = answer(self.0.code, &self.value(), media);
         if let Some(seconds) = self.0.details.get("retryAfterSeconds").and_then(Value::as_u64) {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         response
+    }
+}
+
+/// A Status, failed or not, as an answer.
+pub(crate) fn answer(code: StatusCode, status: &Value, media: Media) -> Response<Body> {
+    let in_protobuf = match media {
+        Media::Json => None,
+        Media::Protobuf => render::sealed(status).ok(),
+    };
+    match in_protobuf {
+        Some(bytes) => body::respond(code, media.name(), body::full(bytes)),
+        None => body::json(code, status),
     }
 }
 

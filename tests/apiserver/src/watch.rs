@@ -13,6 +13,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use weir_document::json::EventType;
 
 use crate::body::{self, Body, BodyError, Gzip};
 use crate::fault::{Broken, End};
@@ -20,7 +21,7 @@ use crate::negotiate;
 use crate::plane::{Plane, Signals};
 use crate::read;
 use crate::record::Open;
-use crate::render::{self, Renderer};
+use crate::render::Renderer;
 use crate::request::{Place, Query};
 use crate::selector::Selector;
 use crate::status::Status;
@@ -80,7 +81,8 @@ pub(crate) fn watch(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
-    let form = negotiate::form(headers)?;
+    let renderer = read::renderer(place, query, headers)?;
+    let media = renderer.media();
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let head = plane.store.head();
@@ -92,16 +94,15 @@ pub(crate) fn watch(
         Ok(epoch) => (State::Running, epoch),
         Err(_) => {
             let current = plane.store.revision();
-            ready.push_back(render::error(&Status::expired(format!(
-                "too old resource version: {} ({current})",
-                start.position
-            ))));
+            ready.push_back(
+                renderer.error(&Status::expired(format!("too old resource version: {} ({current})", start.position))),
+            );
             (State::Ended, 0)
         }
     };
     let watch = Watch {
         selector,
-        renderer: read::renderer(place, form, query),
+        renderer,
         header: true,
         initial: start.initial.into_iter(),
         initial_end: start.initial_end,
@@ -132,7 +133,7 @@ pub(crate) fn watch(
         };
         Some((frame, watch))
     });
-    let mut response = body::respond(StatusCode::OK, "application/json", body::streamed(frames));
+    let mut response = body::respond(StatusCode::OK, media.watch(), body::streamed(frames));
     if compressed {
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
@@ -235,9 +236,7 @@ impl Watch {
             }
             Err(Lost::Removed) => self.state = State::Ended,
             Err(_) => {
-                let status = Status::expired("too old resource version: history was lost");
-                self.ready.push_back(render::error(&status));
-                self.state = State::Ended;
+                self.fail(&Status::expired("too old resource version: history was lost"));
             }
         }
         let due = self.bookmarks.as_mut().is_some_and(|bookmarks| std::mem::take(&mut bookmarks.due));
@@ -253,7 +252,7 @@ impl Watch {
 
     fn added(&mut self, object: &Object) {
         if self.concerns(object) && self.selector.matches(object) {
-            self.send("ADDED", object);
+            self.send(EventType::Added, object);
         }
     }
 
@@ -265,29 +264,43 @@ impl Watch {
         match &event.change {
             Change::Added(object) => self.added(object),
             Change::Modified { old, new } => match (self.selector.matches(old), self.selector.matches(new)) {
-                (true, true) => self.send("MODIFIED", new),
-                (false, true) => self.send("ADDED", new),
-                (true, false) => self.send("DELETED", &old.at(event.revision)),
+                (true, true) => self.send(EventType::Modified, new),
+                (false, true) => self.send(EventType::Added, new),
+                (true, false) => self.send(EventType::Deleted, &old.at(event.revision)),
                 (false, false) => {}
             },
             Change::Deleted { old, last } => {
                 if self.selector.matches(old) {
-                    self.send("DELETED", last);
+                    self.send(EventType::Deleted, last);
                 }
             }
         }
     }
 
-    fn send(&mut self, kind: &str, object: &Object) {
-        let line = self.renderer.event(kind, object, self.header);
-        self.header = false;
-        self.ready.push_back(line);
+    fn send(&mut self, event: EventType, object: &Object) {
+        let rendered = self.renderer.event(event, object, self.header);
+        self.push(rendered);
     }
 
     fn bookmark(&mut self, initial_end: bool) {
-        let line = self.renderer.bookmark(self.position, initial_end, self.header);
+        let rendered = self.renderer.bookmark(self.position, initial_end, self.header);
+        self.push(rendered);
+    }
+
+    fn push(&mut self, rendered: Result<Bytes, Status>) {
         self.header = false;
-        self.ready.push_back(line);
+        match rendered {
+            Ok(bytes) => self.ready.push_back(bytes),
+            Err(status) => self.fail(&status),
+        }
+    }
+
+    /// What is ready leaves, then this, then the watch ends.
+    fn fail(&mut self, status: &Status) {
+        if self.state == State::Running {
+            self.ready.push_back(self.renderer.error(status));
+            self.state = State::Ended;
+        }
     }
 
     /// Waits for something to do.

@@ -10,11 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::admit;
 use crate::body::{self, Body};
-use crate::negotiate;
+use crate::negotiate::Media;
 use crate::patch::Patch;
 use crate::plane::Plane;
 use crate::protobuf;
-use crate::read;
 use crate::render::Renderer;
 use crate::request::{Place, Query};
 use crate::status::Status;
@@ -32,12 +31,35 @@ pub(crate) struct Posted<'a> {
     pub(crate) query: &'a Query,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Bytes,
+    /// How objects are answered: agreed on before anything is written.
+    pub(crate) renderer: Renderer,
+    /// How a Status is answered.
+    pub(crate) media: Media,
 }
 
 /// Reads a request's body.
 pub(crate) async fn collect(body: Incoming) -> Result<Bytes, Status> {
     let limited = Limited::new(body, BODY_LIMIT).collect().await;
     limited.map(http_body_util::Collected::to_bytes).map_err(|_| Status::too_big())
+}
+
+/// A request's body as an object: JSON, YAML or protobuf.
+pub(crate) fn object(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Status> {
+    let parsed = match media(headers).as_str() {
+        "" | "application/json" => serde_json::from_slice(body).map_err(|error| error.to_string()),
+        "application/yaml" => yaml(body),
+        "application/vnd.kubernetes.protobuf" => protobuf::object(body),
+        _ => {
+            return Err(Status::unsupported_media_type(
+                "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            ));
+        }
+    };
+    match parsed {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Status::bad_request("the object provided is not an object")),
+        Err(error) => Err(Status::bad_request(format!("the object provided is unrecognized: {error}"))),
+    }
 }
 
 // === impl Posted ===
@@ -55,24 +77,8 @@ impl Posted<'_> {
         Key::new(&self.place.namespace, name)
     }
 
-    /// The body as an object, JSON or YAML.
     pub(crate) fn object(&self) -> Result<Map<String, Value>, Status> {
-        let media = media(self.headers);
-        let parsed = match media.as_str() {
-            "" | "application/json" => serde_json::from_slice(&self.body).map_err(|error| error.to_string()),
-            "application/yaml" => yaml(&self.body),
-            "application/vnd.kubernetes.protobuf" => protobuf::object(&self.body),
-            _ => {
-                return Err(Status::unsupported_media_type(
-                    "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-                ));
-            }
-        };
-        match parsed {
-            Ok(Value::Object(object)) => Ok(object),
-            Ok(_) => Err(Status::bad_request("the object provided is not an object")),
-            Err(error) => Err(Status::bad_request(format!("the object provided is unrecognized: {error}"))),
-        }
+        object(self.headers, &self.body)
     }
 
     pub(crate) fn create(&self) -> Result<Response<Body>, Status> {
@@ -168,14 +174,9 @@ impl Posted<'_> {
     }
 
     fn answer(&self, status: StatusCode, object: &Object) -> Result<Response<Body>, Status> {
-        let renderer = self.renderer()?;
-        let bytes = renderer.object(object, true);
-        Ok(body::respond(status, "application/json", body::full(bytes)))
-    }
-
-    fn renderer(&self) -> Result<Renderer, Status> {
-        let form = negotiate::form(self.headers)?;
-        Ok(read::renderer(self.place, form, self.query))
+        let mut response = body::rendered(self.renderer.object(object)?, None);
+        *response.status_mut() = status;
+        Ok(response)
     }
 
     fn namespace_exists(&self) -> Result<(), Status> {

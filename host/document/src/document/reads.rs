@@ -258,7 +258,7 @@ impl Document {
     }
 }
 
-fn span(object: &json::Object, steps: &[Step]) -> Result<Option<Range<usize>>, Error> {
+pub(super) fn span(object: &json::Object, steps: &[Step]) -> Result<Option<Range<usize>>, Error> {
     let mut one = One::default();
     object.visit(steps, &mut one)?;
     Ok(one.0)

@@ -26,6 +26,8 @@ pub(crate) static TEXTS: Field = Field {
 struct Table {
     version: &'static str,
     kinds: HashMap<(&'static str, &'static str), u16, foldhash::fast::RandomState>,
+    /// Kinds by apiVersion and resource.
+    resources: HashMap<&'static str, HashMap<String, &'static str, foldhash::fast::RandomState>>,
     messages: Vec<Message>,
 }
 
@@ -97,6 +99,12 @@ pub fn has(type_meta: &TypeMeta) -> bool {
     find(type_meta).is_some()
 }
 
+/// The kind of a resource, if its objects can be read as protobuf: `v1`, `services` → Service. By the rule of
+/// [`resource_of`](crate::resource_of), which holds for every built-in kind.
+pub fn kind_of(api_version: &str, resource: &str) -> Option<&'static str> {
+    TABLE.resources.get(api_version)?.get(resource).copied()
+}
+
 /// The message type of a kind.
 pub(crate) fn find(type_meta: &TypeMeta) -> Option<&'static Message> {
     let number = TABLE.kinds.get(&(type_meta.api_version.as_str(), type_meta.kind.as_str()))?;
@@ -134,6 +142,8 @@ impl Table {
                 ["kind", api_version, kind, number] => {
                     if let Ok(number) = number.parse() {
                         table.kinds.insert((api_version, kind), number);
+                        let resource = crate::resource_of("v1", kind);
+                        table.resources.entry(api_version).or_default().insert(resource, kind);
                     }
                 }
                 ["message", _] => table.messages.push(Message { fields: Vec::new() }),
@@ -198,6 +208,10 @@ mod tests {
         let fields: usize = TABLE.messages.iter().map(|message| message.fields.len()).sum();
         assert_eq!(text.lines().count(), 1 + TABLE.kinds.len() + TABLE.messages.len() + fields);
         assert!(version().starts_with("v1."));
+        assert_eq!(TABLE.resources.values().map(HashMap::len).sum::<usize>(), TABLE.kinds.len());
+        assert_eq!(kind_of("networking.k8s.io/v1", "networkpolicies"), Some("NetworkPolicy"));
+        assert_eq!(kind_of("v1", "endpoints"), Some("Endpoints"));
+        assert_eq!(kind_of("v1", "endpointslices"), None);
         for number in TABLE.kinds.values() {
             assert!(usize::from(*number) < TABLE.messages.len());
         }

@@ -12,6 +12,7 @@ use weir_document::Document;
 
 use crate::filter::{Outcome, Stamp};
 use crate::proxy::Proxy;
+use crate::proxy::accept::Form;
 use crate::proxy::get;
 use crate::proxy::ledger::Key;
 use crate::proxy::read::{Answer, Read};
@@ -52,8 +53,8 @@ impl Failed {
     /// It still fails. Anything else (it is gone, the client may not get it) lets the list go its way.
     pub(super) async fn check(&self, proxy: &Proxy, read: &Read) -> Result<(), Refusal> {
         let Some(path) = self.known(&read.key, read.stamp) else { return Ok(()) };
-        if let Answer::Json(_, plain) = read.ask(proxy, path).await?
-            && let Ok(bytes) = plain.collect(get::LIMIT).await
+        if let Answer::Objects(objects) = read.in_form(Form::PLAIN).ask(proxy, path).await?
+            && let Ok(bytes) = objects.plain.collect(get::LIMIT).await
             && let Some(Outcome::Failed(failure)) = read.chain.run(vec![Document::json(bytes)]).await.pop()
         {
             return Err(Refusal::Filter(failure));

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
-use weir_document::json::{self, Batch, Joiner, ListSplitter, Piece, SplitError};
+use weir_document::json::{self, Batch, Piece, SplitError};
 use weir_document::{Document, TypeMeta};
 
-use crate::filter::{Failure, Outcome, Stamp};
+use super::wire::Wire;
+use crate::filter::{Failure, Outcome};
+use crate::problem::in_full;
 use crate::proxy::Proxy;
+use crate::proxy::accept::{Encoding, Shape};
 use crate::proxy::body::BodyError;
 use crate::proxy::encoding::Plain;
-use crate::proxy::ledger::Hidden;
+use crate::proxy::ledger::Listing;
+use crate::proxy::object::message;
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 
@@ -27,14 +31,12 @@ const SLICE: usize = 16 << 10;
 /// A list on its way.
 pub(super) struct Pump {
     proxy: Arc<Proxy>,
-    read: Read,
+    read: Arc<Read>,
     plain: Box<Plain>,
-    splitter: ListSplitter,
-    joiner: Joiner,
+    encoding: Encoding,
+    wire: Wire,
     item_type: Option<Arc<TypeMeta>>,
-    hidden: Arc<Hidden>,
-    /// Under which stamp the list began: its first page's; none if that is not known.
-    begun: Option<Stamp>,
+    listing: Listing,
     ended: bool,
 }
 
@@ -51,28 +53,37 @@ pub(super) enum PumpError {
 
 impl From<SplitError> for PumpError {
     fn from(error: SplitError) -> Self {
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        Self::Garbage(format!("{error}{source}"))
+        Self::Garbage(in_full(&error))
+    }
+}
+
+impl From<weir_document::Error> for PumpError {
+    fn from(error: weir_document::Error) -> Self {
+        Self::Garbage(error.to_string())
+    }
+}
+
+/// The error as an answer: nothing was sent yet.
+impl From<PumpError> for Refusal {
+    fn from(error: PumpError) -> Self {
+        match error {
+            PumpError::Filter(failure, _) => Self::Filter(failure),
+            PumpError::Garbage(why) => Self::Garbage(why),
+            PumpError::Body(error) => Self::Garbage(error.to_string()),
+        }
     }
 }
 
 impl Pump {
-    pub(super) fn new(proxy: Arc<Proxy>, read: Read, plain: Box<Plain>) -> Self {
-        let before = read.query.first("continue").filter(|token| !token.is_empty());
-        let (begun, hidden) = match before.map(|token| proxy.ledger.pages_before(&read.key, token)) {
-            None => (Some(read.stamp), Arc::default()),
-            Some(None) => (None, Arc::default()),
-            Some(Some((begun, hidden))) => (Some(begun), hidden),
-        };
+    pub(super) fn new(proxy: Arc<Proxy>, read: Arc<Read>, encoding: Encoding, plain: Box<Plain>) -> Self {
         Self {
+            listing: Listing::begin(&proxy.ledger, read.key, read.stamp, &read.query),
             proxy,
+            wire: Wire::new(encoding, read.form.shape, ITEM),
             read,
             plain,
-            splitter: ListSplitter::with_limit(ITEM),
-            joiner: Joiner::new(),
+            encoding,
             item_type: None,
-            hidden,
-            begun,
             ended: false,
         }
     }
@@ -80,20 +91,25 @@ impl Pump {
     /// The next bytes of the answer; none at its end. Not to be called again after an error.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, PumpError> {
         loop {
-            match self.splitter.next()? {
+            match self.wire.next()? {
                 Some(Piece::Head { bytes }) => {
-                    self.item_type = self.item_type();
-                    return Ok(Some(vec![bytes]));
+                    self.item_type = self.wire.item_type(|| self.read.resource.api_version());
+                    return Ok(Some(self.wire.head(bytes)));
                 }
                 Some(Piece::Batch(batch)) => return self.filter(batch).await.map(Some),
                 Some(Piece::Tail { bytes }) => {
-                    self.note();
-                    return Ok(Some(vec![bytes]));
+                    self.listing.note(&self.proxy.ledger, self.wire.meta());
+                    return Ok(Some(self.wire.tail(bytes)?));
                 }
                 None if self.ended => return Ok(None),
                 None => self.fill().await?,
             }
         }
+    }
+
+    /// What goes in front of all that [`Pump::next`] has given, once that is all.
+    pub(super) fn front(&self) -> Result<Bytes, PumpError> {
+        Ok(self.wire.front()?)
     }
 
     async fn fill(&mut self) -> Result<(), PumpError> {
@@ -103,10 +119,10 @@ impl Pump {
             match next.map_err(PumpError::Body)? {
                 Some(bytes) => {
                     taken += bytes.len();
-                    self.splitter.push(bytes);
+                    self.wire.push(bytes);
                 }
                 None => {
-                    self.splitter.finish();
+                    self.wire.finish();
                     self.ended = true;
                     return Ok(());
                 }
@@ -121,66 +137,46 @@ impl Pump {
         }
     }
 
-    /// What an item is, where the list says it before its items: those of built-in kinds do not say it themselves.
-    fn item_type(&self) -> Option<Arc<TypeMeta>> {
-        let meta = self.splitter.meta();
-        let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
-        let api_version = meta.api_version.clone().unwrap_or_else(|| self.read.resource.api_version());
-        Some(Arc::new(TypeMeta { api_version, kind: kind.to_owned() }))
+    fn document(&self, bytes: Bytes) -> Result<Document, PumpError> {
+        match (self.encoding, &self.item_type) {
+            (Encoding::Json, None) => Ok(Document::json(bytes)),
+            (Encoding::Json, Some(item_type)) => Ok(Document::json(bytes).with_type(item_type.clone())),
+            (Encoding::Protobuf, Some(item_type)) => Ok(message(bytes, item_type)?),
+            (Encoding::Protobuf, None) => Err(PumpError::Garbage("it is not a list".to_owned())),
+        }
     }
 
     async fn filter(&mut self, batch: Batch) -> Result<Vec<Bytes>, PumpError> {
-        let documents = (0..batch.items.len()).filter_map(|index| batch.item(index)).map(|bytes| {
-            let document = Document::json(bytes);
-            match &self.item_type {
-                Some(item_type) => document.with_type(item_type.clone()),
-                None => document,
-            }
-        });
-        let outcomes = self.read.chain.run(documents.collect()).await;
-        let mut joined = Vec::with_capacity(outcomes.len());
+        let item = |index| self.document(batch.item(index).unwrap_or_default());
+        let documents = (0..batch.items.len()).map(item).collect::<Result<_, _>>()?;
+        let outcomes = self.read.chain.run(documents).await;
+        let (mut shown, mut hidden) = (Vec::with_capacity(outcomes.len()), Vec::new());
         for (index, outcome) in outcomes.into_iter().enumerate() {
-            joined.push(match outcome {
-                Outcome::Unchanged => json::Outcome::Keep,
-                Outcome::Edited(bytes) => json::Outcome::Edit(bytes),
-                Outcome::Hidden => {
-                    let document = Document::json(batch.item(index).unwrap_or_default());
-                    let key = hidden_key(&document).map_err(|error| PumpError::Garbage(error.to_string()))?;
-                    Arc::make_mut(&mut self.hidden).insert(key);
+            shown.push(match (outcome, self.read.form.shape) {
+                (Outcome::Unchanged, Shape::Metadata(version)) => {
+                    json::Outcome::Edit(item(index)?.only_metadata(&version.partial())?)
+                }
+                (Outcome::Edited(bytes), Shape::Metadata(version)) => {
+                    json::Outcome::Edit(self.document(bytes)?.only_metadata(&version.partial())?)
+                }
+                (Outcome::Unchanged, _) => json::Outcome::Keep,
+                (Outcome::Edited(bytes), _) => json::Outcome::Edit(bytes),
+                (Outcome::Hidden, _) => {
+                    hidden.push(item(index)?);
                     json::Outcome::Drop
                 }
-                Outcome::Failed(failure) => {
-                    let document = Document::json(batch.item(index).unwrap_or_default());
-                    return Err(PumpError::Filter(failure, self.path_of(&document)));
-                }
+                (Outcome::Failed(failure), _) => return Err(PumpError::Filter(failure, self.path_of(&item(index)?))),
             });
         }
-        Ok(coalesce(self.joiner.push(&batch, joined)?))
+        for document in hidden {
+            self.listing.hide(&document)?;
+        }
+        Ok(coalesce(self.wire.batch(&batch, shown)?, batch.bytes.len()))
     }
 
     fn path_of(&self, document: &Document) -> Option<PathAndQuery> {
         let namespace = document.namespace().ok()?;
         self.read.resource.object_path(namespace.as_deref(), &document.name().ok()?)
-    }
-
-    /// Before the last bytes leave: what a watch that goes on from here will need to know.
-    fn note(&self) {
-        let (Some(begun), ledger) = (self.begun, &self.proxy.ledger) else { return };
-        let meta = self.splitter.meta();
-        if let Some(token) = &meta.continue_token {
-            ledger.page(self.read.key, begun, token, self.hidden.clone());
-        } else if let Some(version) = &meta.resource_version {
-            ledger.ended(self.read.key, begun, version, self.hidden.clone());
-        }
-    }
-
-    /// The error as an answer: nothing was sent yet.
-    pub(super) fn refusal(&self, error: PumpError) -> Refusal {
-        match error {
-            PumpError::Filter(failure, _) => Refusal::Filter(failure),
-            PumpError::Garbage(why) => Refusal::Garbage(why),
-            PumpError::Body(error) => Refusal::Garbage(error.to_string()),
-        }
     }
 
     /// The error as the end of a body that has begun; a failed object is remembered, so that the retry fails early.
@@ -206,10 +202,12 @@ impl Pump {
     }
 }
 
-/// Many small slices become one: each would be a frame of its own, and copying costs less than that.
-fn coalesce(slices: Vec<Bytes>) -> Vec<Bytes> {
+/// Many small slices become one: each would be a frame of its own, and copying costs less than that. So do slices of a
+/// batch of which little is left: they would hold on to all of it.
+fn coalesce(slices: Vec<Bytes>, batch: usize) -> Vec<Bytes> {
     let length: usize = slices.iter().map(Bytes::len).sum();
-    if slices.len() < 4 || length / slices.len() > SLICE {
+    let small = slices.len() >= 4 && length / slices.len() <= SLICE;
+    if slices.is_empty() || !(small || length < batch / 2) {
         return slices;
     }
     let whole = slices.into_iter().fold(BytesMut::with_capacity(length), |mut whole, slice| {
@@ -217,9 +215,4 @@ fn coalesce(slices: Vec<Bytes>) -> Vec<Bytes> {
         whole
     });
     vec![whole.freeze()]
-}
-
-/// The key under which a hidden object is remembered.
-pub(in crate::proxy) fn hidden_key(document: &Document) -> Result<u64, weir_document::Error> {
-    Ok(Hidden::key(document.namespace()?.as_deref(), &document.name()?))
 }

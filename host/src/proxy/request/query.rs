@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use http::uri::PathAndQuery;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::Malformed;
@@ -44,6 +45,22 @@ impl Query {
     #[must_use]
     pub fn flag(&self, key: &str) -> bool {
         self.first(key).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
+    }
+
+    /// The query with one key that has this value only.
+    #[must_use]
+    pub(in crate::proxy) fn with(&self, key: &str, value: &str) -> Self {
+        let mut pairs: Vec<_> = self.pairs.iter().filter(|(name, _)| name != key).cloned().collect();
+        pairs.push((key.to_owned(), value.to_owned()));
+        Self { pairs }
+    }
+
+    /// An encoded path with this query.
+    #[must_use]
+    pub(in crate::proxy) fn on(&self, path: &str) -> Option<PathAndQuery> {
+        let mut path = path.to_owned();
+        self.append_to(&mut path);
+        path.parse().ok()
     }
 
     /// Appends `?` and the pairs, encoded; nothing when there are none.

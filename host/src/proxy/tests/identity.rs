@@ -65,5 +65,5 @@ async fn a_matched_read_travels_under_the_same_identity() {
     rig.send("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).await;
     let headers = rig.upstream_headers();
     assert_eq!(headers["authorization"], "Bearer node-token");
-    assert_eq!(headers["accept"], "application/json");
+    assert_eq!(headers["accept"], "application/vnd.kubernetes.protobuf,application/json");
 }

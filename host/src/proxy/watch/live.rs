@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
-use weir_document::json::{self, EventType, Frame, FrameSplitter, SplitError};
+use weir_document::json::EventType;
 use weir_document::{Document, Path};
 
 use super::transitions::{Step, Transitions};
+use super::wire::{Event, Wire, WireError};
 use crate::filter::{Outcome, Serving};
 use crate::proxy::Proxy;
+use crate::proxy::accept::Encoding;
 use crate::proxy::encoding::Plain;
 use crate::proxy::ledger::Hidden;
-use crate::proxy::list::hidden_key;
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 
@@ -41,10 +42,10 @@ pub(super) struct Live {
     proxy: Arc<Proxy>,
     read: Arc<Read>,
     plain: Box<Plain>,
-    splitter: FrameSplitter,
+    wire: Wire,
     transitions: Transitions,
     /// The object delivered last; its version is read when the watch is over.
-    last: Option<Bytes>,
+    last: Option<Document>,
     end: Pin<Box<dyn Future<Output = End> + Send>>,
     upstream_ended: bool,
     over: bool,
@@ -53,15 +54,21 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(proxy: Arc<Proxy>, read: Read, plain: Box<Plain>, hidden: Arc<Hidden>) -> Self {
+    pub(super) fn new(
+        proxy: Arc<Proxy>,
+        read: Read,
+        encoding: Encoding,
+        plain: Box<Plain>,
+        hidden: Arc<Hidden>,
+    ) -> Self {
         proxy.metrics.watches().inc();
         let read = Arc::new(read);
         Self {
             end: Box::pin(end(proxy.clone(), read.clone())),
             proxy,
+            wire: Wire::new(encoding, read.form.shape, FRAME),
             read,
             plain,
-            splitter: FrameSplitter::with_limit(FRAME),
             transitions: Transitions::new(hidden),
             last: None,
             upstream_ended: false,
@@ -77,12 +84,12 @@ impl Live {
             if let Some(end) = self.end.as_mut().now_or_never() {
                 return self.finish(end);
             }
-            let (frames, broken) = self.frames();
-            let events = self.filter(frames).await;
+            let (events, broken) = self.take_events();
+            let events = self.filter(events).await;
             if let Some(error) = broken
                 && !self.over
             {
-                return Some(self.fail(events, &Refusal::Garbage(describe(&error))));
+                return Some(self.fail(events, &Refusal::Garbage(error.to_string())));
             }
             if !events.is_empty() {
                 return Some(join(events));
@@ -100,13 +107,13 @@ impl Live {
         None
     }
 
-    /// What is there of whole frames, at most a batch, and what is wrong after them.
-    fn frames(&mut self) -> (Vec<Frame>, Option<SplitError>) {
-        let mut frames = Vec::new();
-        while frames.len() < BATCH {
-            match self.splitter.next() {
-                Ok(Some(frame)) => frames.push(frame),
-                Err(error) => return (frames, Some(error)),
+    /// What is there of whole events, at most a batch, and what is wrong after them.
+    fn take_events(&mut self) -> (Vec<Event>, Option<WireError>) {
+        let mut events = Vec::new();
+        while events.len() < BATCH {
+            match self.wire.next() {
+                Ok(Some(event)) => events.push(event),
+                Err(error) => return (events, Some(error)),
                 Ok(None) if self.upstream_ended => break,
                 Ok(None) => match self.plain.next().now_or_never() {
                     Some(next) => self.take(next),
@@ -114,86 +121,74 @@ impl Live {
                 },
             }
         }
-        (frames, None)
+        (events, None)
     }
 
     fn take(&mut self, next: Result<Option<Bytes>, crate::proxy::body::BodyError>) {
         match next {
-            Ok(Some(bytes)) => self.splitter.push(bytes),
+            Ok(Some(bytes)) => self.wire.push(bytes),
             Ok(None) => {
-                self.splitter.finish();
+                self.wire.finish();
                 self.upstream_ended = true;
             }
             Err(error) => {
                 // Between two events this is an end like another: the client comes back and goes on. Within one the
-                // splitter will tell.
+                // wire will tell.
                 tracing::debug!(path = %self.read.path, %error, "the API server's side of a watch broke off");
-                self.splitter.finish();
+                self.wire.finish();
                 self.upstream_ended = true;
             }
         }
     }
 
-    async fn filter(&mut self, frames: Vec<Frame>) -> Vec<Bytes> {
-        let judged = |event| matches!(event, EventType::Added | EventType::Modified | EventType::Deleted);
-        let documents: Vec<_> = frames
-            .iter()
-            .filter(|frame| judged(frame.event))
-            .map(|frame| Document::json(frame.object_bytes()))
-            .collect();
+    async fn filter(&mut self, events: Vec<Event>) -> Vec<Bytes> {
+        let judged = events.iter().filter(|event| event.is_judged());
+        let documents: Vec<_> = judged.filter_map(Event::document).cloned().collect();
         let mut outcomes: VecDeque<Outcome> =
             if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
-        let mut events = Vec::with_capacity(frames.len());
-        for frame in frames {
-            if judged(frame.event) {
-                let outcome = outcomes.pop_front().unwrap_or(Outcome::Hidden);
-                match self.step(&frame, &outcome) {
-                    Ok(step) => self.apply(step, &frame, outcome, &mut events),
-                    Err(error) => {
-                        let event = self.fail(std::mem::take(&mut events), &Refusal::Garbage(error.to_string()));
-                        events.push(event);
-                    }
-                }
-            } else {
-                self.over |= frame.event == EventType::Error;
-                self.apply(Step::Original, &frame, Outcome::Unchanged, &mut events);
+        let mut told = Vec::with_capacity(events.len());
+        for event in events {
+            let outcome =
+                if event.is_judged() { outcomes.pop_front().unwrap_or(Outcome::Hidden) } else { Outcome::Unchanged };
+            self.over |= event.kind == EventType::Error;
+            if let Err(error) = self.apply(&event, outcome, &mut told) {
+                let end = self.fail(std::mem::take(&mut told), &Refusal::Garbage(error.to_string()));
+                told.push(end);
             }
             if self.over {
                 break;
             }
         }
-        events
+        told
     }
 
-    fn step(&mut self, frame: &Frame, outcome: &Outcome) -> Result<Step, weir_document::Error> {
-        let key =
-            if self.transitions.needs_key(outcome) { hidden_key(&Document::json(frame.object_bytes()))? } else { 0 };
-        Ok(self.transitions.step(frame.event, key, outcome))
-    }
-
-    fn apply(&mut self, step: Step, frame: &Frame, outcome: Outcome, events: &mut Vec<Bytes>) {
-        let event = match (step, outcome) {
-            (Step::Silence, _) => return,
-            (Step::Original, _) => frame.line(),
-            (Step::Filtered(event), Outcome::Edited(bytes)) => json::event(event, &bytes),
-            (Step::Filtered(event), _) if event == frame.event => frame.line(),
-            (Step::Filtered(event), _) => json::event(event, &frame.object_bytes()),
+    fn apply(&mut self, event: &Event, outcome: Outcome, told: &mut Vec<Bytes>) -> Result<(), WireError> {
+        let key = match event.document().filter(|_| event.is_judged() && self.transitions.needs_key(&outcome)) {
+            Some(document) => Hidden::key_of(document)?,
+            None => 0,
+        };
+        let line = match (self.transitions.step(event.kind, key, &outcome), outcome) {
+            (Step::Silence, _) => return Ok(()),
+            (Step::Original, _) => self.wire.tell(event, event.kind, None)?,
+            (Step::Filtered(kind), Outcome::Edited(bytes)) => self.wire.tell(event, kind, Some(&bytes))?,
+            (Step::Filtered(kind), _) => self.wire.tell(event, kind, None)?,
             (Step::Relist, _) => {
                 self.proxy.metrics.relist("hidden");
-                let event = self.fail(std::mem::take(events), &Refusal::Expired("an object is no longer shown"));
-                events.push(event);
-                return;
+                let end = self.fail(std::mem::take(told), &Refusal::Expired("an object is no longer shown"));
+                told.push(end);
+                return Ok(());
             }
             (Step::Fail(failure), _) => {
-                let event = self.fail(std::mem::take(events), &Refusal::Filter(failure));
-                events.push(event);
-                return;
+                let end = self.fail(std::mem::take(told), &Refusal::Filter(failure));
+                told.push(end);
+                return Ok(());
             }
         };
-        if frame.event != EventType::Error {
-            self.last = Some(frame.object_bytes());
+        if let Some(document) = event.document() {
+            self.last = Some(document.clone());
         }
-        events.push(event);
+        told.push(line);
+        Ok(())
     }
 
     /// Ends the watch with an ERROR event after what was decided before it.
@@ -205,7 +200,7 @@ impl Live {
         } else {
             tracing::warn!(path = %self.read.path, component = self.read.component, error = %refusal, "a watch ends with an ERROR event");
         }
-        events.push(refusal.event());
+        events.push(refusal.event(self.wire.encoding()));
         join(events)
     }
 
@@ -229,7 +224,7 @@ impl Drop for Live {
             return;
         }
         let start = self.read.query.first("resourceVersion").unwrap_or_default();
-        let last = self.last.take().map(Document::json);
+        let last = self.last.take();
         let version = Path::parse("metadata.resourceVersion")
             .ok()
             .zip(last.as_ref())
@@ -273,9 +268,4 @@ fn join(mut events: Vec<Bytes>) -> Bytes {
         all
     });
     all.freeze()
-}
-
-fn describe(error: &SplitError) -> String {
-    let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-    format!("{error}{source}")
 }

@@ -1,10 +1,13 @@
 //! One stored object: its value, and its bytes as every answer carries them.
 //!
 //! Kept without apiVersion and kind, which depend on the version asked for and on whether it stands in a list: an
-//! encoded object is a prefix and the same tail. Memory: the value and the bytes.
+//! encoded object is a prefix and the same tail. Memory: the value, its JSON, and its protobuf once that was asked for.
+
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use weir_document::{Error, TypeMeta};
 
 use crate::catalog::Resource;
 use crate::clock;
@@ -25,6 +28,8 @@ pub(crate) struct Object {
     pub(crate) body: Map<String, Value>,
     /// The body encoded, without its opening brace.
     tail: Bytes,
+    /// The message of the kind and version that was asked for last.
+    protobuf: Mutex<Option<(TypeMeta, Bytes)>>,
 }
 
 /// Which of apiVersion and kind an encoded object begins with, and in which order.
@@ -91,7 +96,7 @@ impl Object {
         // Serialising a Value to memory cannot fail: its keys are strings.
         let bytes = serde_json::to_vec(&body).unwrap_or_else(|_| b"{}".to_vec());
         let tail = Bytes::from(bytes).slice(1..);
-        Self { key, revision, body, tail }
+        Self { key, revision, body, tail, protobuf: Mutex::default() }
     }
 
     /// What a dry run would have stored.
@@ -143,6 +148,20 @@ impl Object {
 
     pub(crate) fn encoded_len(&self, prefix: &str) -> usize {
         prefix.len() + self.tail.len()
+    }
+
+    /// The object as a message without an envelope; encoded when first asked for.
+    pub(crate) fn protobuf(&self, type_meta: &TypeMeta) -> Result<Bytes, Error> {
+        let mut encoded = self.protobuf.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*encoded {
+            Some((known, bytes)) if known == type_meta => Ok(bytes.clone()),
+            _ => {
+                let json = format!("{{{}", String::from_utf8_lossy(&self.tail));
+                let bytes = weir_document::protobuf::from_json(type_meta, &json)?;
+                *encoded = Some((type_meta.clone(), bytes.clone()));
+                Ok(bytes)
+            }
+        }
     }
 
     /// The whole object as a value, in the version of `resource`.

@@ -6,9 +6,9 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value};
 
 use super::Posted;
-use crate::body::{self, Body};
+use crate::body::Body;
 use crate::clock;
-use crate::negotiate;
+use crate::read;
 use crate::render::ListMeta;
 use crate::request::Place;
 use crate::selector::Selector;
@@ -44,9 +44,9 @@ impl Posted<'_> {
                     self.empty_namespace(name);
                 }
                 let status = status::deleted(resource, name, object.text("uid"));
-                Ok(body::json(StatusCode::OK, &status))
+                Ok(status::answer(StatusCode::OK, &status, self.media))
             }
-            Written::Nothing => Ok(body::json(StatusCode::OK, &status::deleted(resource, name, ""))),
+            Written::Nothing => Ok(status::answer(StatusCode::OK, &status::deleted(resource, name, ""), self.media)),
         }
     }
 
@@ -92,9 +92,7 @@ impl Posted<'_> {
             }
         }
         let meta = ListMeta { revision: self.plane.store.revision(), next_page: None, remaining: None };
-        let rendered = self.renderer()?.list(objects, &meta);
-        let gzip = negotiate::accepts_gzip(self.headers).then(|| self.plane.gzip());
-        Ok(body::pieces(rendered.pieces, rendered.length, gzip))
+        Ok(read::answer(self.plane, self.headers, self.renderer.list(objects, &meta)?))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Posted;
 use crate::body::{self, Body};
-use crate::status::Status;
+use crate::status::{self, Status};
 use crate::store::Write;
 
 // === impl Posted ===
@@ -31,11 +31,11 @@ impl Posted<'_> {
                     }
                     Ok::<_, Status>(Write::Put(body))
                 })?;
-                Ok(body::json(StatusCode::CREATED, &success()))
+                Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "eviction" => {
                 self.plane.store.write(resource, &key, |_| Ok::<_, Status>(Write::Delete))?;
-                Ok(body::json(StatusCode::CREATED, &success()))
+                Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "token" => {
                 let mut answer = Value::Object(posted);

@@ -117,6 +117,11 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.bytes)))
     }
 
+    /// A header; empty if it is absent.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
     pub(crate) fn reason(&self) -> String {
         self.json()["reason"].as_str().unwrap_or("").to_owned()
     }

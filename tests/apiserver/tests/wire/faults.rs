@@ -52,6 +52,24 @@ async fn a_body_can_be_cut_or_broken_off() {
 }
 
 #[tokio::test]
+async fn a_fixed_body_stands_for_its_path_alone() {
+    let server = ApiServer::builder().start().await.unwrap();
+    let media = http::HeaderValue::from_static("application/vnd.kubernetes.protobuf");
+    for length in [0, 1, 3 << 20, (3 << 20) + 17] {
+        let body: Vec<u8> = (0..length).map(|n: usize| (n % 251) as u8).collect();
+        server.fix(SERVICES, media.clone(), body.clone());
+        for client in [Client::of(&server), Client::http2(&server)] {
+            let answer = client.get("/api/v1/services?limit=500").await;
+            assert_eq!(answer.text("content-type"), media);
+            assert_eq!(answer.text("content-length"), length.to_string());
+            assert!(answer.bytes == body, "{length}");
+        }
+    }
+    assert_eq!(Client::of(&server).get("/api/v1/nodes").await.json()["kind"], "NodeList");
+    assert_eq!(server.requests().len(), 9);
+}
+
+#[tokio::test]
 async fn a_request_can_be_reset_or_held() {
     let server = ApiServer::builder().start().await.unwrap();
     for client in [Client::of(&server), Client::http2(&server)] {

@@ -13,6 +13,7 @@ mod client;
 mod discovery;
 mod faults;
 mod lists;
+mod protobuf;
 mod shapes;
 mod streams;
 mod tls;

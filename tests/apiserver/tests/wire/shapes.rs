@@ -1,9 +1,9 @@
 //! Table, metadata only, and what is not acceptable.
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::client::{service, services, start};
+use crate::client::{Client, service, services, start};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
@@ -28,7 +28,7 @@ async fn a_table_has_a_row_per_object_with_its_metadata() {
     let whole = client.get("/api/v1/services?includeObject=Object").await.json();
     assert_eq!(whole["rows"][0]["object"]["kind"], "Service");
     let none = client.get("/api/v1/services?includeObject=None").await.json();
-    assert!(none["rows"][0].get("object").is_none());
+    assert_eq!(none["rows"][0].get("object"), Some(&Value::Null));
     let one = client.get("/api/v1/namespaces/default/services/s0001").await.json();
     assert_eq!(one["rows"][0]["cells"][0], "s0001");
 }
@@ -65,11 +65,31 @@ async fn metadata_clients_get_metadata_only() {
 }
 
 #[tokio::test]
-async fn only_json_is_acceptable() {
-    let (_server, client) = start().await;
-    let client = client.header("accept", "application/vnd.kubernetes.protobuf");
-    let answer = client.get("/api/v1/services").await;
-    assert_eq!((answer.status, answer.reason().as_str()), (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"));
-    let client = client.header("accept", "application/vnd.kubernetes.protobuf, */*");
+async fn what_is_not_spoken_is_not_acceptable() {
+    let (server, client) = start().await;
+    for accept in
+        ["application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"]
+    {
+        let client = Client::of(&server).header("accept", accept);
+        let answer = client.get("/api/v1/services").await;
+        assert_eq!(
+            (answer.status, answer.reason().as_str()),
+            (StatusCode::NOT_ACCEPTABLE, "NotAcceptable"),
+            "{accept}"
+        );
+    }
+    let client = client.header("accept", "application/cbor, */*");
     assert_eq!(client.get("/api/v1/services").await.headers["content-type"], "application/json");
+}
+
+#[tokio::test]
+async fn pretty_json_says_the_same() {
+    let (server, client) = start().await;
+    services(&server, 3);
+    let plain = client.get("/api/v1/services").await;
+    let parameter = Client::of(&server).header("accept", "application/json;pretty=1").get("/api/v1/services").await;
+    let option = client.get("/api/v1/services?pretty=true").await;
+    assert!(parameter.bytes.starts_with(b"{\n  \"kind\": \"ServiceList\",\n"));
+    assert_eq!(parameter.bytes, option.bytes);
+    assert_eq!(parameter.json(), plain.json());
 }

@@ -1,0 +1,80 @@
+//! Parts of an object as bytes of its own encoding: what is cut out of one to be sent on.
+
+use super::{Document, Form, reads::span};
+use crate::{Error, Path, TypeMeta, json, protobuf};
+use bytes::Bytes;
+use std::sync::LazyLock;
+
+static METADATA: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata").ok());
+
+impl Document {
+    /// The JSON text of the value at a path without `[*]`, null included; none if it is missing. Shares the bytes of a
+    /// JSON document.
+    pub fn json_at(&self, at: &Path) -> Result<Option<Bytes>, Error> {
+        match &self.form {
+            Form::Json(object) if at.wildcards() == 0 => {
+                Ok(span(object, at.steps())?.map(|span| object.bytes().slice(span)))
+            }
+            _ => Ok(self.raw_rows(at)?.pop().flatten().map(|text| Bytes::from(text.into_owned()))),
+        }
+    }
+
+    /// The object with nothing but its metadata, in its own encoding. JSON says that it is of the given type, a message
+    /// leaves that to its envelope.
+    pub fn only_metadata(&self, type_meta: &TypeMeta) -> Result<Bytes, Error> {
+        if let Form::Protobuf(object) = &self.form {
+            return protobuf::metadata(object.bytes());
+        }
+        let metadata = METADATA.as_ref().map(|at| self.json_at(at)).transpose()?.flatten();
+        let metadata = metadata.as_deref().unwrap_or(b"{}");
+        let mut text = Vec::with_capacity(metadata.len() + 96);
+        text.extend_from_slice(b"{\"kind\":");
+        json::write_string(&type_meta.kind, &mut text);
+        text.extend_from_slice(b",\"apiVersion\":");
+        json::write_string(&type_meta.api_version, &mut text);
+        text.extend_from_slice(b",\"metadata\":");
+        text.extend_from_slice(metadata);
+        text.push(b'}');
+        Ok(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const SERVICE: &str = r#"{"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"type": "ClusterIP"}}"#;
+
+    fn partial() -> TypeMeta {
+        TypeMeta { api_version: "meta.k8s.io/v1".into(), kind: "PartialObjectMetadata".into() }
+    }
+
+    #[test]
+    fn only_metadata_is_left_in_either_encoding() {
+        let expected = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name": "a", "labels": {"b": "c"}}}"#;
+        assert_eq!(Document::json(SERVICE.into()).only_metadata(&partial()).unwrap(), expected);
+        let service = TypeMeta { api_version: "v1".into(), kind: "Service".into() };
+        let message = protobuf::from_json(&service, SERVICE).unwrap();
+        let whole = Document::protobuf(message, Arc::new(service)).unwrap();
+        let cut = Document::protobuf(whole.only_metadata(&partial()).unwrap(), Arc::new(partial())).unwrap();
+        assert_eq!((cut.name().unwrap(), cut.label("b").unwrap().unwrap()), ("a".into(), "c".into()));
+        assert!(!cut.to_json().unwrap().contains("spec"));
+    }
+
+    #[test]
+    fn an_object_without_metadata_has_empty_metadata() {
+        let text = Document::json("{}".into()).only_metadata(&partial()).unwrap();
+        assert!(text.ends_with(br#""metadata":{}}"#));
+        assert!(Document::json("{".into()).only_metadata(&partial()).is_err());
+    }
+
+    #[test]
+    fn values_are_shared_with_the_document() {
+        let document = Document::json(SERVICE.into());
+        let spec = document.json_at(&Path::parse("spec").unwrap()).unwrap().unwrap();
+        assert_eq!(spec, r#"{"type": "ClusterIP"}"#);
+        assert!(document.bytes().as_ptr_range().contains(&spec.as_ptr()));
+        assert_eq!(document.json_at(&Path::parse("status").unwrap()).unwrap(), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! gzip towards clients: spent where it saves a link, not on loopback.
+//!
+//! Memory: one deflate state (about 256 KiB) and one piece of output per answer that is compressed.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use flate2::Compression as Level;
+use flate2::write::GzEncoder;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+
+use super::body::{BodyError, ResponseBody};
+use crate::config::Compression;
+
+/// Answers below this size are not worth it; the API server's own threshold.
+const LEAST: u64 = 128 << 10;
+
+impl Compression {
+    /// Whether answers to a client at this address are compressed, if it accepts that.
+    #[must_use]
+    pub(super) fn is_for(self, client: IpAddr) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Remote => !client.to_canonical().is_loopback(),
+            Self::Always => true,
+        }
+    }
+}
+
+/// An answer as gzip, if it is large enough.
+#[must_use]
+pub(super) fn compressed(answer: Response<ResponseBody>) -> Response<ResponseBody> {
+    let known = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length: Option<u64> = known.or(answer.body().size_hint().exact());
+    if answer.status() != StatusCode::OK || length.is_some_and(|length| length < LEAST) {
+        return answer;
+    }
+    let (mut parts, inner) = answer.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    // The fastest level, as the API server takes it.
+    let encoder = Some(GzEncoder::new(Vec::new(), Level::fast()));
+    Response::from_parts(parts, Gzip { inner, encoder }.boxed_unsync())
+}
+
+/// A body that is compressed as it comes.
+struct Gzip {
+    inner: ResponseBody,
+    /// None once its end was written.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Body for Gzip {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let failed = |error: std::io::Error| BodyError::Garbage(error.to_string());
+        loop {
+            if self.encoder.is_none() {
+                return Poll::Ready(None);
+            }
+            let piece = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => match (frame.into_data(), &mut self.encoder) {
+                    (Ok(data), Some(encoder)) => {
+                        encoder.write_all(&data).map(|()| std::mem::take(encoder.get_mut())).map_err(failed)
+                    }
+                    // Trailers: the API server sends none.
+                    _ => continue,
+                },
+                // Without gzip's own end: the client sees it break off.
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.encoder.take().map_or(Ok(Vec::new()), GzEncoder::finish).map_err(failed),
+            };
+            match piece {
+                Ok(piece) if piece.is_empty() => {}
+                piece => return Poll::Ready(Some(piece.map(|piece| Frame::data(piece.into())))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+
+    use super::super::body::full;
+    use super::*;
+
+    #[test]
+    fn loopback_is_left_out_unless_told_otherwise() {
+        let (near, far) = ("127.0.0.1".parse().unwrap(), "10.0.0.1".parse().unwrap());
+        for (policy, expected) in [
+            (Compression::Never, [false, false]),
+            (Compression::Remote, [false, true]),
+            (Compression::Always, [true, true]),
+        ] {
+            assert_eq!([policy.is_for(near), policy.is_for(far)], expected, "{policy:?}");
+        }
+        assert!(!Compression::Remote.is_for("::ffff:127.0.0.1".parse().unwrap()));
+    }
+
+    #[tokio::test]
+    async fn large_answers_come_packed_and_small_ones_as_they_are() {
+        let small = compressed(Response::new(full(vec![b'a'; 1000].into())));
+        assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
+        let text = vec![b'a'; 1 << 20];
+        let large = compressed(Response::new(full(text.clone().into())));
+        assert_eq!(large.headers()[header::CONTENT_ENCODING], "gzip");
+        let packed = large.into_body().collect().await.unwrap().to_bytes();
+        assert!(packed.len() < text.len() / 20, "{}", packed.len());
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
+        assert_eq!(plain, text);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_has_no_end() {
+        let frames = [Ok(Frame::data(Bytes::from(vec![b'a'; 1000]))), Err(BodyError::Stopping)];
+        let broken = compressed(Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync()));
+        assert!(broken.into_body().collect().await.is_err());
+    }
+}

@@ -1,0 +1,37 @@
+//! Bodies that stand for a path, whatever is asked of it: the upstream of throughput measurements, which must cost next
+//! to nothing itself.
+//!
+//! Memory: the bodies, shared by all answers; they are written to the socket as they lie there, 1 MiB at a time.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, Response, header};
+
+use crate::body::{self, Body};
+
+/// Bodies by path.
+#[derive(Debug, Default)]
+pub(crate) struct Fixed(RwLock<BTreeMap<String, (HeaderValue, Bytes)>>);
+
+// === impl Fixed ===
+
+impl Fixed {
+    pub(crate) fn set(&self, path: &str, media: HeaderValue, bytes: Bytes) {
+        let mut bodies = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        bodies.insert(path.to_owned(), (media, bytes));
+    }
+
+    /// The answer for a path, if there is one.
+    pub(crate) fn answer(&self, path: &str) -> Option<Response<Body>> {
+        let (media, bytes) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(path)?.clone();
+        let length = bytes.len();
+        let mut response = Response::new(body::streamed(stream::iter(body::slices(bytes).map(Ok))));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, media);
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        Some(response)
+    }
+}
