@@ -1,12 +1,18 @@
 //! What must hold for any bytes. A body panics when it does not.
 
+#[path = "bodies/edit.rs"]
+mod edit;
+#[path = "bodies/protobuf.rs"]
+pub mod protobuf;
+
 use bytes::Bytes;
+use edit::Edit;
 use serde_json::Value as Tree;
 use weir_document::{
     Document, Path, Selector, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
-        scan::{Portable, Skip, container_end, string_end, string_end_with},
+        scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
     },
 };
 
@@ -14,51 +20,39 @@ use weir_document::{
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 5] =
-    [("document", document), ("list", list), ("frame", frame), ("path", path), ("scan", scan)];
+pub const TARGETS: [Target; 8] = [
+    ("document", document),
+    ("list", list),
+    ("frame", frame),
+    ("path", path),
+    ("scan", scan),
+    ("protobuf-document", protobuf::document),
+    ("protobuf-list", protobuf::list),
+    ("protobuf-frame", protobuf::frame),
+];
 
 /// A line with a path, a line with the bits and the kind of an edit, a line with a value; then the object.
 ///
 /// Reads and edits end, in errors or in agreement with a plain parser; an edit leaves JSON where JSON was, and nothing
 /// else than it was where it failed.
 pub fn document(data: &[u8]) {
-    let mut lines = data.splitn(4, |byte| *byte == b'\n');
-    let mut line = || lines.next().unwrap_or_default();
-    let (expression, bits, value, object) = (line(), line(), line(), line());
-    let Some(path) = std::str::from_utf8(expression).ok().and_then(|text| Path::parse(text).ok()) else { return };
+    let Some((edit, object)) = Edit::parse(data) else { return };
+    let path = &edit.path;
     let mut document = Document::json(Bytes::copy_from_slice(object));
     let oracle = serde_json::from_slice::<Tree>(object).ok().filter(Tree::is_object);
-    let column = document.column(&path);
-    let fingerprint = document.fingerprint(&path);
+    let column = document.column(path);
+    let fingerprint = document.fingerprint(path);
     let cells: Vec<Option<String>> = match &column {
         Ok(column) => column.iter().map(|cell| cell.map(str::to_owned)).collect(),
         Err(_) => Vec::new(),
     };
-    let _ = (document.get(&path), document.text(&path), document.keys(&path), document.lengths(&path));
+    let _ = (document.get(path), document.text(path), document.keys(path), document.lengths(path));
     let _ = (document.name(), document.label("a"), document.annotation("a"), document.kind());
-    assert_eq!(document.column(&path), column);
-    assert_eq!(document.fingerprint(&path), fingerprint);
+    assert_eq!(document.column(path), column);
+    assert_eq!(document.fingerprint(path), fingerprint);
     assert_eq!(document.bytes(), object);
-    let value = match std::str::from_utf8(value) {
-        Ok(text) if text.starts_with(['{', '[']) => Value::Json(text.to_owned()),
-        Ok(text) if text.starts_with(['-', '1']) => Value::Number(text.to_owned()),
-        Ok(text) => Value::Text(text.to_owned()),
-        Err(_) => Value::Null,
-    };
     let before = document.checkpoint();
-    let (kind, bits) = bits.split_first().unwrap_or((&b'0', &[]));
-    let done = match kind % 7 {
-        0 => document.set(&path, &value),
-        1 => document.set_rows(&path, bits, &value),
-        2 => document.remove(&path).map(drop),
-        3 => document.remove_rows(&path, bits).map(drop),
-        4 => document.retain(&path, bits),
-        5 => document.append(&path, &value),
-        _ => match &value {
-            Value::Json(json) => document.replace(json),
-            _ => Ok(()),
-        },
-    };
+    let done = edit.run(&mut document);
     if done.is_err() || !document.is_edited() {
         assert_eq!(document.bytes(), object);
         return;
@@ -67,12 +61,12 @@ pub fn document(data: &[u8]) {
     if oracle.is_some() && depth(document.bytes()) < 100 {
         assert!(serde_json::from_slice::<Tree>(document.bytes()).is_ok(), "{:?}", document.bytes());
     }
-    if kind % 7 == 0 && oracle.is_some() {
-        let text = match &value {
+    if edit.sets() && oracle.is_some() {
+        let text = match &edit.value {
             Value::Text(text) | Value::Number(text) => Some(text.as_str()),
             _ => None,
         };
-        let after: Vec<Option<String>> = match document.column(&path) {
+        let after: Vec<Option<String>> = match document.column(path) {
             Ok(column) => column.iter().map(|cell| cell.map(str::to_owned)).collect(),
             Err(error) => panic!("a document that was edited cannot be read: {error}"),
         };
@@ -193,7 +187,15 @@ pub fn scan(data: &[u8]) {
     let [cut, shift, bytes @ ..] = data else { return };
     let bytes = bytes.get(usize::from(shift % 64)..).unwrap_or_default();
     let end = Skip::new().run_with(Portable, bytes, 0);
-    assert_eq!(container_end(bytes, 0), end);
+    let marks = Marks::of(bytes);
+    assert_eq!(marks, Marks::with(Portable, bytes));
+    let nested = nested_end(bytes, &marks, 0);
+    assert_eq!(nested, nested_end_with(Portable, bytes, &marks, 0));
+    if let Ok(Some(end)) = end {
+        assert_eq!(nested, Ok(end));
+    } else {
+        assert!(nested.is_err());
+    }
     assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
     let (mut vector, mut words) = (Skip::new(), Skip::new());
     let (first, all) = (bytes.get(..usize::from(*cut)).unwrap_or(bytes), bytes);
