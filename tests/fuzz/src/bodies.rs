@@ -7,9 +7,9 @@ pub mod protobuf;
 
 use bytes::Bytes;
 use edit::Edit;
-use serde_json::Value as Tree;
+use serde_json::{Map, Value as Tree};
 use weir_document::{
-    Document, Path, Selector, Value,
+    Document, Path, Selector, TypeMeta, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
         scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
@@ -51,6 +51,10 @@ pub fn document(data: &[u8]) {
     assert_eq!(document.column(path), column);
     assert_eq!(document.fingerprint(path), fingerprint);
     assert_eq!(document.bytes(), object);
+    if let (Some(oracle), Ok(part)) = (&oracle, document.only_metadata(&partial())) {
+        let part: Tree = serde_json::from_slice(&part).unwrap_or_default();
+        assert_eq!(part.get("metadata"), Some(oracle.get("metadata").unwrap_or(&Tree::Object(Map::new()))));
+    }
     let before = document.checkpoint();
     let done = edit.run(&mut document);
     if done.is_err() || !document.is_edited() {
@@ -77,11 +81,21 @@ pub fn document(data: &[u8]) {
     assert_eq!(document.bytes(), object);
 }
 
-/// The first byte is the size of the chunks, the second the outcomes; then the body.
+/// What objects are of which only the metadata was asked for.
+fn partial() -> TypeMeta {
+    TypeMeta { api_version: "meta.k8s.io/v1".into(), kind: "PartialObjectMetadata".into() }
+}
+
+/// The first byte is the size of the chunks, the second the outcomes; then the body: a list, or a Table.
 pub fn list(data: &[u8]) {
     let [chunk, fates, body @ ..] = data else { return };
-    let whole = pieces(body, body.len().max(1));
-    let cut = pieces(body, usize::from(*chunk).max(1));
+    list_of("items", || ListSplitter::with_limit(1 << 20), *chunk, *fates, body);
+    list_of("rows", || ListSplitter::rows_with_limit(1 << 20), *chunk, *fates, body);
+}
+
+fn list_of(array: &str, splitter: impl Fn() -> ListSplitter, chunk: u8, fates: u8, body: &[u8]) {
+    let whole = pieces(splitter(), body, body.len().max(1));
+    let cut = pieces(splitter(), body, usize::from(chunk).max(1));
     assert_eq!(whole.is_ok(), cut.is_ok(), "{whole:?} {cut:?}");
     let (Ok(whole), Ok(cut)) = (whole, cut) else { return };
     let items = |pieces: &[Piece]| -> Vec<Bytes> {
@@ -96,13 +110,12 @@ pub fn list(data: &[u8]) {
     let oracle = serde_json::from_slice::<Tree>(body);
     if let Ok(oracle) = &oracle {
         let parsed: Vec<Tree> = items(&cut).iter().filter_map(|item| serde_json::from_slice(item).ok()).collect();
-        assert_eq!(oracle["items"].as_array().cloned().unwrap_or_default(), parsed);
-        assert!(serde_json::from_slice::<Tree>(&join(&cut, *fates)).is_ok());
+        assert_eq!(oracle[array].as_array().cloned().unwrap_or_default(), parsed);
+        assert!(serde_json::from_slice::<Tree>(&join(&cut, fates)).is_ok());
     }
 }
 
-fn pieces(body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
-    let mut splitter = ListSplitter::with_limit(1 << 20);
+fn pieces(mut splitter: ListSplitter, body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
     let mut pieces = Vec::new();
     for chunk in body.chunks(chunk) {
         splitter.push(Bytes::copy_from_slice(chunk));

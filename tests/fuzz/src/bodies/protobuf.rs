@@ -1,6 +1,6 @@
 //! What must hold for any bytes that are said to be protobuf.
 
-use super::edit::Edit;
+use super::{edit::Edit, partial};
 use bytes::Bytes;
 use serde_json::Value as Tree;
 use std::{fmt::Debug, sync::Arc};
@@ -63,6 +63,10 @@ pub fn document(data: &[u8]) {
     assert_eq!(from_json(&type_meta, &json).as_ref(), Ok(again.bytes()));
     let json = Document::json(json.into());
     assert_eq!(reads(&json, &edit.path), reads(&again, &edit.path));
+    // A Status has the metadata of a list.
+    if type_meta.kind != "Status" {
+        same_metadata(&json, &again);
+    }
     same_edit(&type_meta, &json, &again, &edit);
 }
 
@@ -103,6 +107,18 @@ fn reads(document: &Document, path: &Path) -> [String; 8] {
     ]
 }
 
+/// What is left when only the metadata was asked for.
+fn same_metadata(json: &Document, protobuf: &Document) {
+    let type_meta = partial();
+    let message =
+        protobuf.only_metadata(&type_meta).map(|bytes| Document::protobuf(bytes, Arc::new(type_meta.clone())));
+    let (Ok(Some(message)), Ok(text)) = (message, json.only_metadata(&type_meta)) else {
+        panic!("the metadata of what can be read cannot be cut out");
+    };
+    let tree = |text: &[u8]| serde_json::from_slice::<Tree>(text).unwrap_or_default();
+    assert_eq!(message.to_json().map(|text| tree(text.as_bytes())), Ok(tree(&text)));
+}
+
 /// The document after an edit, if that was done. One that fails or changes nothing leaves every byte.
 fn edited(document: &Document, edit: &Edit) -> Option<Document> {
     let mut next = document.clone();
@@ -138,7 +154,7 @@ pub fn list(data: &[u8]) {
     };
     assert_eq!(whole.items(), cut.items());
     assert_eq!(whole.meta, cut.meta);
-    assert_eq!(cut.joined(|_| Outcome::Keep), body);
+    assert_eq!(cut.joined(|_| Outcome::Keep, None), body);
     let fate = |number: usize| match fates >> (number % 8) & 1 {
         0 => Outcome::Keep,
         _ if number.is_multiple_of(3) => Outcome::Edit(Bytes::from(vec![7; usize::from(*fates)])),
@@ -150,10 +166,19 @@ pub fn list(data: &[u8]) {
         Outcome::Drop => None,
     });
     let expected: Vec<Bytes> = left.collect();
-    let joined = cut.joined(fate);
-    match split(&joined, joined.len()) {
-        Ok(again) => assert_eq!((again.items(), again.meta), (expected, cut.meta)),
-        Err(error) => panic!("what was joined cannot be split: {error}"),
+    let other = partial();
+    for type_meta in [None, Some(&other)] {
+        let joined = cut.joined(fate, type_meta);
+        let again = match split(&joined, joined.len()) {
+            Ok(again) => again,
+            Err(error) => panic!("what was joined cannot be split: {error}"),
+        };
+        assert_eq!(again.items(), expected);
+        let mut meta = cut.meta.clone();
+        if let Some(TypeMeta { api_version, kind }) = type_meta.cloned() {
+            (meta.api_version, meta.kind) = (Some(api_version), Some(kind));
+        }
+        assert_eq!(again.meta, meta);
     }
 }
 
@@ -192,8 +217,8 @@ impl Split {
         self.batches().flat_map(|batch| (0..batch.items.len()).filter_map(|i| batch.item(i))).collect()
     }
 
-    /// What leaves, by the number of each item.
-    fn joined(&self, fate: impl Fn(usize) -> Outcome) -> Vec<u8> {
+    /// What leaves, by the number of each item; as a list of another type if one is given.
+    fn joined(&self, fate: impl Fn(usize) -> Outcome, type_meta: Option<&TypeMeta>) -> Vec<u8> {
         let mut joiner = Joiner::new();
         let (mut head, mut rest, mut number) = (Bytes::new(), Vec::new(), 0);
         for piece in &self.pieces {
@@ -210,7 +235,7 @@ impl Split {
                 }
             }
         }
-        match joiner.head(&head, None) {
+        match joiner.head(&head, type_meta) {
             Ok(head) => [&*head, &rest].concat(),
             Err(error) => panic!("a head that was read: {error}"),
         }
