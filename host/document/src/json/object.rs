@@ -96,7 +96,7 @@ impl Object {
             return absent(steps, gap, visitor);
         };
         if let [Step::Name(name), below @ ..] = rest
-            && let Some(table) = index.below(text, i)?
+            && let Some(table) = index.below(i)
         {
             let Some((_, slot)) = table.find(bytes, name)? else {
                 let gap = Gap::Member { at: table.last, empty: table.is_empty() };

@@ -25,11 +25,12 @@ pub(crate) struct Slot {
     value_end: u32,
 }
 
-/// The table of the object itself, and those of its members that are objects: each made when it is first asked for.
+/// The table of the object itself, and those of its members that are objects: all made in one pass.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) top: Table,
-    below: OnceLock<Box<[OnceLock<Table>]>>,
+    /// For each member, if it is an object.
+    below: Vec<Option<Table>>,
     /// Of the whole object, if they are kept.
     pub(crate) marks: Option<Marks>,
     /// Of the first array that a column was read from.
@@ -42,36 +43,42 @@ impl Index {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn build(bytes: &[u8], at: usize, keep_marks: bool) -> Result<Index, Error> {
         let marks = Marks::of(bytes);
-        let top = Table::of(Marked::new(bytes, &marks), at)?;
-        Ok(Index { top, below: OnceLock::new(), marks: keep_marks.then_some(marks), spans: OnceLock::new() })
+        let text = Marked::new(bytes, &marks);
+        let mut below = Vec::with_capacity(8);
+        let top = Table::collect(text, at, |value| {
+            let table = if bytes.get(value) == Some(&b'{') { Some(Table::of(text, value)?) } else { None };
+            let end = table.as_ref().map(|table| table.end);
+            below.push(table);
+            end.map_or_else(|| text.value_end(value), Ok)
+        })?;
+        Ok(Index { top, below, marks: keep_marks.then_some(marks), spans: OnceLock::new() })
     }
 
     /// The table of the value of member `i`; none if that is no object.
-    pub(crate) fn below(&self, text: Marked<'_>, i: usize) -> Result<Option<&Table>, Error> {
-        let Some(at) = self.top.slots.get(i).map(|slot| slot.value()).filter(|at| text.bytes.get(*at) == Some(&b'{'))
-        else {
-            return Ok(None);
-        };
-        let below = self.below.get_or_init(|| self.top.slots.iter().map(|_| OnceLock::new()).collect());
-        let Some(cell) = below.get(i) else { return Ok(None) };
-        if let Some(table) = cell.get() {
-            return Ok(Some(table));
-        }
-        let table = Table::of(text, at)?;
-        Ok(Some(cell.get_or_init(|| table)))
+    pub(crate) fn below(&self, i: usize) -> Option<&Table> {
+        self.below.get(i)?.as_ref()
     }
 }
 
 impl Table {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn of(text: Marked<'_>, at: usize) -> Result<Table, Error> {
+        Table::collect(text, at, |value| text.value_end(value))
+    }
+
+    /// The same, with a function that steps over each value.
+    fn collect(
+        text: Marked<'_>,
+        at: usize,
+        mut value_end: impl FnMut(usize) -> Result<usize, Error>,
+    ) -> Result<Table, Error> {
         if text.bytes.get(at) != Some(&b'{') {
             return Err(Error::malformed(at, "expected an object"));
         }
         let mut slots = Vec::with_capacity(8);
         let mut members = Members::new(text, at);
         while let Some(member) = members.next()? {
-            let end = text.value_end(member.value)?;
+            let end = value_end(member.value)?;
             members.past(end);
             slots.push(Slot {
                 key_start: narrow(member.key.start),
