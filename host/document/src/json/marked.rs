@@ -78,7 +78,7 @@ impl<'a> Marked<'a> {
         if let (Some([first, next]), Some(open)) = (self.pair(start), self.bytes.get(at)) {
             let brackets = window(first.open | first.close, next.open | next.close, start);
             let end = start + brackets.trailing_zeros() as usize;
-            if brackets != 0 && self.bytes.get(end) == Some(&(open + 2)) {
+            if brackets != 0 && self.bytes.get(end) == Some(&open.wrapping_add(2)) {
                 return Ok(end + 1);
             }
         }
@@ -93,7 +93,7 @@ impl<'a> Marked<'a> {
             let brackets = (masks.open | masks.close) & from;
             if brackets != 0 {
                 let next = i * BLOCK + brackets.trailing_zeros() as usize;
-                let closes = self.bytes.get(at).is_some_and(|open| self.bytes.get(next) == Some(&(open + 2)));
+                let closes = self.bytes.get(at).is_some_and(|open| self.bytes.get(next) == Some(&open.wrapping_add(2)));
                 if closes {
                     return Ok(next + 1);
                 }
