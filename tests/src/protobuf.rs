@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_document::json::Piece;
+use weir_document::list::{self, Piece};
 use weir_document::protobuf::{Envelope, FrameSplitter, ListSplitter};
-use weir_document::{Document, TypeMeta};
+use weir_document::{Document, SplitError, TypeMeta};
 
 use crate::client::{Events, PATIENCE};
 
@@ -27,7 +27,7 @@ pub struct Frames {
 pub fn read(body: &Bytes) -> Value {
     let envelope = Envelope::open(body.clone()).expect("a protobuf body");
     if envelope.type_meta().kind.ends_with("List") {
-        return list(body);
+        return list_of(body);
     }
     decoded(envelope.type_meta().clone(), envelope.object())
 }
@@ -39,19 +39,17 @@ pub fn items(body: &Bytes) -> Vec<Bytes> {
 }
 
 fn split(body: &Bytes) -> (ListSplitter, Vec<Bytes>) {
-    let mut splitter = ListSplitter::new();
-    splitter.push(body.clone());
-    splitter.finish();
     let mut items = Vec::new();
-    while let Some(piece) = splitter.next().expect("a protobuf list") {
+    let splitter = list::split(ListSplitter::new(), [body.clone()], |piece| {
         if let Piece::Batch(batch) = piece {
             items.extend((0..batch.items.len()).map(|index| batch.item(index).unwrap()));
         }
-    }
-    (splitter, items)
+        Ok::<_, SplitError>(())
+    });
+    (splitter.expect("a protobuf list"), items)
 }
 
-fn list(body: &Bytes) -> Value {
+fn list_of(body: &Bytes) -> Value {
     let (splitter, items) = split(body);
     let item_type = splitter.item_type().unwrap();
     let meta = splitter.meta();

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use edit::Edit;
 use serde_json::{Map, Value as Tree};
 use weir_document::{
-    Document, Path, Selector, TypeMeta, Value,
+    Document, Path, Selector, SplitError, TypeMeta, Value,
     json::{
-        FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
+        FrameSplitter, Joiner, ListSplitter,
         scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
     },
+    list::{Outcome, Piece, split},
 };
 
 /// A target: what it is called, in the corpus too, and what it does with the bytes.
@@ -115,18 +116,12 @@ fn list_of(array: &str, splitter: impl Fn() -> ListSplitter, chunk: u8, fates: u
     }
 }
 
-fn pieces(mut splitter: ListSplitter, body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
+fn pieces(splitter: ListSplitter, body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
     let mut pieces = Vec::new();
-    for chunk in body.chunks(chunk) {
-        splitter.push(Bytes::copy_from_slice(chunk));
-        while let Some(piece) = splitter.next()? {
-            pieces.push(piece);
-        }
-    }
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
+    split(splitter, body.chunks(chunk).map(Bytes::copy_from_slice), |piece| {
         pieces.push(piece);
-    }
+        Ok::<_, SplitError>(())
+    })?;
     Ok(pieces)
 }
 

@@ -8,9 +8,10 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use weir_apiserver::{Action, ApiServer, Gzip};
-use weir_document::json::{EventType, Piece};
+use weir_document::json::EventType;
+use weir_document::list::{self, Piece};
 use weir_document::protobuf::{Envelope, FrameSplitter, ListSplitter};
-use weir_document::{Document, TypeMeta};
+use weir_document::{Document, SplitError, TypeMeta};
 
 use crate::client::{Answer, Client, pool, soon, start};
 
@@ -46,16 +47,16 @@ fn listed(answer: &Answer) -> (String, Vec<Value>) {
 }
 
 fn split(body: &Bytes) -> (ListSplitter, Vec<Value>) {
-    let mut list = ListSplitter::new();
-    list.push(body.clone());
-    list.finish();
-    let mut items = Vec::new();
-    while let Some(piece) = list.next().unwrap() {
+    let mut bytes = Vec::new();
+    let list = list::split(ListSplitter::new(), [body.clone()], |piece| {
         if let Piece::Batch(batch) = piece {
-            let item_type = list.item_type().unwrap();
-            items.extend((0..batch.items.len()).map(|i| decoded(item_type.clone(), batch.item(i).unwrap())));
+            bytes.extend((0..batch.items.len()).map(|i| batch.item(i).unwrap()));
         }
-    }
+        Ok::<_, SplitError>(())
+    });
+    let list = list.unwrap();
+    let item_type = list.item_type().unwrap();
+    let items = bytes.into_iter().map(|item| decoded(item_type.clone(), item)).collect();
     (list, items)
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value as Tree;
 use std::{fmt::Debug, sync::Arc};
 use weir_document::{
     Column, Document, Error, Path, SplitError, TypeMeta,
-    list::{Batch, ListMeta, Outcome, Piece},
+    list::{self, Batch, ListMeta, Outcome, Piece},
     protobuf::{Envelope, Frame, FrameSplitter, Joiner, ListSplitter, event, from_json},
 };
 
@@ -190,18 +190,12 @@ struct Split {
 }
 
 fn split(body: &[u8], chunk: usize) -> Result<Split, SplitError> {
-    let mut splitter = ListSplitter::with_limit(1 << 20);
     let mut pieces = Vec::new();
-    for chunk in body.chunks(chunk) {
-        splitter.push(Bytes::copy_from_slice(chunk));
-        while let Some(piece) = splitter.next()? {
-            pieces.push(piece);
-        }
-    }
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
+    let chunks = body.chunks(chunk).map(Bytes::copy_from_slice);
+    let splitter = list::split(ListSplitter::with_limit(1 << 20), chunks, |piece| {
         pieces.push(piece);
-    }
+        Ok::<_, SplitError>(())
+    })?;
     Ok(Split { pieces, meta: splitter.meta().clone() })
 }
 
