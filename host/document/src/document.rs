@@ -179,8 +179,11 @@ impl Document {
             return Err(Error::TooLarge { limit });
         }
         json::validate_object(json).map_err(|source| Error::InvalidValue { source: Box::new(source) })?;
-        // Compared as JSON in either form: a protobuf message could not say that the type is another.
-        let next = Document { form: Form::Json(json::Object::new(Bytes::from(json.to_owned()))), ..self.clone() };
+        // Compared as JSON in either form: a protobuf message could not say that the type is another. That of a message
+        // stands in its JSON, and must be said in what replaces it.
+        let form = Form::Json(json::Object::new(Bytes::from(json.to_owned())));
+        let type_meta = self.type_meta.clone().filter(|_| !self.is_protobuf());
+        let next = Document { form, type_meta, ..self.clone() };
         for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
             if !self.agrees(&next, field)? {
                 return Err(Error::Protected { path: field.clone(), field: field.clone() });

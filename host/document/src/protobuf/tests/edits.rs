@@ -189,3 +189,20 @@ fn an_edit_cannot_blow_an_object_up() {
     assert!(matches!(object.set(&path("endpoints[*].zone"), &value), Err(Error::TooLarge { .. })));
     assert!(!object.is_edited());
 }
+
+#[test]
+fn what_replaces_an_object_says_its_type_as_it_does_in_json() {
+    let type_meta = type_meta("v1", "ConfigMap");
+    let text = r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#;
+    for (object, binary) in [(document(&type_meta, text), true), (Document::json(text.into()), false)] {
+        for (by, taken) in [
+            (r#"{"data":{}}"#, false),
+            (r#"{"kind":"Secret","apiVersion":"v1"}"#, false),
+            (r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"c":"d"}}"#, true),
+        ] {
+            let mut object = object.clone();
+            assert_eq!(object.is_protobuf(), binary);
+            assert_eq!(object.replace(by).is_ok(), taken, "{by}");
+        }
+    }
+}
