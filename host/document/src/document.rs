@@ -72,9 +72,12 @@ impl Document {
         self
     }
 
-    /// The same object, refusing every edit.
+    /// The same object, refusing every edit: one that is looked up, and held for that.
     pub fn read_only(mut self) -> Document {
         self.read_only = true;
+        if let Form::Json(object) = self.form {
+            self.form = Form::Json(object.frugal());
+        }
         self
     }
 

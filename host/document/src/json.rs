@@ -5,6 +5,7 @@ pub(crate) mod edit;
 mod equal;
 pub mod frame;
 mod list;
+pub(crate) mod marked;
 pub(crate) mod members;
 mod object;
 pub(crate) mod read;

@@ -23,7 +23,10 @@ pub(crate) use object::Object;
 pub(crate) use place::Node;
 pub use schema::{has, kind_of, version};
 
-use crate::{Error, TypeMeta, json::check};
+use crate::{
+    Error, TypeMeta,
+    json::{check, marked::Marked, scan::Marks},
+};
 use bytes::Bytes;
 
 /// A JSON object as a message of its kind, without an envelope: a Status that a client wants as protobuf. Members that
@@ -42,7 +45,8 @@ pub(crate) fn encode(object: &Object, json: &str) -> Result<Bytes, Error> {
 fn encode_over(message: &'static schema::Message, json: &str, old: &[u8]) -> Result<Bytes, Error> {
     let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     let at = check::whole(json.as_bytes()).map_err(invalid)?;
-    let text = encode::Text { bytes: json.as_bytes(), at: at.start };
+    let marks = Marks::of(json.as_bytes());
+    let text = encode::Text { text: Marked::new(json.as_bytes(), &marks), at: at.start };
     encode::object(message, text, old).map(Into::into).map_err(invalid)
 }
 

@@ -6,7 +6,7 @@ use weir_document::{
     Document, Path, Selector, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
-        scan::{Portable, Skip, container_end, string_end, string_end_with},
+        scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
     },
 };
 
@@ -193,7 +193,15 @@ pub fn scan(data: &[u8]) {
     let [cut, shift, bytes @ ..] = data else { return };
     let bytes = bytes.get(usize::from(shift % 64)..).unwrap_or_default();
     let end = Skip::new().run_with(Portable, bytes, 0);
-    assert_eq!(container_end(bytes, 0), end);
+    let marks = Marks::of(bytes);
+    assert_eq!(marks, Marks::with(Portable, bytes));
+    let nested = nested_end(bytes, &marks, 0);
+    assert_eq!(nested, nested_end_with(Portable, bytes, &marks, 0));
+    if let Ok(Some(end)) = end {
+        assert_eq!(nested, Ok(end));
+    } else {
+        assert!(nested.is_err());
+    }
     assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
     let (mut vector, mut words) = (Skip::new(), Skip::new());
     let (first, all) = (bytes.get(..usize::from(*cut)).unwrap_or(bytes), bytes);

@@ -4,6 +4,7 @@
 use super::{
     check,
     equal::equal,
+    marked::Marked,
     members::{Elements, Members},
     object::Object,
     splice::{Cutter, Splices, Text},
@@ -205,9 +206,9 @@ struct Set<'a> {
 }
 
 impl Visit for Set<'_> {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        let end = check::checked_end(bytes, at)?;
-        if self.rows.has(self.row) && !same(bytes.get(at..end).unwrap_or_default(), &self.make.value) {
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(text.bytes, at)?;
+        if self.rows.has(self.row) && !same(text.bytes.get(at..end).unwrap_or_default(), &self.make.value) {
             self.make.splices.put(at..end, self.whole);
         }
         self.row += 1;
@@ -236,24 +237,24 @@ struct Append<'a> {
 }
 
 impl Visit for Append<'_> {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        if bytes.get(at) != Some(&b'[') {
-            let end = check::checked_end(bytes, at)?;
-            if bytes.get(at) != Some(&b'n') {
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        if text.bytes.get(at) != Some(&b'[') {
+            let end = check::checked_end(text.bytes, at)?;
+            if text.bytes.get(at) != Some(&b'n') {
                 return Err(Error::NotAnArray { path: self.make.path.clone(), offset: at });
             }
             let whole = self.make.whole();
             self.make.splices.put(at..end, whole);
             return Ok(end);
         }
-        let mut elements = Elements::new(bytes, at);
-        let (mut last, mut text) = (at + 1, self.first);
+        let mut elements = Elements::new(text, at);
+        let (mut last, mut written) = (at + 1, self.first);
         while let Some(at) = elements.next()? {
-            last = token::value_end(bytes, at)?;
-            text = self.next;
+            last = text.value_end(at)?;
+            written = self.next;
             elements.past(last);
         }
-        self.make.splices.put(last..last, text);
+        self.make.splices.put(last..last, written);
         Ok(elements.end())
     }
 
@@ -272,14 +273,14 @@ struct Cut<'a, F> {
 }
 
 impl<F: Fn(usize) -> bool> Cut<'_, F> {
-    fn members(&mut self, bytes: &[u8], at: usize, name: &str) -> Result<usize, Error> {
+    fn members(&mut self, text: Marked<'_>, at: usize, name: &str) -> Result<usize, Error> {
         let goes = self.next_row();
         let mut cutter = Cutter::default();
-        let mut members = Members::new(bytes, at);
+        let mut members = Members::new(text, at);
         let mut found = false;
         while let Some(member) = members.next()? {
-            let end = token::value_end(bytes, member.value)?;
-            let this = string::is(bytes, member.key, name)?;
+            let end = text.value_end(member.value)?;
+            let this = string::is(text.bytes, member.key, name)?;
             if this && std::mem::replace(&mut found, true) {
                 return Err(Error::DuplicateKey { key: name.to_owned(), offset: member.key.start });
             }
@@ -290,13 +291,13 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
         Ok(members.end())
     }
 
-    fn elements(&mut self, bytes: &[u8], at: usize, only: Option<usize>) -> Result<usize, Error> {
+    fn elements(&mut self, text: Marked<'_>, at: usize, only: Option<usize>) -> Result<usize, Error> {
         let row_goes = only.is_some() && self.next_row();
         let mut cutter = Cutter::default();
-        let mut elements = Elements::new(bytes, at);
+        let mut elements = Elements::new(text, at);
         let mut i = 0;
         while let Some(at) = elements.next()? {
-            let end = token::value_end(bytes, at)?;
+            let end = text.value_end(at)?;
             let goes = match only {
                 Some(index) => row_goes && i == index,
                 None => self.next_row(),
@@ -317,14 +318,14 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
 }
 
 impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        match (self.last, bytes.get(at)) {
-            (Step::Name(name), Some(b'{')) => self.members(bytes, at, name),
-            (Step::Index(index), Some(b'[')) => self.elements(bytes, at, Some(*index)),
-            (Step::Every, Some(b'[')) => self.elements(bytes, at, None),
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        match (self.last, text.bytes.get(at)) {
+            (Step::Name(name), Some(b'{')) => self.members(text, at, name),
+            (Step::Index(index), Some(b'[')) => self.elements(text, at, Some(*index)),
+            (Step::Every, Some(b'[')) => self.elements(text, at, None),
             _ => {
                 self.absent(&[], Gap::Element)?;
-                token::value_end(bytes, at)
+                text.value_end(at)
             }
         }
     }

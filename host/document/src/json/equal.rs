@@ -4,7 +4,9 @@
 
 use super::{
     check,
+    marked::Marked,
     members::{Elements, Members},
+    scan::Marks,
     string, token,
 };
 use crate::Error;
@@ -20,11 +22,12 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> Result<bool, Error> {
     if a.get(a_at.clone()) == b.get(b_at.clone()) {
         return Ok(true);
     }
-    values((a, a_at.start), (b, b_at.start), DEPTH)
+    let (a_marks, b_marks) = (Marks::of(a), Marks::of(b));
+    values((Marked::new(a, &a_marks), a_at.start), (Marked::new(b, &b_marks), b_at.start), DEPTH)
 }
 
 /// A value by the text that it is in and its position.
-type Place<'a> = (&'a [u8], usize);
+type Place<'a> = (Marked<'a>, usize);
 
 fn values(a: Place<'_>, b: Place<'_>, depth: usize) -> Result<bool, Error> {
     let Some(depth) = depth.checked_sub(1) else {
@@ -34,11 +37,11 @@ fn values(a: Place<'_>, b: Place<'_>, depth: usize) -> Result<bool, Error> {
         (Some(b'{'), Some(b'{')) => objects(a, b, depth),
         (Some(b'['), Some(b'[')) => arrays(a, b, depth),
         (Some(b'"'), Some(b'"')) => {
-            let (a_text, b_text) = (token::quoted(a.0, a.1)?, token::quoted(b.0, b.1)?);
-            Ok(string::text(a.0, a_text)? == string::text(b.0, b_text)?)
+            let (a_text, b_text) = (a.0.quoted(a.1)?, b.0.quoted(b.1)?);
+            Ok(string::text(a.0.bytes, a_text)? == string::text(b.0.bytes, b_text)?)
         }
         (Some(b'{' | b'[' | b'"'), _) | (_, Some(b'{' | b'[' | b'"')) => Ok(false),
-        _ => Ok(a.0.get(a.1..token::scalar(a.0, a.1)?) == b.0.get(b.1..token::scalar(b.0, b.1)?)),
+        _ => Ok(a.0.get(a.1..token::scalar(&a.0, a.1)?) == b.0.get(b.1..token::scalar(&b.0, b.1)?)),
     }
 }
 
@@ -52,8 +55,8 @@ fn arrays(a: Place<'_>, b: Place<'_>, depth: usize) -> Result<bool, Error> {
                 if !values((a.0, x), (b.0, y), depth)? {
                     return Ok(false);
                 }
-                left.past(token::value_end(a.0, x)?);
-                right.past(token::value_end(b.0, y)?);
+                left.past(a.0.value_end(x)?);
+                right.past(b.0.value_end(y)?);
             }
             _ => return Ok(false),
         }
@@ -74,12 +77,12 @@ fn objects(a: Place<'_>, b: Place<'_>, depth: usize) -> Result<bool, Error> {
 }
 
 /// The members by name. A repeated name is an error: it has no one meaning.
-fn sorted<'a>((bytes, at): Place<'a>) -> Result<Vec<(std::borrow::Cow<'a, str>, usize)>, Error> {
+fn sorted<'a>((text, at): Place<'a>) -> Result<Vec<(std::borrow::Cow<'a, str>, usize)>, Error> {
     let mut all = Vec::new();
-    let mut members = Members::new(bytes, at);
+    let mut members = Members::new(text, at);
     while let Some(member) = members.next()? {
-        all.push((string::text(bytes, member.key)?, member.value));
-        members.past(token::value_end(bytes, member.value)?);
+        all.push((string::text(text.bytes, member.key)?, member.value));
+        members.past(text.value_end(member.value)?);
     }
     all.sort_unstable();
     if let Some(twice) = all.windows(2).find_map(|pair| match pair {

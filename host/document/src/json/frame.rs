@@ -1,7 +1,15 @@
 //! Watch streams: JSON documents `{"type":…,"object":…}` one after another, with or without newlines.
 //! Memory: one frame and one chunk. Each byte is scanned once for the frame's end and once for its members.
 
-use super::{object::Object, scan::Skip, splice::Splices, string, table::Table, token};
+use super::{
+    marked::Marked,
+    object::Object,
+    scan::{Marks, Skip},
+    splice::Splices,
+    string,
+    table::Table,
+    token,
+};
 use crate::{
     Error, TypeMeta,
     split::{Pending, SplitError},
@@ -165,7 +173,8 @@ impl FrameSplitter {
 
     fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
         let bytes = self.pending.bytes();
-        let table = Table::of(bytes, 0).map_err(|error| self.pending.placed(error))?;
+        let marks = Marks::of(bytes.get(..length).unwrap_or_default());
+        let table = Table::of(Marked::new(bytes, &marks), 0).map_err(|error| self.pending.placed(error))?;
         let find = |key: &'static str| match table.find(bytes, key) {
             Ok(found) => found.map(|(_, slot)| slot).ok_or(SplitError::Missing { key }),
             Err(Error::DuplicateKey { .. }) => Err(SplitError::Repeated { key }),

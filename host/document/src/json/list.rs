@@ -6,7 +6,7 @@
 mod join;
 mod partial;
 
-use super::{read::One, string, token, walk::walk};
+use super::{marked::Marked, read::One, scan::Marks, string, token, walk::walk};
 use crate::{
     list::{BATCH, Batch, LIMIT, ListMeta, Piece},
     path::Step,
@@ -317,8 +317,9 @@ impl ListSplitter {
     /// A text of the metadata that was just stepped over.
     fn metadata(&self, name: &str) -> Result<Option<String>, SplitError> {
         let bytes = self.pending.bytes().get(self.start..self.at).unwrap_or_default();
+        let marks = Marks::of(bytes);
         let mut one = One::default();
-        let found = walk(bytes, 0, &[Step::Name(name.to_owned())], &mut one)
+        let found = walk(Marked::new(bytes, &marks), 0, &[Step::Name(name.to_owned())], &mut one)
             .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())
             .map_err(|error| self.pending.part(self.start, error))?;
         Ok(found.flatten().map(|text| text.into_owned()))

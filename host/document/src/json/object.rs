@@ -1,6 +1,8 @@
 //! One object's bytes with the table of its first levels. Cheap to clone; the bytes are shared.
 
 use super::{
+    marked::Marked,
+    scan::Marks,
     spans::{Noting, Spans},
     table::Index,
     token,
@@ -15,13 +17,18 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Object {
     bytes: Bytes,
     index: OnceLock<Arc<Index>>,
-    /// Of the first array that a column was read from.
-    spans: OnceLock<Arc<Spans>>,
+    /// Nothing that is as large as half of the object is kept.
+    frugal: bool,
 }
 
 impl Object {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Object { bytes, index: OnceLock::new(), spans: OnceLock::new() }
+        Object { bytes, index: OnceLock::new(), frugal: false }
+    }
+
+    /// The same object, to be held for long: what makes reads of all of it fast is made each time.
+    pub(crate) fn frugal(self) -> Self {
+        Object { frugal: true, ..Object::new(self.bytes) }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
@@ -40,7 +47,7 @@ impl Object {
         if self.bytes.len() > MAX_OBJECT {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
         }
-        let index = Index::build(&self.bytes, self.start())?;
+        let index = Index::build(&self.bytes, self.start(), !self.frugal)?;
         let after = token::space(&self.bytes, index.top.end);
         if after != self.bytes.len() {
             return Err(Error::malformed(after, "bytes after the end of the object"));
@@ -50,28 +57,38 @@ impl Object {
 
     /// Walks a path and notes where the elements of its only `[*]` are, for a cut to come.
     pub(crate) fn visit_noting(&self, path: &Path, mut visitor: impl Visit) -> Result<(), Error> {
-        if path.wildcards() != 1 || self.spans.get().is_some() {
+        let index = self.index()?;
+        if path.wildcards() != 1 || index.spans.get().is_some() {
             return self.visit(path.steps(), &mut visitor);
         }
         let mut noting = Noting::new(visitor);
         self.visit(path.steps(), &mut noting)?;
         if let Some(spans) = noting.spans(path) {
-            self.spans.get_or_init(|| Arc::new(spans));
+            index.spans.get_or_init(|| spans);
         }
         Ok(())
     }
 
     /// Where the elements of the array are that these steps lead to, if that was noted.
     pub(crate) fn spans(&self, steps: &[Step]) -> Option<&Spans> {
-        self.spans.get().filter(|spans| spans.are_in(steps)).map(|spans| &**spans)
+        self.index.get()?.spans.get().filter(|spans| spans.are_in(steps))
     }
 
     /// Walks the steps, by the table as far as it reaches. Errors of a bad object come from here, whatever the steps.
     pub(crate) fn visit(&self, steps: &[Step], visitor: &mut impl Visit) -> Result<(), Error> {
         let bytes = &*self.bytes;
         let index = self.index()?;
+        let made;
+        let marks = match &index.marks {
+            Some(marks) => marks,
+            None => {
+                made = Marks::of(bytes);
+                &made
+            }
+        };
+        let text = Marked::new(bytes, marks);
         let [Step::Name(name), rest @ ..] = steps else {
-            walk(bytes, self.start(), steps, visitor)?;
+            walk(text, self.start(), steps, visitor)?;
             return Ok(());
         };
         let Some((i, slot)) = index.top.find(bytes, name)? else {
@@ -79,16 +96,16 @@ impl Object {
             return absent(steps, gap, visitor);
         };
         if let [Step::Name(name), below @ ..] = rest
-            && let Some(table) = index.below(bytes, i)?
+            && let Some(table) = index.below(text, i)?
         {
             let Some((_, slot)) = table.find(bytes, name)? else {
                 let gap = Gap::Member { at: table.last, empty: table.is_empty() };
                 return absent(rest, gap, visitor);
             };
-            walk(bytes, slot.value(), below, visitor)?;
+            walk(text, slot.value(), below, visitor)?;
             return Ok(());
         }
-        walk(bytes, slot.value(), rest, visitor)?;
+        walk(text, slot.value(), rest, visitor)?;
         Ok(())
     }
 }

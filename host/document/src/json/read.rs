@@ -2,6 +2,7 @@
 
 use super::{
     check,
+    marked::Marked,
     members::{Elements, Members},
     string, token,
     walk::{Gap, Visit},
@@ -19,8 +20,8 @@ use std::{
 pub(crate) struct One(pub(crate) Option<Range<usize>>);
 
 impl Visit for One {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        let end = check::checked_end(bytes, at)?;
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(text.bytes, at)?;
         self.0 = Some(at..end);
         Ok(end)
     }
@@ -35,9 +36,9 @@ impl Visit for One {
 pub(crate) struct RawRows(pub(crate) Vec<Option<Range<usize>>>);
 
 impl Visit for RawRows {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        let end = check::checked_end(bytes, at)?;
-        self.0.push((bytes.get(at) != Some(&b'n')).then_some(at..end));
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(text.bytes, at)?;
+        self.0.push((text.bytes.get(at) != Some(&b'n')).then_some(at..end));
         Ok(end)
     }
 
@@ -60,21 +61,21 @@ impl<'a> Pick<'a> {
 }
 
 impl Visit for Pick<'_> {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        if bytes.get(at) != Some(&b'{') {
-            return token::value_end(bytes, at);
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        if text.bytes.get(at) != Some(&b'{') {
+            return text.value_end(at);
         }
-        let mut members = Members::new(bytes, at);
+        let mut members = Members::new(text, at);
         while let Some(member) = members.next()? {
-            let end = if string::is(bytes, member.key, self.name)? {
+            let end = if string::is(text.bytes, member.key, self.name)? {
                 if self.found.is_some() {
                     return Err(Error::DuplicateKey { key: self.name.to_owned(), offset: member.key.start });
                 }
-                let end = check::checked_end(bytes, member.value)?;
+                let end = check::checked_end(text.bytes, member.value)?;
                 self.found = Some(member.value..end);
                 end
             } else {
-                token::value_end(bytes, member.value)?
+                text.value_end(member.value)?
             };
             members.past(end);
         }
@@ -90,15 +91,15 @@ impl Visit for Pick<'_> {
 pub(crate) struct Cells<'a>(pub(crate) &'a mut Column);
 
 impl Visit for Cells<'_> {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        if bytes.get(at) == Some(&b'"') {
-            let quoted = token::quoted(bytes, at)?;
-            self.0.push(&string::text(bytes, quoted)?)?;
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        if text.bytes.get(at) == Some(&b'"') {
+            let quoted = text.quoted(at)?;
+            self.0.push(&string::text(text.bytes, quoted)?)?;
             return Ok(quoted.after());
         }
-        let end = check::checked_end(bytes, at)?;
-        match cell(bytes, at..end)? {
-            Some(text) => self.0.push(&text)?,
+        let end = check::checked_end(text.bytes, at)?;
+        match cell(text.bytes, at..end)? {
+            Some(cell) => self.0.push(&cell)?,
             None => self.0.push_absent()?,
         }
         Ok(end)
@@ -114,15 +115,15 @@ impl Visit for Cells<'_> {
 pub(crate) struct Lengths(pub(crate) Vec<u32>);
 
 impl Visit for Lengths {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        if bytes.get(at) != Some(&b'[') {
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        if text.bytes.get(at) != Some(&b'[') {
             self.0.push(0);
-            return token::value_end(bytes, at);
+            return text.value_end(at);
         }
-        let mut elements = Elements::new(bytes, at);
+        let mut elements = Elements::new(text, at);
         let mut count = 0;
         while let Some(at) = elements.next()? {
-            elements.past(token::value_end(bytes, at)?);
+            elements.past(text.value_end(at)?);
             count += 1;
         }
         self.0.push(count);
@@ -140,19 +141,19 @@ impl Visit for Lengths {
 pub(crate) struct Keys(pub(crate) Vec<String>);
 
 impl Visit for Keys {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        if bytes.get(at) != Some(&b'{') {
-            return token::value_end(bytes, at);
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        if text.bytes.get(at) != Some(&b'{') {
+            return text.value_end(at);
         }
-        let mut members = Members::new(bytes, at);
+        let mut members = Members::new(text, at);
         let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
         while let Some(member) = members.next()? {
-            let key = string::text(bytes, member.key)?.into_owned();
+            let key = string::text(text.bytes, member.key)?.into_owned();
             if !seen.insert(key.clone()) {
                 return Err(Error::DuplicateKey { key, offset: member.key.start });
             }
             self.0.push(key);
-            members.past(token::value_end(bytes, member.value)?);
+            members.past(text.value_end(member.value)?);
         }
         Ok(members.end())
     }
@@ -207,13 +208,13 @@ impl Fingerprint {
 }
 
 impl Visit for Fingerprint {
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        let end = check::checked_end(bytes, at)?;
-        if bytes.get(at) == Some(&b'"') {
-            let quoted = token::quoted(bytes, at)?;
-            self.text(&string::text(bytes, quoted)?);
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        let end = check::checked_end(text.bytes, at)?;
+        if text.bytes.get(at) == Some(&b'"') {
+            let quoted = text.quoted(at)?;
+            self.text(&string::text(text.bytes, quoted)?);
         } else {
-            self.spelt(bytes.get(at..end).unwrap_or_default());
+            self.spelt(text.bytes.get(at..end).unwrap_or_default());
         }
         Ok(end)
     }

@@ -1,8 +1,8 @@
 //! The block scanner: finds where a container ends, 64 bytes at a time, without looking at what is in it.
 //!
-//! [`Skip`] is all that callers see. What a block looks like is asked of a [`Classify`]: vector instructions where the
+//! [`Skip`] steps over a container that comes in pieces, [`Marks`] are for a text that is walked. What a block looks like is asked of a [`Classify`]: vector instructions where the
 //! processor has them, which is asked once, and [`Portable`] elsewhere. All of them give the same results.
-//! Memory: the kinds of the open brackets, one bit each. It checks strings, matching brackets and depth, nothing else.
+//! Memory: the kinds of the open brackets, one bit each; marks are half as large as the text. It checks strings, matching brackets and depth, nothing else.
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
@@ -69,56 +69,122 @@ pub struct Skip {
     /// Those of the brackets round them, 64 at a time: mostly none.
     outer: Vec<u64>,
     depth: usize,
+    strings: Strings,
+}
+
+/// What a block says of the next one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Strings {
     /// All ones while inside a string.
-    in_string: u64,
+    inside: u64,
     /// 1 if the first byte to come is escaped.
     escaped: u64,
+}
+
+const STRAY: &str = "a backslash outside a string";
+
+impl Strings {
+    /// The masks of the next block, of which `length` bytes are real: the quotes that are not escaped, the brackets
+    /// outside of strings, and as a mask of their own the backslashes there. What is after one of those is left out.
+    #[inline(always)]
+    fn leave_out<C: Classify>(&mut self, by: C, block: &[u8; BLOCK], length: usize) -> (Masks, u64) {
+        let mut masks = by.classify(block);
+        if masks.backslash | self.escaped != 0 {
+            masks.quote &= !escapes(masks.backslash, &mut self.escaped, length);
+        }
+        let inside = by.prefix_xor(masks.quote) ^ self.inside;
+        self.inside = ((inside as i64) >> 63) as u64;
+        let stray = masks.backslash & !inside;
+        let mut outside = !inside;
+        if stray != 0 {
+            // An error, unless the container ends before it: what follows the container is not ours to judge.
+            outside &= (stray & stray.wrapping_neg()).wrapping_sub(1);
+        }
+        masks.open &= outside;
+        masks.close &= outside;
+        (masks, stray)
+    }
 }
 
 /// What this processor has.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static VECTOR: std::sync::LazyLock<Option<Vector>> = std::sync::LazyLock::new(Vector::detect);
 
-/// The position after the container whose opening bracket is at `at`; none if the bytes end before it.
-#[inline]
-pub fn container_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if let Some(vector) = *VECTOR {
-        return match vector.flat_end(bytes, at) {
-            0 => vector.container_end(bytes, at),
-            end => Ok(Some(end)),
-        };
-    }
-    Skip::new().run_with(Portable, bytes, at)
+/// The masks of a whole text, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marks {
+    /// Block by block: quotes that are not escaped, brackets outside of strings.
+    pub blocks: Vec<Masks>,
+    /// Where the first backslash outside of a string is: the marks end before it.
+    stray: Option<usize>,
 }
 
-/// The same for a container without another one and without a backslash in it, which most are; 0 if it is none, or if
-/// that is not known.
-#[inline(always)]
-pub fn flat_end_with<C: Classify>(by: C, bytes: &[u8], mut at: usize) -> usize {
-    let mut rest = bytes.get(at..).unwrap_or_default();
-    let closing = match rest.first() {
-        Some(open @ (b'{' | b'[')) => open + 2,
-        _ => return 0,
-    };
-    let (mut string, mut counting) = (0, !1);
-    while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
-        let masks = by.classify(block);
-        if masks.backslash != 0 {
-            return 0;
+impl Marks {
+    /// The marks of a text.
+    pub fn of(bytes: &[u8]) -> Marks {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if let Some(vector) = *VECTOR {
+            return vector.marks(bytes);
         }
-        let in_string = by.prefix_xor(masks.quote) ^ string;
-        let brackets = (masks.open | masks.close) & !in_string & counting;
-        if brackets != 0 {
-            let i = brackets.trailing_zeros() as usize;
-            return if block.get(i) == Some(&closing) { at + i + 1 } else { 0 };
-        }
-        string = ((in_string as i64) >> 63) as u64;
-        counting = !0;
-        at += BLOCK;
-        rest = after;
+        Marks::with(Portable, bytes)
     }
-    0
+
+    /// The same by a given classifier.
+    #[inline(always)]
+    pub fn with<C: Classify>(by: C, bytes: &[u8]) -> Marks {
+        let mut marks = Marks { blocks: Vec::with_capacity(bytes.len().div_ceil(BLOCK)), stray: None };
+        let mut strings = Strings::default();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (masks, stray) = match rest.first_chunk::<BLOCK>() {
+                Some(block) => strings.leave_out(by, block, BLOCK),
+                None => strings.leave_out(by, &padded(rest), rest.len()),
+            };
+            if stray != 0 {
+                marks.stray = Some(marks.blocks.len() * BLOCK + stray.trailing_zeros() as usize);
+                marks.blocks.push(masks);
+                break;
+            }
+            marks.blocks.push(masks);
+            rest = rest.get(BLOCK..).unwrap_or_default();
+        }
+        marks
+    }
+}
+
+/// The position after the container whose opening bracket is at `at`, in a text with these marks.
+#[inline]
+pub fn nested_end(bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if let Some(vector) = *VECTOR {
+        return vector.nested_end(bytes, marks, at);
+    }
+    nested_end_with(Portable, bytes, marks, at)
+}
+
+/// The same by a given classifier.
+#[inline(always)]
+pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    let mut skip = Skip::new();
+    let mut start = at - at % BLOCK;
+    let mut from = !0 << (at % BLOCK);
+    for masks in marks.blocks.get(at / BLOCK..).unwrap_or_default() {
+        let rest = bytes.get(start..).unwrap_or_default();
+        let (open, close) = (masks.open & from, masks.close & from);
+        let end = match rest.first_chunk::<BLOCK>() {
+            Some(block) => skip.brackets(by, block, open, close, start)?,
+            None => skip.brackets(by, &padded(rest), open, close, start)?,
+        };
+        if let Some(end) = end {
+            return Ok(end);
+        }
+        start += BLOCK;
+        from = !0;
+    }
+    Err(match marks.stray {
+        Some(stray) => Error::malformed(stray, STRAY),
+        None => Error::malformed(bytes.len(), "a container without its end"),
+    })
 }
 
 /// Where the string goes on at `at`, not after a backslash: the position of its closing quote, and whether there was no
@@ -166,7 +232,7 @@ impl Default for Skip {
 impl Skip {
     /// A scan that is about to see an opening bracket.
     pub fn new() -> Self {
-        Skip { kinds: 0, outer: Vec::new(), depth: 0, in_string: 0, escaped: 0 }
+        Skip { kinds: 0, outer: Vec::new(), depth: 0, strings: Strings::default() }
     }
 
     /// Scans on from `from`, which is the opening bracket at first and the end of what was scanned later. Returns the
@@ -206,24 +272,29 @@ impl Skip {
         length: usize,
         at: usize,
     ) -> Result<Option<usize>, Error> {
-        let masks = by.classify(block);
-        let quotes = if masks.backslash | self.escaped == 0 {
-            masks.quote
-        } else {
-            masks.quote & !escapes(masks.backslash, &mut self.escaped, length)
-        };
-        let in_string = by.prefix_xor(quotes) ^ self.in_string;
-        self.in_string = ((in_string as i64) >> 63) as u64;
-        let stray = masks.backslash & !in_string;
-        let mut brackets = (masks.open | masks.close) & !in_string;
-        if stray != 0 {
-            // An error, unless the container ends before it: what follows the container is not ours to judge.
-            brackets &= (stray & stray.wrapping_neg()).wrapping_sub(1);
-        } else if self.depth > 0 {
+        let (masks, stray) = self.strings.leave_out(by, block, length);
+        let end = self.brackets(by, block, masks.open, masks.close, at)?;
+        if end.is_none() && stray != 0 {
+            return Err(Error::malformed(at + stray.trailing_zeros() as usize, STRAY));
+        }
+        Ok(end)
+    }
+
+    /// The brackets of one block at position `at`.
+    #[inline(always)]
+    fn brackets<C: Classify>(
+        &mut self,
+        by: C,
+        block: &[u8; BLOCK],
+        open: u64,
+        close: u64,
+        at: usize,
+    ) -> Result<Option<usize>, Error> {
+        let mut brackets = open | close;
+        if self.depth > 0 {
             if brackets == 0 {
                 return Ok(None);
             }
-            let open = masks.open & brackets;
             if self.depth + open.count_ones() as usize <= 64
                 && let Some(after) = by.fold(block, brackets, open, Brackets { kinds: self.kinds, depth: self.depth })
             {
@@ -238,7 +309,7 @@ impl Skip {
             brackets &= brackets - 1;
             let curly = u64::from(block.get(i as usize).is_some_and(|byte| byte & 0x20 != 0));
             let offset = at + i as usize;
-            if masks.open >> i & 1 == 1 {
+            if open >> i & 1 == 1 {
                 if depth % 64 == 0 && depth > 0 {
                     spill(&mut self.outer, kinds, depth, offset)?;
                 }
@@ -260,9 +331,6 @@ impl Skip {
             }
         }
         (self.kinds, self.depth) = (kinds, depth);
-        if stray != 0 {
-            return Err(Error::malformed(at + stray.trailing_zeros() as usize, "a backslash outside a string"));
-        }
         Ok(None)
     }
 }

@@ -1,7 +1,10 @@
 //! Where the elements of one array lie, noted while a column is read, so that the cut that follows steps over nothing
 //! again. Memory: 8 bytes an element, of at most [`MOST`] elements; it goes with the bytes that it is about.
 
-use super::walk::{Gap, Visit};
+use super::{
+    marked::Marked,
+    walk::{Gap, Visit},
+};
 use crate::{Error, Path, path::Step};
 use std::ops::Range;
 
@@ -48,8 +51,8 @@ impl<V> Noting<V> {
 
 impl<V: Visit> Visit for Noting<V> {
     #[inline]
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-        self.visitor.value(bytes, at)
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        self.visitor.value(text, at)
     }
 
     #[inline]

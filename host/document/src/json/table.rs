@@ -1,11 +1,7 @@
 //! The first two levels of an object as spans: most reads begin with the same one or two names, and the table lets them
 //! start where those lead. 16 bytes a member; made at the first read of each.
 
-use super::{
-    members::Members,
-    string,
-    token::{self, Quoted},
-};
+use super::{marked::Marked, members::Members, scan::Marks, spans::Spans, string, token::Quoted};
 use crate::Error;
 use std::sync::OnceLock;
 
@@ -34,19 +30,26 @@ pub(crate) struct Slot {
 pub(crate) struct Index {
     pub(crate) top: Table,
     below: OnceLock<Box<[OnceLock<Table>]>>,
+    /// Of the whole object, if they are kept.
+    pub(crate) marks: Option<Marks>,
+    /// Of the first array that a column was read from.
+    pub(crate) spans: OnceLock<Spans>,
 }
 
 const ESCAPED: u32 = 1 << 31;
 
 impl Index {
     /// Of the object whose `{` is at `at`.
-    pub(crate) fn build(bytes: &[u8], at: usize) -> Result<Index, Error> {
-        Ok(Index { top: Table::of(bytes, at)?, below: OnceLock::new() })
+    pub(crate) fn build(bytes: &[u8], at: usize, keep_marks: bool) -> Result<Index, Error> {
+        let marks = Marks::of(bytes);
+        let top = Table::of(Marked::new(bytes, &marks), at)?;
+        Ok(Index { top, below: OnceLock::new(), marks: keep_marks.then_some(marks), spans: OnceLock::new() })
     }
 
     /// The table of the value of member `i`; none if that is no object.
-    pub(crate) fn below(&self, bytes: &[u8], i: usize) -> Result<Option<&Table>, Error> {
-        let Some(at) = self.top.slots.get(i).map(|slot| slot.value()).filter(|at| bytes.get(*at) == Some(&b'{')) else {
+    pub(crate) fn below(&self, text: Marked<'_>, i: usize) -> Result<Option<&Table>, Error> {
+        let Some(at) = self.top.slots.get(i).map(|slot| slot.value()).filter(|at| text.bytes.get(*at) == Some(&b'{'))
+        else {
             return Ok(None);
         };
         let below = self.below.get_or_init(|| self.top.slots.iter().map(|_| OnceLock::new()).collect());
@@ -54,21 +57,21 @@ impl Index {
         if let Some(table) = cell.get() {
             return Ok(Some(table));
         }
-        let table = Table::of(bytes, at)?;
+        let table = Table::of(text, at)?;
         Ok(Some(cell.get_or_init(|| table)))
     }
 }
 
 impl Table {
     /// Of the object whose `{` is at `at`.
-    pub(crate) fn of(bytes: &[u8], at: usize) -> Result<Table, Error> {
-        if bytes.get(at) != Some(&b'{') {
+    pub(crate) fn of(text: Marked<'_>, at: usize) -> Result<Table, Error> {
+        if text.bytes.get(at) != Some(&b'{') {
             return Err(Error::malformed(at, "expected an object"));
         }
         let mut slots = Vec::with_capacity(8);
-        let mut members = Members::new(bytes, at);
+        let mut members = Members::new(text, at);
         while let Some(member) = members.next()? {
-            let end = token::value_end(bytes, member.value)?;
+            let end = text.value_end(member.value)?;
             members.past(end);
             slots.push(Slot {
                 key_start: narrow(member.key.start),

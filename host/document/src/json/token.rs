@@ -1,4 +1,4 @@
-//! Single tokens: white space, strings by their ends, numbers and literals; and any value stepped over.
+//! Single tokens: white space, strings by their ends, numbers and literals.
 //! Nothing is kept.
 
 use super::scan;
@@ -109,17 +109,4 @@ fn digits(bytes: &[u8], start: usize) -> Result<usize, Error> {
         at += 1;
     }
     if at == start { Err(Error::malformed(at, "expected a digit")) } else { Ok(at) }
-}
-
-/// Steps over the value at `at`: containers structurally, strings by their ends.
-#[inline]
-pub(crate) fn value_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
-    match bytes.get(at) {
-        Some(b'"') => Ok(quoted(bytes, at)?.after()),
-        Some(b'{' | b'[') => match scan::container_end(bytes, at)? {
-            Some(end) => Ok(end),
-            None => Err(Error::malformed(bytes.len(), "a container without its end")),
-        },
-        _ => scalar(bytes, at),
-    }
 }

@@ -2,8 +2,9 @@
 //! Recursion is as deep as the path is long; nothing is kept.
 
 use super::{
+    marked::Marked,
     members::{Elements, Members},
-    string, token,
+    string,
 };
 use crate::{Error, path::Step};
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::ops::Range;
 /// What becomes of the ends of a walk.
 pub(crate) trait Visit {
     /// All steps led here: a value begins at `at`. The visitor steps over it and returns its end.
-    fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error>;
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error>;
 
     /// The first of these steps led nowhere. None of them is a [`Step::Every`]: what is absent above one has no rows.
     fn absent(&mut self, rest: &[Step], gap: Gap) -> Result<(), Error>;
@@ -46,50 +47,50 @@ pub(crate) enum Gap {
 }
 
 /// Follows `steps` from the value at `at`; returns the value's end.
-pub(crate) fn walk<V: Visit>(bytes: &[u8], at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
+pub(crate) fn walk<V: Visit>(text: Marked<'_>, at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
     match steps {
-        [] => visitor.value(bytes, at),
-        [Step::Name(name), rest @ ..] => match bytes.get(at) {
-            Some(b'{') => member(bytes, at, name, steps, rest, visitor),
-            _ => other(bytes, at, steps, visitor),
+        [] => visitor.value(text, at),
+        [Step::Name(name), rest @ ..] => match text.bytes.get(at) {
+            Some(b'{') => member(text, at, name, steps, rest, visitor),
+            _ => other(text, at, steps, visitor),
         },
-        [Step::Index(index), rest @ ..] => match bytes.get(at) {
-            Some(b'[') => element(bytes, at, *index, steps, rest, visitor),
-            _ => other(bytes, at, steps, visitor),
+        [Step::Index(index), rest @ ..] => match text.bytes.get(at) {
+            Some(b'[') => element(text, at, *index, steps, rest, visitor),
+            _ => other(text, at, steps, visitor),
         },
-        [Step::Every, rest @ ..] => match bytes.get(at) {
+        [Step::Every, rest @ ..] => match text.bytes.get(at) {
             Some(b'[') => {
-                let mut elements = Elements::new(bytes, at);
+                let mut elements = Elements::new(text, at);
                 while let Some(at) = elements.next()? {
-                    let end = walk(bytes, at, rest, visitor)?;
+                    let end = walk(text, at, rest, visitor)?;
                     visitor.element(at..end);
                     elements.past(end);
                 }
                 Ok(elements.end())
             }
-            _ => token::value_end(bytes, at),
+            _ => text.value_end(at),
         },
     }
 }
 
 fn member<V: Visit>(
-    bytes: &[u8],
+    text: Marked<'_>,
     at: usize,
     name: &str,
     steps: &[Step],
     rest: &[Step],
     visitor: &mut V,
 ) -> Result<usize, Error> {
-    let mut members = Members::new(bytes, at);
+    let mut members = Members::new(text, at);
     let mut found = false;
     while let Some(member) = members.next()? {
-        let end = if string::is(bytes, member.key, name)? {
+        let end = if string::is(text.bytes, member.key, name)? {
             if std::mem::replace(&mut found, true) {
                 return Err(Error::DuplicateKey { key: name.to_owned(), offset: member.key.start });
             }
-            walk(bytes, member.value, rest, visitor)?
+            walk(text, member.value, rest, visitor)?
         } else {
-            token::value_end(bytes, member.value)?
+            text.value_end(member.value)?
         };
         members.past(end);
     }
@@ -100,17 +101,17 @@ fn member<V: Visit>(
 }
 
 fn element<V: Visit>(
-    bytes: &[u8],
+    text: Marked<'_>,
     at: usize,
     index: usize,
     steps: &[Step],
     rest: &[Step],
     visitor: &mut V,
 ) -> Result<usize, Error> {
-    let mut elements = Elements::new(bytes, at);
+    let mut elements = Elements::new(text, at);
     let mut count = 0;
     while let Some(at) = elements.next()? {
-        let end = if count == index { walk(bytes, at, rest, visitor)? } else { token::value_end(bytes, at)? };
+        let end = if count == index { walk(text, at, rest, visitor)? } else { text.value_end(at)? };
         elements.past(end);
         count += 1;
     }
@@ -121,9 +122,9 @@ fn element<V: Visit>(
 }
 
 /// The value is not of the kind that the step needs.
-fn other<V: Visit>(bytes: &[u8], at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
-    let end = token::value_end(bytes, at)?;
-    let gap = if bytes.get(at) == Some(&b'n') { Gap::Null { at: at..end } } else { Gap::Other { at } };
+fn other<V: Visit>(text: Marked<'_>, at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
+    let end = text.value_end(at)?;
+    let gap = if text.bytes.get(at) == Some(&b'n') { Gap::Null { at: at..end } } else { Gap::Other { at } };
     absent(steps, gap, visitor)?;
     Ok(end)
 }

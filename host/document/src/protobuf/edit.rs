@@ -13,14 +13,21 @@ use super::{
     walk::{Gap, Spot, Visit},
     wire::{Records, put_bytes},
 };
-use crate::{Error, Path, Value, json, path::Step, rows::Rows};
+use crate::{
+    Error, Path, Value,
+    json::{self, marked::Marked, scan::Marks},
+    path::Step,
+    rows::Rows,
+};
 use bytes::Bytes;
 use cut::Cut;
 
 /// Sets the value in the rows; the new bytes, or none if nothing changes.
 pub(crate) fn set(object: &Object, path: &Path, rows: Rows<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
     let value = json::edit::spell(value, path.steps().len())?;
-    let mut set = Set { make: Make { path, value: &value, splices: Splices::default() }, rows, row: 0 };
+    let marks = Marks::of(&value);
+    let mut set =
+        Set { make: Make { path, value: Marked::new(&value, &marks), splices: Splices::default() }, rows, row: 0 };
     object.visit(path.steps(), &mut set)?;
     rows.fit(set.row)?;
     finish(object, set.make.splices)
@@ -30,8 +37,10 @@ pub(crate) fn set(object: &Object, path: &Path, rows: Rows<'_>, value: &Value) -
 pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Option<Bytes>, Error> {
     let element = json::edit::spell(value, path.steps().len() + 1)?;
     let list = [b"[", element.as_slice(), b"]"].concat();
-    let make = Make { path, value: &list, splices: Splices::default() };
-    let mut append = Append { make, element: &element };
+    let marks = Marks::of(&list);
+    let make = Make { path, value: Marked::new(&list, &marks), splices: Splices::default() };
+    let element_marks = Marks::of(&element);
+    let mut append = Append { make, element: Marked::new(&element, &element_marks) };
     object.visit(path.steps(), &mut append)?;
     finish(object, append.make.splices)
 }
@@ -76,13 +85,13 @@ fn invalid(source: Error) -> Error {
 struct Make<'a> {
     path: &'a Path,
     /// As JSON text, validated.
-    value: &'a [u8],
+    value: Marked<'a>,
     splices: Splices,
 }
 
 impl Make<'_> {
     fn text(&self) -> Text<'_> {
-        Text { bytes: self.value, at: 0 }
+        Text { text: self.value, at: 0 }
     }
 
     fn not_in_schema(&self) -> Error {
@@ -264,7 +273,7 @@ impl Visit for Set<'_> {
 
 struct Append<'a> {
     make: Make<'a>,
-    element: &'a [u8],
+    element: Marked<'a>,
 }
 
 impl Visit for Append<'_> {
@@ -287,7 +296,7 @@ impl Visit for Append<'_> {
             (Node::Null, _) => return Err(Error::NotAnArray { path: self.make.path.clone(), offset: 0 }),
         };
         let mut new = Vec::new();
-        encode::record(field, Text { bytes: self.element, at: 0 }, None, &mut new).map_err(invalid)?;
+        encode::record(field, Text { text: self.element, at: 0 }, None, &mut new).map_err(invalid)?;
         let mut records = Records::new(bytes, at);
         let mut last = None;
         while let Some(record) = records.of(field.number)? {

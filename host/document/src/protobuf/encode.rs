@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Error, json,
+    json::marked::Marked,
     json::members::{Elements, Members},
     json::token,
 };
@@ -17,7 +18,7 @@ use std::borrow::Cow;
 /// A JSON text and the position of a value in it. INVARIANT: the text is valid JSON, checked before it comes here.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
-    pub(crate) bytes: &'a [u8],
+    pub(crate) text: Marked<'a>,
     pub(crate) at: usize,
 }
 
@@ -42,10 +43,10 @@ pub(crate) fn field(field: &'static Field, json: Text<'_>, old: Option<&[u8]>) -
         Shape::One => record(field, json, old.and_then(|old| inner(old, field.number)), &mut out)?,
         Shape::List => {
             json.expect(b'[', "expected an array")?;
-            let mut elements = Elements::new(json.bytes, json.at);
+            let mut elements = Elements::new(json.text, json.at);
             while let Some(at) = elements.next()? {
                 record(field, Text { at, ..json }, None, &mut out)?;
-                elements.past(token::value_end(json.bytes, at)?);
+                elements.past(json.text.value_end(at)?);
             }
         }
         Shape::Map => {
@@ -128,8 +129,8 @@ fn value(kind: Kind, number: u32, json: Text<'_>, old: Option<&[u8]>, out: &mut 
             put_bytes(3, if number { Cow::Borrowed("") } else { json.text()? }.as_bytes(), &mut payload);
         }
         Kind::Raw => {
-            let end = token::value_end(json.bytes, json.at)?;
-            put_bytes(1, json.bytes.get(json.at..end).unwrap_or_default(), &mut payload);
+            let end = json.text.value_end(json.at)?;
+            put_bytes(1, json.text.bytes.get(json.at..end).unwrap_or_default(), &mut payload);
         }
         Kind::Message(number) => message(schema::message(number), json, old, &mut payload)?,
     }
@@ -210,7 +211,7 @@ impl<'a> Text<'a> {
     }
 
     fn first(self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        self.text.bytes.get(self.at).copied()
     }
 
     fn refuse(self, reason: &'static str) -> Error {
@@ -251,26 +252,26 @@ impl<'a> Text<'a> {
     }
 
     fn scalar(self) -> Result<&'a str, Error> {
-        json::read::raw(self.bytes, self.at..token::scalar(self.bytes, self.at)?)
+        json::read::raw(self.text.bytes, self.at..token::scalar(self.text.bytes, self.at)?)
     }
 
     fn text(self) -> Result<Cow<'a, str>, Error> {
         self.expect(b'"', "expected a string")?;
-        json::string::text(self.bytes, token::quoted(self.bytes, self.at)?)
+        json::string::text(self.text.bytes, self.text.quoted(self.at)?)
     }
 
     /// The members of an object. A repeated name is an error.
     fn members(self) -> Result<Vec<(Cow<'a, str>, Text<'a>)>, Error> {
         let mut all = Vec::new();
         let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
-        let mut members = Members::new(self.bytes, self.at);
+        let mut members = Members::new(self.text, self.at);
         while let Some(member) = members.next()? {
-            let name = json::string::text(self.bytes, member.key)?;
+            let name = json::string::text(self.text.bytes, member.key)?;
             if !seen.insert(name.clone()) {
                 return Err(Error::DuplicateKey { key: name.into_owned(), offset: member.key.start });
             }
-            all.push((name, Text { bytes: self.bytes, at: member.value }));
-            members.past(token::value_end(self.bytes, member.value)?);
+            all.push((name, Text { text: self.text, at: member.value }));
+            members.past(self.text.value_end(member.value)?);
         }
         Ok(all)
     }

@@ -10,9 +10,11 @@ use super::{
 use crate::{
     Column, Error,
     json::{
+        marked::Marked,
         members::Elements,
         read::{Fingerprint, Keys},
-        token, walk,
+        scan::Marks,
+        walk,
     },
     path::Step,
 };
@@ -87,9 +89,12 @@ pub(crate) fn lengths(object: &Object, steps: &[Step]) -> Result<Vec<u32>, Error
                 }
             }
             Some(Node::Json(at)) if bytes.get(at.start) == Some(&b'[') => {
-                let mut elements = Elements::new(bytes, at.start);
+                let json = bytes.get(at).unwrap_or_default();
+                let marks = Marks::of(json);
+                let text = Marked::new(json, &marks);
+                let mut elements = Elements::new(text, 0);
                 while let Some(at) = elements.next()? {
-                    elements.past(token::value_end(bytes, at)?);
+                    elements.past(text.value_end(at)?);
                     count += 1;
                 }
             }
@@ -126,8 +131,9 @@ pub(crate) fn keys(object: &Object, steps: &[Step]) -> Result<Vec<String>, Error
                 message_keys(bytes, super::schema::message(number), at, &mut keys)?;
             }
             Some(Node::Json(at)) => {
+                let json = bytes.get(at).unwrap_or_default();
                 let mut found = Keys::default();
-                walk::Visit::value(&mut found, bytes, at.start)?;
+                walk::Visit::value(&mut found, Marked::new(json, &Marks::of(json)), 0)?;
                 keys = found.0;
             }
             _ => {}

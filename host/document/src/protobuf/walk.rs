@@ -7,7 +7,11 @@ use super::{
     schema::{self, Field, Kind, Message, Shape},
     wire::{Record, Records, Wire},
 };
-use crate::{Error, json, path::Step};
+use crate::{
+    Error,
+    json::{self, marked::Marked, scan::Marks},
+    path::Step,
+};
 use std::ops::Range;
 
 /// What a value is to what is round it.
@@ -214,14 +218,19 @@ impl<V: Visit> Walk<'_, V> {
     /// The steps lead on into JSON text.
     fn inside(&mut self, at: Range<usize>, steps: &[Step]) -> Result<(), Error> {
         struct Inside<'a, V> {
+            bytes: &'a [u8],
+            start: usize,
             visitor: &'a mut V,
             frames: &'a [Frame],
         }
         impl<V: Visit> json::walk::Visit for Inside<'_, V> {
-            fn value(&mut self, bytes: &[u8], at: usize) -> Result<usize, Error> {
-                let end = json::check::checked_end(bytes, at)?;
-                let node = if bytes.get(at) == Some(&b'n') { Node::Null } else { Node::Json(at..end) };
-                self.visitor.value(bytes, node, Spot::Inside, self.frames)?;
+            fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+                let end = json::check::checked_end(&text, at)?;
+                let node = match text.get(at) {
+                    Some(b'n') => Node::Null,
+                    _ => Node::Json(self.start + at..self.start + end),
+                };
+                self.visitor.value(self.bytes, node, Spot::Inside, self.frames)?;
                 Ok(end)
             }
 
@@ -229,9 +238,10 @@ impl<V: Visit> Walk<'_, V> {
                 self.visitor.absent(&[], rest, Gap::Unknown, self.frames)
             }
         }
-        // Up to the text's end, so that a walk cannot leave it.
-        let text = self.bytes.get(..at.end).unwrap_or_default();
-        json::walk::walk(text, at.start, steps, &mut Inside { visitor: self.visitor, frames: &self.frames })?;
+        let text = self.bytes.get(at.clone()).unwrap_or_default();
+        let marks = Marks::of(text);
+        let mut inside = Inside { bytes: self.bytes, start: at.start, visitor: self.visitor, frames: &self.frames };
+        json::walk::walk(Marked::new(text, &marks), 0, steps, &mut inside)?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
 
-use super::{BLOCK, Brackets, Classify, Masks, Skip, flat_end_with, string_end_with};
+use super::{BLOCK, Brackets, Classify, Marks, Masks, Skip, nested_end_with, string_end_with};
 use crate::Error;
 use std::arch::x86_64::{
     __m256i, _bzhi_u64, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
@@ -34,18 +34,18 @@ impl Avx2 {
         unsafe { run(self, skip, bytes, from) }
     }
 
-    /// [`Skip::run_with`] for a container that is there in one piece: the state stays in registers.
+    /// [`Marks::with`], compiled for these instructions.
     #[inline]
-    pub(super) fn container_end(self, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+    pub(super) fn marks(self, bytes: &[u8]) -> Marks {
         // SAFETY: as above.
-        unsafe { container_end(self, bytes, at) }
+        unsafe { marks(self, bytes) }
     }
 
-    /// [`flat_end_with`], compiled for these instructions.
+    /// [`nested_end_with`], compiled for these instructions.
     #[inline]
-    pub(super) fn flat_end(self, bytes: &[u8], at: usize) -> usize {
+    pub(super) fn nested_end(self, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
         // SAFETY: as above.
-        unsafe { flat_end(self, bytes, at) }
+        unsafe { nested_end(self, bytes, marks, at) }
     }
 
     /// [`string_end_with`], compiled for these instructions.
@@ -82,13 +82,13 @@ fn run(this: Avx2, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
-fn container_end(this: Avx2, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
-    Skip::new().run_with(this, bytes, at)
+fn marks(this: Avx2, bytes: &[u8]) -> Marks {
+    Marks::with(this, bytes)
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
-fn flat_end(this: Avx2, bytes: &[u8], at: usize) -> usize {
-    flat_end_with(this, bytes, at)
+fn nested_end(this: Avx2, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    nested_end_with(this, bytes, marks, at)
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: a [`Neon`] exists only where its instructions do; [`Neon::detect`] alone makes one.
 
-use super::{BLOCK, Classify, Masks, Skip, flat_end_with, string_end_with};
+use super::{BLOCK, Classify, Marks, Masks, Skip, nested_end_with, string_end_with};
 use crate::Error;
 use std::arch::{
     aarch64::{
@@ -31,18 +31,18 @@ impl Neon {
         unsafe { run(self, skip, bytes, from) }
     }
 
-    /// [`Skip::run_with`] for a container that is there in one piece: the state stays in registers.
+    /// [`Marks::with`], compiled for these instructions.
     #[inline]
-    pub(super) fn container_end(self, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
+    pub(super) fn marks(self, bytes: &[u8]) -> Marks {
         // SAFETY: as above.
-        unsafe { container_end(self, bytes, at) }
+        unsafe { marks(self, bytes) }
     }
 
-    /// [`flat_end_with`], compiled for these instructions.
+    /// [`nested_end_with`], compiled for these instructions.
     #[inline]
-    pub(super) fn flat_end(self, bytes: &[u8], at: usize) -> usize {
+    pub(super) fn nested_end(self, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
         // SAFETY: as above.
-        unsafe { flat_end(self, bytes, at) }
+        unsafe { nested_end(self, bytes, marks, at) }
     }
 
     /// [`string_end_with`], compiled for these instructions.
@@ -73,13 +73,13 @@ fn run(this: Neon, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<
 }
 
 #[target_feature(enable = "neon,aes")]
-fn container_end(this: Neon, bytes: &[u8], at: usize) -> Result<Option<usize>, Error> {
-    Skip::new().run_with(this, bytes, at)
+fn marks(this: Neon, bytes: &[u8]) -> Marks {
+    Marks::with(this, bytes)
 }
 
 #[target_feature(enable = "neon,aes")]
-fn flat_end(this: Neon, bytes: &[u8], at: usize) -> usize {
-    flat_end_with(this, bytes, at)
+fn nested_end(this: Neon, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    nested_end_with(this, bytes, marks, at)
 }
 
 #[target_feature(enable = "neon,aes")]

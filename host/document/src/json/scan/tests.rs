@@ -1,7 +1,7 @@
 //! The scanner against a byte-by-byte model, and vectors against the portable classifier, at every alignment and with
 //! every cut. Under Miri (`make miri`) the same in a short form.
 
-use super::{BLOCK, Brackets, Classify, Masks, Portable, Skip, flat_end_with, string_end_with};
+use super::{BLOCK, Brackets, Classify, Marks, Masks, Portable, Skip, nested_end_with, string_end_with};
 use proptest::prelude::*;
 
 #[cfg(target_arch = "x86_64")]
@@ -61,10 +61,19 @@ fn whole(bytes: &[u8]) -> Result<Option<usize>, ()> {
     if let Some(vector) = vector() {
         assert_eq!(Skip::new().run_with(vector, bytes, 0), portable);
         assert_eq!(string_end_with(vector, bytes, 1), string_end_with(Portable, bytes, 1));
-        assert_eq!(flat_end_with(vector, bytes, 0), flat_end_with(Portable, bytes, 0));
+        assert_eq!(Marks::with(vector, bytes), Marks::with(Portable, bytes));
     }
     assert_eq!(Skip::new().run(bytes, 0), portable);
-    assert_eq!(super::container_end(bytes, 0), portable);
+    let marks = Marks::of(bytes);
+    // In a text that is whole there is no more to come.
+    let ended = nested_end_with(Portable, bytes, &marks, 0);
+    assert_eq!(super::nested_end(bytes, &marks, 0), ended);
+    assert_eq!(crate::json::marked::Marked::new(bytes, &marks).container_end(0).ok(), ended.clone().ok());
+    match &portable {
+        Ok(None) => assert!(ended.is_err()),
+        Ok(Some(end)) => assert_eq!(ended, Ok(*end)),
+        Err(error) => assert_eq!(ended.as_ref(), Err(error)),
+    }
     portable.map_err(drop)
 }
 
