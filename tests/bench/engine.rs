@@ -1,7 +1,7 @@
 //! List in, list out, on one core: through wasm, natively, and baselines over the same bytes; and what one call costs.
+//! Time is the processor's, so that what else runs on the machine counts little.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use weir::author::loader;
@@ -18,9 +18,12 @@ use crate::baseline::Baseline;
 use crate::data;
 use crate::list::{BLOCK, Encoding, Kind, List};
 use crate::table::{Goal, Table, median};
+use crate::usage::thread;
 
-/// Rounds of each measurement; the median counts.
+/// Rounds of each measurement, unless they take too long; the median counts.
 const ROUNDS: usize = 9;
+/// Seconds after which no other round begins.
+const LONG: f64 = 1.5;
 /// Bytes of a body that arrive at once.
 const CHUNK: usize = 128 << 10;
 /// A round goes over at least so many MB.
@@ -30,6 +33,15 @@ const ROUND: f64 = 30.0;
 enum Wire {
     Json(json::ListSplitter, json::Joiner),
     Protobuf(protobuf::ListSplitter, protobuf::Joiner),
+}
+
+/// A measurement round by round.
+struct Rounds {
+    megabytes: f64,
+    /// How often the work is done in a round.
+    times: usize,
+    began: f64,
+    seconds: Vec<f64>,
 }
 
 /// Filtered list throughput, both encodings and all sizes.
@@ -91,9 +103,10 @@ pub(crate) async fn call(table: &mut Table) {
             let batch: Vec<_> = (0..1000).map(|_| document(encoding, object.clone(), &type_meta)).collect();
             let mut times = Vec::new();
             for _ in 0..ROUNDS {
-                let began = Instant::now();
-                chain.run(batch.clone()).await;
-                times.push(began.elapsed().as_secs_f64() * 1e6 / 1000.0);
+                let batch = batch.clone();
+                let began = thread();
+                chain.run(batch).await;
+                times.push((thread() - began) * 1e6 / 1000.0);
             }
             table.row(&format!("{what}, {}", encoding.name()), median(times), "µs");
         }
@@ -113,10 +126,8 @@ async fn chain(kind: Kind) -> Chain {
 
 async fn through_wasm(chain: &Chain, list: &List) -> f64 {
     let type_meta = Arc::new(list.kind.type_meta());
-    let times = repetitions(list.megabytes());
-    let mut rates = Vec::new();
-    for _ in 0..ROUNDS {
-        let began = Instant::now();
+    let mut rounds = Rounds::of(list.megabytes());
+    while let Some(times) = rounds.begin() {
         for _ in 0..times {
             let mut wire = Wire::new(list.encoding);
             for chunk in list.chunks(CHUNK) {
@@ -134,9 +145,9 @@ async fn through_wasm(chain: &Chain, list: &List) -> f64 {
                 }
             }
         }
-        rates.push(times as f64 * list.megabytes() / began.elapsed().as_secs_f64());
+        rounds.end();
     }
-    median(rates)
+    rounds.rate()
 }
 
 fn natively(list: &List) -> f64 {
@@ -180,22 +191,40 @@ fn document(encoding: Encoding, bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Docu
     }
 }
 
-/// MB/s, the median of several rounds.
+/// MB/s of some work over so many MB.
 fn rate(megabytes: f64, mut work: impl FnMut()) -> f64 {
-    let times = repetitions(megabytes);
-    let rates = (0..ROUNDS).map(|_| {
-        let began = Instant::now();
+    let mut rounds = Rounds::of(megabytes);
+    while let Some(times) = rounds.begin() {
         for _ in 0..times {
             work();
         }
-        times as f64 * megabytes / began.elapsed().as_secs_f64()
-    });
-    median(rates.collect())
+        rounds.end();
+    }
+    rounds.rate()
 }
 
-/// How often a list is gone over in a round.
-fn repetitions(megabytes: f64) -> usize {
-    (ROUND / megabytes).ceil() as usize
+// === impl Rounds ===
+
+impl Rounds {
+    fn of(megabytes: f64) -> Self {
+        Self { megabytes, times: (ROUND / megabytes).ceil() as usize, began: thread(), seconds: Vec::new() }
+    }
+
+    /// How often the work is to be done in the next round; none when there are enough.
+    fn begin(&mut self) -> Option<usize> {
+        self.began = thread();
+        let enough = self.seconds.len() == ROUNDS || self.seconds.iter().sum::<f64>() > LONG;
+        (!enough).then_some(self.times)
+    }
+
+    fn end(&mut self) {
+        self.seconds.push(thread() - self.began);
+    }
+
+    /// MB/s of the median round.
+    fn rate(self) -> f64 {
+        self.times as f64 * self.megabytes / median(self.seconds)
+    }
 }
 
 // === impl Wire ===

@@ -1,4 +1,5 @@
-//! What a watch event costs the daemon: a slice of 100 endpoints, paced and back to back.
+//! What a watch event costs the daemon: a slice of 100 endpoints. Back to back it is the work; one by one it is, with or
+//! without filters, mostly the system's: waking threads, reading, writing. nginx shows how much.
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use weir_document::protobuf::{self, Envelope};
 use crate::beside;
 use crate::fetch::fetch;
 use crate::list::{Encoding, Kind};
+use crate::nginx::Nginx;
 use crate::table::{Goal, Table};
 use crate::usage::processor;
 
@@ -22,9 +24,12 @@ const EVENTS: usize = 100;
 
 /// CPU time per event, JSON and protobuf.
 pub(crate) async fn cost(table: &mut Table) {
-    table.heading("Watch: the daemon's CPU time for an event of a 100-endpoint slice, two filters");
+    table
+        .heading("Watch: CPU time for an event of a 100-endpoint slice: nginx passing it on, Weir through two filters");
+    table.columns("", &["nginx µs", "Weir µs"]);
     let server = beside::server().await;
     let daemon = beside::daemon(&server).await;
+    let nginx = Nginx::start(&server.address().to_string(), None);
     for encoding in Encoding::BOTH {
         let events: Vec<Bytes> = (0..EVENTS).map(|n| event(encoding, n)).collect();
         for (what, count, every) in
@@ -36,13 +41,25 @@ pub(crate) async fn cost(table: &mut Table) {
                 false => Action::Serve,
             });
             let address = daemon.url().trim_start_matches("http://").to_owned();
-            let path = format!("{}?watch=true", Kind::Slices.path());
-            let before = processor(daemon.id());
-            tokio::task::spawn_blocking(move || fetch(&address, &path, encoding)).await.unwrap();
-            let each = (processor(daemon.id()) - before) * 1e6 / count as f64;
-            table.goal(&format!("{}, {what}", encoding.name()), each, "µs", Goal::Under(25.0));
+            let weir = each(address, daemon.id(), encoding, count).await;
+            let passed = match &nginx {
+                Some(nginx) => Some(each(nginx.address(), nginx.id(), encoding, count).await),
+                None => None,
+            };
+            table.cells(&format!("{}, {what}", encoding.name()), &[passed, Some(weir)]);
+            if every.is_none() {
+                table.keep(&format!("a watch event in {}, {what}", encoding.name()), weir, "µs", Goal::Under(25.0));
+            }
         }
     }
+}
+
+/// Microseconds of a process for each of the events that come through it.
+async fn each(address: String, pid: u32, encoding: Encoding, count: usize) -> f64 {
+    let path = format!("{}?watch=true", Kind::Slices.path());
+    let before = processor(pid);
+    tokio::task::spawn_blocking(move || fetch(&address, &path, encoding)).await.unwrap();
+    (processor(pid) - before) * 1e6 / count as f64
 }
 
 /// An event as it comes over the wire.

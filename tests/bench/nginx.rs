@@ -24,7 +24,8 @@ impl Nginx {
         // nginx takes no port 0. Free a moment ago is free enough on a machine that runs a bench.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = folder.path().display();
-        let buffer = buffer.map(|size| format!("proxy_buffer_size {size}; proxy_buffers 4 {size};")).unwrap_or_default();
+        let buffer =
+            buffer.map(|size| format!("proxy_buffer_size {size}; proxy_buffers 4 {size};")).unwrap_or_default();
         let config = format!(
             "daemon off; master_process off; worker_processes 1; pid {path}/pid; error_log {path}/error.log;
              events {{ worker_connections 64; }}

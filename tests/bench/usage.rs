@@ -1,14 +1,23 @@
 //! What a process uses, as Linux tells it.
 
+use std::path::Path;
+
 /// Processor time that a process has used, in seconds: all its threads together, to the nanosecond (the ticks of
 /// `/proc/<pid>/stat` are too coarse for a watch event).
 pub(crate) fn processor(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let ran = threads.filter_map(|thread| {
-        let told = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-        told.split(' ').next()?.parse::<f64>().ok()
-    });
-    ran.sum::<f64>() / 1e9
+    // A thread may end between the two looks.
+    threads.filter_map(|thread| ran(&thread.ok()?.path().join("schedstat"))).sum()
+}
+
+/// Processor time that this thread has used, in seconds: what one core does, however busy the machine is.
+pub(crate) fn thread() -> f64 {
+    ran("/proc/thread-self/schedstat".as_ref()).unwrap()
+}
+
+fn ran(schedstat: &Path) -> Option<f64> {
+    let told = std::fs::read_to_string(schedstat).ok()?;
+    told.split(' ').next()?.parse::<f64>().ok().map(|nanoseconds| nanoseconds / 1e9)
 }
 
 /// Memory that is resident, in MB.
