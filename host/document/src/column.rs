@@ -6,6 +6,9 @@ use crate::{Error, MAX_OBJECT};
 /// The top bit of an end: the row has no value.
 const ABSENT: u32 = 1 << 31;
 
+/// Room for as many rows is made with the first one.
+const SOME: usize = 16;
+
 /// Row `i` ends at byte `ends[i] & 0x7fff_ffff` of `text` and starts where row `i - 1` ended; the top bit of `ends[i]`
 /// says absent (missing or null), with an empty span. Text is unescaped; numbers and booleans are in JSON spelling;
 /// objects and arrays are JSON text.
@@ -48,6 +51,10 @@ impl Column {
 
     /// Adds a row.
     pub fn push(&mut self, cell: &str) -> Result<(), Error> {
+        if self.text.is_empty() {
+            self.text.reserve((SOME * cell.len()).min(1 << 12));
+            self.ends.reserve(SOME);
+        }
         self.text.push_str(cell);
         let end = self.end()?;
         self.ends.push(end);

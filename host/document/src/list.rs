@@ -1,6 +1,7 @@
 //! What splitting a list comes to, whatever it is written in: its pieces in order, and what becomes of its items.
 //! Pieces share the bytes that came.
 
+use crate::split::SplitError;
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -68,4 +69,35 @@ pub enum Outcome {
     Edit(Bytes),
     /// It is left out.
     Drop,
+}
+
+/// What cuts a list into pieces, whatever it is written in.
+pub trait Split {
+    /// The next bytes of the body.
+    fn push(&mut self, chunk: Bytes);
+
+    /// The body is complete.
+    fn finish(&mut self);
+
+    /// The next piece, or none until more is pushed; none for good after the tail.
+    fn next(&mut self) -> Result<Option<Piece>, SplitError>;
+}
+
+/// Splits a body that is at hand in chunks: each piece is given to the function as soon as it is whole.
+pub fn split<S: Split, E: From<SplitError>>(
+    mut splitter: S,
+    chunks: impl IntoIterator<Item = Bytes>,
+    mut piece: impl FnMut(Piece) -> Result<(), E>,
+) -> Result<S, E> {
+    for chunk in chunks {
+        splitter.push(chunk);
+        while let Some(next) = splitter.next()? {
+            piece(next)?;
+        }
+    }
+    splitter.finish();
+    while let Some(next) = splitter.next()? {
+        piece(next)?;
+    }
+    Ok(splitter)
 }

@@ -5,7 +5,11 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value as Tree;
-use weir_document::json::{EventType, FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError, event};
+use weir_document::{
+    SplitError,
+    json::{EventType, FrameSplitter, Joiner, ListSplitter, event},
+    list::{Outcome, Piece, split},
+};
 
 #[path = "model/generate.rs"]
 #[expect(dead_code, reason = "paths and edits are for the other test")]
@@ -19,18 +23,11 @@ fn chunks<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 }
 
 fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
-    let mut splitter = ListSplitter::new();
     let mut pieces = Vec::new();
-    for chunk in chunks {
-        splitter.push(Bytes::copy_from_slice(chunk));
-        while let Some(piece) = splitter.next()? {
-            pieces.push(piece);
-        }
-    }
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
+    split(ListSplitter::new(), chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk)), |piece| {
         pieces.push(piece);
-    }
+        Ok::<_, SplitError>(())
+    })?;
     Ok(pieces)
 }
 

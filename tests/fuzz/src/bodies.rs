@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use serde_json::Value as Tree;
 use weir_document::{
-    Document, Path, Selector, Value,
+    Document, Path, Selector, SplitError, Value,
     json::{
-        FrameSplitter, Joiner, ListSplitter, Outcome, Piece, SplitError,
+        FrameSplitter, Joiner, ListSplitter,
         scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
     },
+    list::{Outcome, Piece, split},
 };
 
 /// A target: what it is called, in the corpus too, and what it does with the bytes.
@@ -108,18 +109,11 @@ pub fn list(data: &[u8]) {
 }
 
 fn pieces(body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
-    let mut splitter = ListSplitter::with_limit(1 << 20);
     let mut pieces = Vec::new();
-    for chunk in body.chunks(chunk) {
-        splitter.push(Bytes::copy_from_slice(chunk));
-        while let Some(piece) = splitter.next()? {
-            pieces.push(piece);
-        }
-    }
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
+    split(ListSplitter::with_limit(1 << 20), body.chunks(chunk).map(Bytes::copy_from_slice), |piece| {
         pieces.push(piece);
-    }
+        Ok::<_, SplitError>(())
+    })?;
     Ok(pieces)
 }
 

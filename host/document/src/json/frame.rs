@@ -6,9 +6,7 @@ use super::{
     object::Object,
     scan::{Marks, Skip},
     splice::Splices,
-    string,
-    table::Table,
-    token,
+    string, table, token,
 };
 use crate::{
     Error, TypeMeta,
@@ -174,8 +172,8 @@ impl FrameSplitter {
     fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
         let bytes = self.pending.bytes();
         let marks = Marks::of(bytes.get(..length).unwrap_or_default());
-        let table = Table::of(Marked::new(bytes, &marks), 0).map_err(|error| self.pending.placed(error))?;
-        let find = |key: &'static str| match table.find(bytes, key) {
+        let slots = table::slots(Marked::new(bytes, &marks), 0).map_err(|error| self.pending.placed(error))?;
+        let find = |key: &'static str| match table::find(slots.iter().copied(), bytes, key) {
             Ok(found) => found.map(|(_, slot)| slot).ok_or(SplitError::Missing { key }),
             Err(Error::DuplicateKey { .. }) => Err(SplitError::Repeated { key }),
             Err(error) => Err(self.pending.placed(error)),
@@ -204,14 +202,14 @@ pub fn event(event: EventType, object: &[u8]) -> Bytes {
 pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Error> {
     let object = Object::new(object.clone());
     let bytes = object.bytes();
-    let top = &object.index()?.top;
+    let index = object.index()?;
     let mut splices = Splices::default();
     let mut front = Vec::new();
     let mut nulls = Vec::new();
     for (name, text) in [("kind", &type_meta.kind), ("apiVersion", &type_meta.api_version)] {
         let mut written = Vec::new();
         string::write_string(text, &mut written);
-        match top.find(bytes, name)? {
+        match table::find(index.top(), bytes, name)? {
             None => {
                 string::write_string(name, &mut front);
                 front.push(b':');
@@ -225,7 +223,7 @@ pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Err
         }
     }
     if !front.is_empty() {
-        if top.is_empty() {
+        if index.top().len() == 0 {
             front.pop();
         }
         let start = object.start() + 1;

@@ -8,7 +8,7 @@ mod partial;
 
 use super::{marked::Marked, read::One, scan::Marks, string, token, walk::walk};
 use crate::{
-    list::{BATCH, Batch, LIMIT, ListMeta, Piece},
+    list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
     path::Step,
     split::{Pending, SplitError},
 };
@@ -323,6 +323,20 @@ impl ListSplitter {
             .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())
             .map_err(|error| self.pending.part(self.start, error))?;
         Ok(found.flatten().map(|text| text.into_owned()))
+    }
+}
+
+impl Split for ListSplitter {
+    fn push(&mut self, chunk: Bytes) {
+        self.push(chunk);
+    }
+
+    fn finish(&mut self) {
+        self.finish();
+    }
+
+    fn next(&mut self) -> Result<Option<Piece>, SplitError> {
+        self.next()
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     marked::Marked,
     scan::Marks,
     spans::{Noting, Spans},
-    table::Index,
+    table::{Index, find},
     token,
     walk::{Gap, Visit, absent, walk},
 };
@@ -48,7 +48,7 @@ impl Object {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
         }
         let index = Index::build(&self.bytes, self.start(), !self.frugal)?;
-        let after = token::space(&self.bytes, index.top.end);
+        let after = token::space(&self.bytes, index.end);
         if after != self.bytes.len() {
             return Err(Error::malformed(after, "bytes after the end of the object"));
         }
@@ -91,15 +91,15 @@ impl Object {
             walk(text, self.start(), steps, visitor)?;
             return Ok(());
         };
-        let Some((i, slot)) = index.top.find(bytes, name)? else {
-            let gap = Gap::Member { at: index.top.last, empty: index.top.is_empty() };
+        let Some((i, slot)) = find(index.top(), bytes, name)? else {
+            let gap = Gap::Member { at: index.last(), empty: index.top().len() == 0 };
             return absent(steps, gap, visitor);
         };
         if let [Step::Name(name), below @ ..] = rest
-            && let Some(table) = index.below(text, i)?
+            && let Some((slots, last)) = index.below(i)
         {
-            let Some((_, slot)) = table.find(bytes, name)? else {
-                let gap = Gap::Member { at: table.last, empty: table.is_empty() };
+            let Some((_, slot)) = find(slots.iter().copied(), bytes, name)? else {
+                let gap = Gap::Member { at: last, empty: slots.is_empty() };
                 return absent(rest, gap, visitor);
             };
             walk(text, slot.value(), below, visitor)?;

@@ -23,7 +23,7 @@ use crate::{Error, MAX_DEPTH};
 pub const BLOCK: usize = 64;
 
 /// Where the bytes that matter are in a block; bit i is byte i.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Masks {
     /// `"`
     pub quote: u64,
@@ -113,7 +113,7 @@ static VECTOR: std::sync::LazyLock<Option<Vector>> = std::sync::LazyLock::new(Ve
 /// The masks of a whole text, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
-    /// Block by block: quotes that are not escaped, brackets outside of strings.
+    /// Block by block, and an empty one at the end: quotes that are not escaped, brackets outside of strings.
     pub blocks: Vec<Masks>,
     /// Where the first backslash outside of a string is: the marks end before it.
     stray: Option<usize>,
@@ -132,23 +132,39 @@ impl Marks {
     /// The same by a given classifier.
     #[inline(always)]
     pub fn with<C: Classify>(by: C, bytes: &[u8]) -> Marks {
-        let mut marks = Marks { blocks: Vec::with_capacity(bytes.len().div_ceil(BLOCK)), stray: None };
-        let mut strings = Strings::default();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (masks, stray) = match rest.first_chunk::<BLOCK>() {
-                Some(block) => strings.leave_out(by, block, BLOCK),
-                None => strings.leave_out(by, &padded(rest), rest.len()),
-            };
-            if stray != 0 {
-                marks.stray = Some(marks.blocks.len() * BLOCK + stray.trailing_zeros() as usize);
-                marks.blocks.push(masks);
-                break;
-            }
-            marks.blocks.push(masks);
-            rest = rest.get(BLOCK..).unwrap_or_default();
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        // With one more, so that what begins in a block always has a next one to go on in.
+        let mut marks = Marks { blocks: vec![Masks::default(); blocks.len() + 2], stray: None };
+        let (mut strings, mut strays) = (Strings::default(), 0);
+        for (block, masks) in blocks.iter().zip(&mut marks.blocks) {
+            let stray;
+            (*masks, stray) = strings.leave_out(by, block, BLOCK);
+            strays |= stray;
+        }
+        if let Some(masks) = marks.blocks.get_mut(blocks.len()) {
+            let stray;
+            (*masks, stray) = strings.leave_out(by, &padded(rest), rest.len());
+            strays |= stray;
+        }
+        if strays != 0 {
+            marks.end_at_stray(by, bytes);
         }
         marks
+    }
+
+    /// Nothing is marked after a backslash outside of a string.
+    #[cold]
+    fn end_at_stray<C: Classify>(&mut self, by: C, bytes: &[u8]) {
+        let mut strings = Strings::default();
+        for (i, block) in bytes.chunks(BLOCK).enumerate() {
+            let (_, stray) = strings.leave_out(by, &padded(block), block.len());
+            if stray != 0 {
+                self.blocks.truncate(i + 1);
+                self.blocks.push(Masks::default());
+                self.stray = Some(i * BLOCK + stray.trailing_zeros() as usize);
+                return;
+            }
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use std::ops::Range;
 /// Arrays of more are stepped over again: what is noted stays small beside any object.
 const MOST: usize = 4096;
 
+/// Room for these is made at once.
+const SOME: usize = 32;
+
 /// The elements of the array that a path's only `[*]` stands for.
 #[derive(Debug)]
 pub(crate) struct Spans {
@@ -40,7 +43,7 @@ impl Spans {
 
 impl<V> Noting<V> {
     pub(crate) fn new(visitor: V) -> Self {
-        Noting { visitor, elements: Vec::new(), count: 0 }
+        Noting { visitor, elements: Vec::with_capacity(SOME), count: 0 }
     }
 
     /// What was noted on the walk of this path, if it was all there is.

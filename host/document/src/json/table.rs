@@ -1,19 +1,16 @@
 //! The first two levels of an object as spans: most reads begin with the same one or two names, and the table lets them
-//! start where those lead. 16 bytes a member; made at the first read of each.
+//! start where those lead. 16 bytes a member; made at the first read.
 
-use super::{marked::Marked, members::Members, scan::Marks, spans::Spans, string, token::Quoted};
+use super::{
+    marked::Marked,
+    members::{Member, Members},
+    scan::Marks,
+    spans::Spans,
+    string,
+    token::Quoted,
+};
 use crate::Error;
-use std::sync::OnceLock;
-
-/// The members of one object.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
-    slots: Vec<Slot>,
-    /// Where one more member goes.
-    pub(crate) last: usize,
-    /// The position after the object.
-    pub(crate) end: usize,
-}
+use std::{ops::Range, sync::OnceLock};
 
 /// One member. Positions fit: an object has at most 31 bits of them.
 #[derive(Debug, Clone, Copy)]
@@ -25,82 +22,133 @@ pub(crate) struct Slot {
     value_end: u32,
 }
 
-/// The table of the object itself, and those of its members that are objects: each made when it is first asked for.
+/// The members of an object, and those of its members that are objects: all found in one pass.
 #[derive(Debug)]
 pub(crate) struct Index {
-    pub(crate) top: Table,
-    below: OnceLock<Box<[OnceLock<Table>]>>,
+    top: Vec<Top>,
+    /// Those of all members that are objects.
+    inner: Vec<Slot>,
+    /// Where one more member of the object goes.
+    last: usize,
+    /// The position after the object.
+    pub(crate) end: usize,
     /// Of the whole object, if they are kept.
     pub(crate) marks: Option<Marks>,
     /// Of the first array that a column was read from.
     pub(crate) spans: OnceLock<Spans>,
 }
 
+/// A member of the object itself.
+#[derive(Debug)]
+struct Top {
+    slot: Slot,
+    /// If its value is an object: which slots are its members, and where one more goes.
+    below: Option<(Range<u32>, u32)>,
+}
+
 const ESCAPED: u32 = 1 << 31;
+
+/// Room for as many members is made at once: of the object, and of those that are objects.
+const FEW: usize = 8;
+const SOME: usize = 40;
 
 impl Index {
     /// Of the object whose `{` is at `at`.
     pub(crate) fn build(bytes: &[u8], at: usize, keep_marks: bool) -> Result<Index, Error> {
         let marks = Marks::of(bytes);
-        let top = Table::of(Marked::new(bytes, &marks), at)?;
-        Ok(Index { top, below: OnceLock::new(), marks: keep_marks.then_some(marks), spans: OnceLock::new() })
+        let text = Marked::new(bytes, &marks);
+        let (mut top, mut inner) = (Vec::with_capacity(FEW), Vec::with_capacity(SOME));
+        let (last, end) = each(text, at, |member| {
+            let (end, below) = if bytes.get(member.value) == Some(&b'{') {
+                let from = inner.len() as u32;
+                let (last, end) = each(text, member.value, |member| {
+                    let end = text.value_end(member.value)?;
+                    inner.push(Slot::new(member, end));
+                    Ok(end)
+                })?;
+                (end, Some((from..inner.len() as u32, narrow(last))))
+            } else {
+                (text.value_end(member.value)?, None)
+            };
+            top.push(Top { slot: Slot::new(member, end), below });
+            Ok(end)
+        })?;
+        Ok(Index { top, inner, last, end, marks: keep_marks.then_some(marks), spans: OnceLock::new() })
     }
 
-    /// The table of the value of member `i`; none if that is no object.
-    pub(crate) fn below(&self, text: Marked<'_>, i: usize) -> Result<Option<&Table>, Error> {
-        let Some(at) = self.top.slots.get(i).map(|slot| slot.value()).filter(|at| text.bytes.get(*at) == Some(&b'{'))
-        else {
-            return Ok(None);
-        };
-        let below = self.below.get_or_init(|| self.top.slots.iter().map(|_| OnceLock::new()).collect());
-        let Some(cell) = below.get(i) else { return Ok(None) };
-        if let Some(table) = cell.get() {
-            return Ok(Some(table));
-        }
-        let table = Table::of(text, at)?;
-        Ok(Some(cell.get_or_init(|| table)))
+    /// The object's own members.
+    pub(crate) fn top(&self) -> impl ExactSizeIterator<Item = Slot> {
+        self.top.iter().map(|top| top.slot)
+    }
+
+    /// Where one more of them goes.
+    pub(crate) fn last(&self) -> usize {
+        self.last
+    }
+
+    /// The members of member `i`, and where one more goes; none if that is no object.
+    pub(crate) fn below(&self, i: usize) -> Option<(&[Slot], usize)> {
+        let (range, last) = self.top.get(i)?.below.as_ref()?;
+        Some((self.inner.get(range.start as usize..range.end as usize)?, *last as usize))
     }
 }
 
-impl Table {
-    /// Of the object whose `{` is at `at`.
-    pub(crate) fn of(text: Marked<'_>, at: usize) -> Result<Table, Error> {
-        if text.bytes.get(at) != Some(&b'{') {
-            return Err(Error::malformed(at, "expected an object"));
-        }
-        let mut slots = Vec::with_capacity(8);
-        let mut members = Members::new(text, at);
-        while let Some(member) = members.next()? {
-            let end = text.value_end(member.value)?;
-            members.past(end);
-            slots.push(Slot {
-                key_start: narrow(member.key.start),
-                key_end: narrow(member.key.end) | if member.key.plain { 0 } else { ESCAPED },
-                value_start: narrow(member.value),
-                value_end: narrow(end),
-            });
-        }
-        Ok(Table { slots, last: members.last(), end: members.end() })
-    }
+/// The members of the object whose `{` is at `at`.
+pub(crate) fn slots(text: Marked<'_>, at: usize) -> Result<Vec<Slot>, Error> {
+    let mut slots = Vec::with_capacity(FEW);
+    each(text, at, |member| {
+        let end = text.value_end(member.value)?;
+        slots.push(Slot::new(member, end));
+        Ok(end)
+    })?;
+    Ok(slots)
+}
 
-    /// The member of this name and its number. Twice is an error.
-    pub(crate) fn find(&self, bytes: &[u8], name: &str) -> Result<Option<(usize, Slot)>, Error> {
-        let mut found = None;
-        for (i, slot) in self.slots.iter().enumerate() {
-            let key = slot.key();
-            if string::is(bytes, key, name)? && found.replace((i, *slot)).is_some() {
-                return Err(Error::DuplicateKey { key: name.to_owned(), offset: key.start });
-            }
+/// The member of this name and its number. Twice is an error.
+#[inline]
+pub(crate) fn find(
+    slots: impl IntoIterator<Item = Slot>,
+    bytes: &[u8],
+    name: &str,
+) -> Result<Option<(usize, Slot)>, Error> {
+    let mut found = None;
+    for (i, slot) in slots.into_iter().enumerate() {
+        let key = slot.key();
+        if string::is(bytes, key, name)? && found.replace((i, slot)).is_some() {
+            return Err(Error::DuplicateKey { key: name.to_owned(), offset: key.start });
         }
-        Ok(found)
     }
+    Ok(found)
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+/// Calls a function for each member, which steps over its value; where one more member goes, and the object's end.
+#[inline(always)]
+fn each(
+    text: Marked<'_>,
+    at: usize,
+    mut member: impl FnMut(Member) -> Result<usize, Error>,
+) -> Result<(usize, usize), Error> {
+    if text.get(at) != Some(&b'{') {
+        return Err(Error::malformed(at, "expected an object"));
     }
+    let mut members = Members::new(text, at);
+    while let Some(next) = members.next()? {
+        let end = member(next)?;
+        members.past(end);
+    }
+    Ok((members.last(), members.end()))
 }
 
 impl Slot {
+    fn new(member: Member, end: usize) -> Slot {
+        Slot {
+            key_start: narrow(member.key.start),
+            key_end: narrow(member.key.end) | if member.key.plain { 0 } else { ESCAPED },
+            value_start: narrow(member.value),
+            value_end: narrow(end),
+        }
+    }
+
     fn key(self) -> Quoted {
         Quoted {
             start: self.key_start as usize,

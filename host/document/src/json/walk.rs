@@ -88,7 +88,7 @@ fn member<V: Visit>(
             if std::mem::replace(&mut found, true) {
                 return Err(Error::DuplicateKey { key: name.to_owned(), offset: member.key.start });
             }
-            walk(text, member.value, rest, visitor)?
+            if rest.is_empty() { visitor.value(text, member.value)? } else { walk(text, member.value, rest, visitor)? }
         } else {
             text.value_end(member.value)?
         };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, TypeMeta,
-    list::{BATCH, Batch, LIMIT, ListMeta, Piece},
+    list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
     split::{Pending, SplitError},
 };
 use bytes::Bytes;
@@ -330,6 +330,20 @@ impl ListSplitter {
         self.at -= end.min(self.at);
         self.items.reserve(items.len());
         Piece::Batch(Batch { bytes: self.pending.take(end), items })
+    }
+}
+
+impl Split for ListSplitter {
+    fn push(&mut self, chunk: Bytes) {
+        self.push(chunk);
+    }
+
+    fn finish(&mut self) {
+        self.finish();
+    }
+
+    fn next(&mut self) -> Result<Option<Piece>, SplitError> {
+        self.next()
     }
 }
 

@@ -1,14 +1,20 @@
 //! One object as a protobuf message with its type. Cheap to clone; the bytes are shared.
 
 use super::{
-    schema::{self, Message, Shape},
+    schema::{self, Message},
     spell,
     walk::{Visit, walk},
     wire::Records,
 };
 use crate::{Error, MAX_OBJECT, TypeMeta, path::Step};
 use bytes::Bytes;
-use std::sync::Arc;
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
+
+/// As many different numbers may be in the object itself: no kind has a tenth of them.
+const RUNS: usize = 256;
 
 /// The bytes of one message, without an envelope. Nothing is looked at before the first read.
 #[derive(Debug, Clone)]
@@ -16,17 +22,25 @@ pub(crate) struct Object {
     bytes: Bytes,
     message: &'static Message,
     type_meta: Arc<TypeMeta>,
+    runs: OnceLock<Arc<[Run]>>,
+}
+
+/// Where the records of one number lie, others maybe between them.
+#[derive(Debug)]
+struct Run {
+    number: u32,
+    at: Range<usize>,
 }
 
 impl Object {
     /// None if the schema lacks the kind.
     pub(crate) fn new(bytes: Bytes, type_meta: Arc<TypeMeta>) -> Option<Self> {
-        Some(Object { bytes, message: schema::find(&type_meta)?, type_meta })
+        Some(Object { bytes, message: schema::find(&type_meta)?, type_meta, runs: OnceLock::new() })
     }
 
     /// The same kind of object with other bytes.
     pub(crate) fn with(&self, bytes: Bytes) -> Self {
-        Object { bytes, message: self.message, type_meta: self.type_meta.clone() }
+        Object { bytes, message: self.message, type_meta: self.type_meta.clone(), runs: OnceLock::new() }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
@@ -39,26 +53,40 @@ impl Object {
 
     /// Steps over the records of the object itself: what is no message at all is an error of every read.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        self.runs().map(drop)
+    }
+
+    /// The span that holds all records of a number; an empty one at the end if there is none.
+    pub(crate) fn run(&self, number: u32) -> Result<Range<usize>, Error> {
+        let run = self.runs()?.iter().find(|run| run.number == number);
+        Ok(run.map_or(self.bytes.len()..self.bytes.len(), |run| run.at.clone()))
+    }
+
+    fn runs(&self) -> Result<&[Run], Error> {
+        if let Some(runs) = self.runs.get() {
+            return Ok(runs);
+        }
         if self.bytes.len() > MAX_OBJECT {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
         }
+        let mut runs: Vec<Run> = Vec::with_capacity(8);
         let mut records = Records::new(&self.bytes, 0..self.bytes.len());
-        while records.next()?.is_some() {}
-        Ok(())
+        while let Some(record) = records.next()? {
+            if let Some(run) = runs.iter_mut().rev().find(|run| run.number == record.number) {
+                run.at.end = record.value.end;
+            } else if runs.len() < RUNS {
+                runs.push(Run { number: record.number, at: record.whole() });
+            } else {
+                return Err(Error::malformed(record.start, "too many different fields"));
+            }
+        }
+        Ok(self.runs.get_or_init(|| runs.into()))
     }
 
-    /// Walks the steps. The rows of a list of the object itself are read to its end anyway.
+    /// Walks the steps.
     pub(crate) fn visit(&self, steps: &[Step], visitor: &mut impl Visit) -> Result<(), Error> {
-        let read_to_end = match steps {
-            [Step::Name(name), Step::Every, ..] => self.message.field(name).is_some_and(|field| {
-                field.shape == Shape::List && field.outer.is_empty() && self.bytes.len() <= MAX_OBJECT
-            }),
-            _ => false,
-        };
-        if !read_to_end {
-            self.check()?;
-        }
-        walk(&self.bytes, self.message, steps, visitor)
+        self.check()?;
+        walk(self, steps, visitor)
     }
 
     /// The whole object as JSON text.

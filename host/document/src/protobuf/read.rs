@@ -3,6 +3,7 @@
 use super::{
     object::Object,
     place::{Frame, Node, entry, entry_parts, map_value},
+    schema::Kind,
     spell,
     walk::{Gap, Spot, Visit},
     wire::Records,
@@ -69,6 +70,7 @@ pub(crate) fn pick(object: &Object, steps: &[Step], key: &str) -> Result<Option<
 pub(crate) fn column(object: &Object, steps: &[Step], column: &mut Column) -> Result<(), Error> {
     rows(object, steps, |bytes, node| match node {
         None => column.push_absent(),
+        Some(Node::One { kind: Kind::Text, at }) => column.push(spell::utf8(bytes, at)?),
         Some(node) => match spell::cell(bytes, &node)? {
             Some(cell) => column.push(&cell),
             None => column.push_absent(),
@@ -127,7 +129,7 @@ pub(crate) fn keys(object: &Object, steps: &[Step]) -> Result<Vec<String>, Error
                     keys.push(key.to_owned());
                 }
             }
-            Some(Node::One { kind: super::schema::Kind::Message(number), at }) => {
+            Some(Node::One { kind: Kind::Message(number), at }) => {
                 message_keys(bytes, super::schema::message(number), at, &mut keys)?;
             }
             Some(Node::Json(at)) => {

@@ -3,6 +3,7 @@
 //! Recursion is as deep as the path is long; what is kept are the lengths that enclose the place.
 
 use super::{
+    object::Object,
     place::{Frame, Node, Slot, entry, locate, map_value, one, resolve},
     schema::{self, Field, Kind, Message, Shape},
     wire::{Record, Records, Wire},
@@ -63,18 +64,23 @@ pub(crate) trait Visit {
     fn absent(&mut self, bytes: &[u8], rest: &[Step], gap: Gap, frames: &[Frame]) -> Result<(), Error>;
 }
 
-/// Follows the steps from the message that all the bytes are.
-pub(crate) fn walk<V: Visit>(
-    bytes: &[u8],
-    message: &'static Message,
-    steps: &[Step],
-    visitor: &mut V,
-) -> Result<(), Error> {
-    let mut walk = Walk { bytes, frames: Vec::new(), visitor };
+/// Follows the steps from the message that an object is.
+pub(crate) fn walk<V: Visit>(object: &Object, steps: &[Step], visitor: &mut V) -> Result<(), Error> {
+    let mut walk = Walk { bytes: object.bytes(), frames: Vec::new(), visitor };
     match steps {
         // The root's kind is never asked for: whole objects are read by their own functions.
-        [] => walk.visitor.value(bytes, Node::Null, Spot::Root, &[]),
-        [Step::Name(name), rest @ ..] => walk.field(message, 0..bytes.len(), name, steps, rest),
+        [] => walk.visitor.value(object.bytes(), Node::Null, Spot::Root, &[]),
+        [Step::Name(name), rest @ ..] => {
+            let Some(field) = object.message().field(name) else {
+                return walk.absent(steps, Gap::Unknown);
+            };
+            // What is missing is made at the object's end.
+            let at = match V::MAKES {
+                true => 0..object.bytes().len(),
+                false => object.run(field.outer.first().copied().unwrap_or(field.number))?,
+            };
+            walk.located(field, at, steps, rest)
+        }
         _ => walk.absent(steps, Gap::Other { at: 0 }),
     }
 }
@@ -124,6 +130,10 @@ impl<V: Visit> Walk<'_, V> {
         let Some(field) = message.field(name) else {
             return self.absent(steps, Gap::Unknown);
         };
+        self.located(field, at, steps, rest)
+    }
+
+    fn located(&mut self, field: &'static Field, at: Range<usize>, steps: &[Step], rest: &[Step]) -> Result<(), Error> {
         let depth = self.frames.len();
         let slot = locate(self.bytes, field, at, &mut self.frames)?;
         let done = self.slot(slot, steps, rest);
@@ -192,6 +202,15 @@ impl<V: Visit> Walk<'_, V> {
             }
             _ => None,
         };
+        // Most are texts, and nothing but the text is asked for.
+        let is_plain = !V::FRAMES
+            && wanted.is_some_and(|(wanted, below)| {
+                below.is_empty()
+                    && wanted.shape == Shape::One
+                    && wanted.kind == Kind::Text
+                    && wanted.outer.is_empty()
+                    && wanted.omit_empty
+            });
         let depth = self.frames.len();
         while let Some(record) = records.of(field.number)? {
             let Some((wanted, below)) = wanted else {
@@ -199,6 +218,17 @@ impl<V: Visit> Walk<'_, V> {
                 continue;
             };
             record.written_as(Wire::Bytes)?;
+            if is_plain && let Some(found) = Records::quick(self.bytes, record.value.clone(), wanted.number) {
+                let slot = Slot { field: wanted, within: record.value, missing: 0 };
+                match found {
+                    Some(at) if wanted.pointer || !at.is_empty() => {
+                        let node = Node::One { kind: wanted.kind, at };
+                        self.visitor.value(self.bytes, node, Spot::Field(slot), &self.frames)?;
+                    }
+                    _ => self.absent(rest, Gap::Field(slot))?,
+                }
+                continue;
+            }
             if V::FRAMES {
                 self.frames.push(Frame::from(&record));
             }

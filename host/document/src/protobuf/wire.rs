@@ -99,6 +99,66 @@ impl<'a> Records<'a> {
         if self.at >= self.end {
             return Ok(None);
         }
+        let start = self.at;
+        if let Some((number, value)) = self.short() {
+            self.at = value.end;
+            return Ok(Some(Record { number, wire: Wire::Bytes, start, length_at: start + 1, value }));
+        }
+        self.any()
+    }
+
+    /// The next record of this number.
+    #[inline(always)]
+    pub(crate) fn of(&mut self, number: u32) -> Result<Option<Record>, Error> {
+        while self.at < self.end {
+            match self.short() {
+                Some((other, value)) if other != number => self.at = value.end,
+                _ => match self.next()? {
+                    Some(record) if record.number == number => return Ok(Some(record)),
+                    _ => {}
+                },
+            }
+        }
+        Ok(None)
+    }
+
+    /// The number and the value of the next record if it is as most are: a tag of one byte, a length of one or two.
+    #[inline(always)]
+    fn short(&self) -> Option<(u32, Range<usize>)> {
+        let [tag, low, high] = self.bytes.get(self.at..)?.first_chunk::<3>()?;
+        if tag & 0x87 != 2 || *tag < 8 {
+            return None;
+        }
+        let (length, from) = match (low, high) {
+            (0..0x80, _) => (usize::from(*low), self.at + 2),
+            (_, 0..0x80) => (usize::from(low & 0x7f) | usize::from(*high) << 7, self.at + 3),
+            _ => return None,
+        };
+        let end = from + length;
+        (end <= self.end).then_some((u32::from(tag >> 3), from..end))
+    }
+
+    /// The value of the one record of a number, none if there is none, or nothing known: if one of the records is not as
+    /// most are. Nothing but positions goes from record to record, which is why this is fast.
+    #[inline(always)]
+    pub(crate) fn quick(bytes: &'a [u8], at: Range<usize>, number: u32) -> Option<Option<Range<usize>>> {
+        let mut records = Records::new(bytes, at);
+        let (mut from, mut end) = (0, 0);
+        while records.at < records.end {
+            let (other, value) = records.short()?;
+            records.at = value.end;
+            if other == number {
+                if from != 0 {
+                    return None;
+                }
+                (from, end) = (value.start, value.end);
+            }
+        }
+        Some((from != 0).then_some(from..end))
+    }
+
+    #[inline(never)]
+    fn any(&mut self) -> Result<Option<Record>, Error> {
         let header = header(self.bytes, self.at, self.end)?;
         match usize::try_from(header.length).ok().and_then(|length| header.from.checked_add(length)) {
             Some(end) if end <= self.end => self.at = end,
@@ -107,20 +167,10 @@ impl<'a> Records<'a> {
         let Header { number, wire, start, length_at, from, .. } = header;
         Ok(Some(Record { number, wire, start, length_at, value: from..self.at }))
     }
-
-    /// The next record of this number.
-    #[inline]
-    pub(crate) fn of(&mut self, number: u32) -> Result<Option<Record>, Error> {
-        while let Some(record) = self.next()? {
-            if record.number == number {
-                return Ok(Some(record));
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// The one record of a number. Twice is an error: decoders that merge and decoders that replace would disagree.
+#[inline]
 pub(crate) fn single(
     bytes: &[u8],
     at: Range<usize>,
@@ -129,17 +179,12 @@ pub(crate) fn single(
     name: &str,
 ) -> Result<Option<Record>, Error> {
     let mut records = Records::new(bytes, at);
-    let mut found = None;
-    while let Some(record) = records.next()? {
-        if record.number == number {
-            if found.is_some() {
-                return Err(Error::DuplicateKey { key: name.to_owned(), offset: record.start });
-            }
-            record.written_as(wire)?;
-            found = Some(record);
-        }
+    let Some(record) = records.of(number)? else { return Ok(None) };
+    record.written_as(wire)?;
+    match records.of(number)? {
+        None => Ok(Some(record)),
+        Some(second) => Err(Error::DuplicateKey { key: name.to_owned(), offset: second.start }),
     }
-    Ok(found)
 }
 
 /// The varint at `at`, and the position after it.

@@ -1,23 +1,17 @@
 //! The rules of splitting and joining. `tests/splitting.rs` has them at random cuts.
 
 use super::{Joiner, ListMeta, ListSplitter, Piece, SplitError};
-use crate::list::Outcome;
+use crate::list::{self, Outcome};
 use bytes::Bytes;
 
 /// All pieces of a body that comes in chunks of this size.
 fn split(body: &[u8], chunk: usize, limit: usize) -> Result<(Vec<Piece>, ListMeta), SplitError> {
-    let mut splitter = ListSplitter::with_limit(limit);
     let mut pieces = Vec::new();
-    for chunk in body.chunks(chunk) {
-        splitter.push(Bytes::copy_from_slice(chunk));
-        while let Some(piece) = splitter.next()? {
-            pieces.push(piece);
-        }
-    }
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
+    let chunks = body.chunks(chunk).map(Bytes::copy_from_slice);
+    let mut splitter = list::split(ListSplitter::with_limit(limit), chunks, |piece| {
         pieces.push(piece);
-    }
+        Ok::<_, SplitError>(())
+    })?;
     assert_eq!(splitter.next()?, None);
     Ok((pieces, splitter.meta().clone()))
 }
@@ -83,15 +77,15 @@ fn lists_without_elements_have_a_head_and_a_tail() {
 #[test]
 fn rows_are_the_items_of_a_table() {
     let body = br#"{"kind":"Table","items":1,"rows":[{"cells":["a"]},{}],"z":[]}"#;
-    let mut splitter = ListSplitter::rows();
-    splitter.push(&body[..]);
-    splitter.finish();
     let mut rows = Vec::new();
-    while let Some(piece) = splitter.next().unwrap() {
+    let chunks = [Bytes::from_static(body)];
+    list::split(ListSplitter::rows(), chunks, |piece| {
         if let Piece::Batch(batch) = piece {
             rows.extend((0..batch.items.len()).map(|i| batch.item(i).unwrap()));
         }
-    }
+        Ok::<_, SplitError>(())
+    })
+    .unwrap();
     assert_eq!(rows, [r#"{"cells":["a"]}"#, "{}"]);
     let mut splitter = ListSplitter::rows_with_limit(1000);
     splitter.push(r#"{"rows":[],"rows":[]}"#);

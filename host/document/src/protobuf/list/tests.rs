@@ -15,18 +15,12 @@ fn split<'a>(
     chunks: impl IntoIterator<Item = &'a [u8]>,
     limit: usize,
 ) -> Result<(Vec<Piece>, ListSplitter), SplitError> {
-    let mut splitter = ListSplitter::with_limit(limit);
     let mut pieces = Vec::new();
-    for chunk in chunks {
-        splitter.push(Bytes::copy_from_slice(chunk));
-        while let Some(piece) = splitter.next()? {
-            pieces.push(piece);
-        }
-    }
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
+    let chunks = chunks.into_iter().map(Bytes::copy_from_slice);
+    let mut splitter = crate::list::split(ListSplitter::with_limit(limit), chunks, |piece| {
         pieces.push(piece);
-    }
+        Ok::<_, SplitError>(())
+    })?;
     assert_eq!(splitter.next()?, None);
     Ok((pieces, splitter))
 }
