@@ -50,18 +50,20 @@ deny: ## licences, duplicate versions, sources (needs cargo-deny)
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
 
-schema: ## writes the protobuf table and its test objects anew (needs Go)
+schema: ## writes the protobuf table, its test objects and the model's .proto files anew (needs Go)
 	cd $(SCHEMA) && go run . > kubernetes.new && mv kubernetes.new kubernetes.schema
 	cd $(SCHEMA) && go run ./fixtures kubernetes.schema > ../tests/protobuf/objects.txt
+	cd $(SCHEMA) && sh $(CURDIR)/tests/model/protos.sh $(CURDIR)/tests/model/proto
 
 schema-check: ## the committed table is what the published types say (skipped without Go or its modules)
 	@if ! command -v go >/dev/null; then echo "schema-check: skipped, Go is not installed"; \
 	elif ! (cd $(SCHEMA) && timeout 120 go mod download); then echo "schema-check: skipped, its Go modules cannot be had"; \
 	else cd $(SCHEMA) && go vet ./... && go run . | diff -u kubernetes.schema - && \
-	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && echo "schema-check: the table is up to date"; fi
+	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && \
+	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && echo "schema-check: the table is up to date"; fi
 
 # Long runs, each a target of its own.
-fuzz: ## coverage-guided fuzzing of the document engine's parsers
+fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz
 
 # The only unsafe code is the block scanner's. Words and vectors are interpreted alike, the latter with the target features

@@ -14,8 +14,10 @@ mod behaviour {
     mod bundled;
     mod deploy;
     mod faults;
+    mod forms;
     mod forward;
     mod get;
+    mod kubectl;
     mod list;
     mod lookups;
     mod node;

@@ -10,6 +10,7 @@ mod instance;
 mod node;
 mod objects;
 mod pool;
+mod recall;
 mod state;
 mod wasi;
 mod world;

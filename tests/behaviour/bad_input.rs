@@ -25,6 +25,8 @@ fn bad_flags_end_with_64_and_name_the_flag() {
         (vec!["--kubeconfig", "/x", "--config-map", "nonsense"], vec!["--server and --kubeconfig", "--config-map"]),
         (vec!["--pod-address", "127.0.0.1"], vec!["--pod-address", "loopback"]),
         (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
+        (vec!["--compress", "sometimes"], vec!["--compress", "sometimes"]),
+        (vec!["--answer-memory", "much"], vec!["--answer-memory", "much", "256Mi"]),
         (vec!["--log-format", "xml"], vec!["--log-format", "xml"]),
     ] {
         let arguments: Vec<_> = ok.iter().copied().chain(more.iter().copied()).collect();

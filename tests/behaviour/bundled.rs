@@ -1,4 +1,5 @@
-//! The bundled filters as built modules in the host, by the same case files that each crate runs natively.
+//! The bundled filters as built modules in the host, by the same case files that each crate runs natively; in protobuf as
+//! well as in JSON.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use weir::module::{LoadError, Loader};
 use weir::resource::GroupResource;
 use weir::wasm::{Address, Endpoint, StartError};
 use weir_document::{Document, resource_of};
-use weir_filter::cases::{Case, CaseFile, Outcome};
+use weir_filter::cases::{Case, CaseFile, Outcome, Tally};
 use weir_tests::built;
 
 /// Filters and the least number of cases each must have.
@@ -31,23 +32,26 @@ const FILTERS: &[&str] = &[
 const LARGEST: usize = 150_000;
 
 #[tokio::test]
-async fn every_case_of_every_bundled_filter_holds_in_the_host() {
-    let (mut failures, mut count) = (Vec::new(), 0);
+async fn every_case_of_every_bundled_filter_holds_in_the_host_in_both_encodings() {
+    let (mut failures, mut count, mut in_protobuf) = (Vec::new(), 0, 0);
     for filter in FILTERS {
         let module = std::fs::read(built::module(filter)).unwrap().into();
         let folder = built::workspace().join("filters").join(filter).join("cases");
+        let mut tally = Tally::default();
         for (path, file) in CaseFile::read_all(&folder).unwrap() {
             for case in &file.cases {
                 count += 1;
-                let outcome = in_host(filter, &module, &file, case).await;
-                if let Err(difference) = case.judge(&outcome) {
-                    failures.push(format!("{}: {}\n{difference}", path.display(), case.name));
+                for failure in check(filter, &module, &file, case, &mut tally).await {
+                    failures.push(format!("{}: {}\n{failure}", path.display(), case.name));
                 }
             }
         }
+        assert!(tally.ran > 0, "{filter}: no case in protobuf");
+        in_protobuf += tally.ran;
     }
     assert!(failures.is_empty(), "{} of {count} cases failed\n\n{}", failures.len(), failures.join("\n\n"));
     assert!(count >= 9 * 10, "only {count} cases");
+    assert!(in_protobuf * 2 > count, "only {in_protobuf} of {count} cases in protobuf");
 }
 
 #[test]
@@ -58,15 +62,23 @@ fn modules_are_small() {
     }
 }
 
-async fn in_host(filter: &str, module: &bytes::Bytes, file: &CaseFile, case: &Case) -> Outcome {
+/// What went wrong in a case. Both encodings pass through the same instances, as in the daemon.
+async fn check(filter: &str, module: &bytes::Bytes, file: &CaseFile, case: &Case, tally: &mut Tally) -> Vec<String> {
     let loader = loader(Arc::new(world(file, case))).unwrap();
-    match load(&loader, filter, module, &file.settings(case)).await {
-        Ok(set) => run(&set, case).await,
+    let set = match load(&loader, filter, module, &file.settings(case)).await {
+        Ok(set) => set,
         Err(LoadError::Start(error @ (StartError::Settings(_) | StartError::Fault(_)))) => {
-            Outcome::ConfigureFailed(error.to_string())
+            return case.judge(&Outcome::ConfigureFailed(error.to_string())).err().into_iter().collect();
         }
         Err(error) => panic!("{filter}: {}: {error}", case.name),
+    };
+    let json = run(&set, Document::json(case.input())).await;
+    let mut failures: Vec<String> = case.judge(&json).err().into_iter().collect();
+    if let Some(message) = tally.message(case) {
+        let protobuf = run(&set, message.document()).await;
+        failures.extend(message.agree(case, &json, &protobuf).err());
     }
+    failures
 }
 
 async fn load(loader: &Loader, filter: &str, module: &bytes::Bytes, settings: &str) -> Result<FilterSet, LoadError> {
@@ -79,18 +91,15 @@ async fn load(loader: &Loader, filter: &str, module: &bytes::Bytes, settings: &s
     Ok(FilterSet::new(vec![Arc::new(loaded)]))
 }
 
-async fn run(set: &FilterSet, case: &Case) -> Outcome {
-    let input = case.input();
-    let value: Value = serde_json::from_slice(&input).unwrap_or_default();
-    let text = |key: &str| value[key].as_str().unwrap_or_default();
-    let resource = resource_of(text("apiVersion"), text("kind"));
+async fn run(set: &FilterSet, document: Document) -> Outcome {
+    let resource = resource_of(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
     let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
     let chain = set.chain("test", &resource, Class::Read).unwrap();
-    match chain.run(vec![Document::json(input.clone())]).await.pop().unwrap() {
-        Made::Unchanged => Outcome::Kept(input),
+    match chain.run(vec![document.clone()]).await.pop().unwrap() {
+        Made::Unchanged => Outcome::Kept(document.bytes().clone()),
         Made::Edited(bytes) => Outcome::Kept(bytes),
         Made::Hidden => Outcome::Hidden,
-        Made::Failed(failure) => Outcome::Failed(failure.message.to_string()),
+        Made::Failed(failure) => Outcome::Failed { class: failure.class.label(), message: failure.message.to_string() },
     }
 }
 

@@ -96,8 +96,8 @@ async fn every_asked_shape_is_answered_filtered() {
     ] {
         let answer = weir.client("kube-proxy").with("accept", accept).get(SERVICES).await;
         assert_eq!(answer.status, 200, "{accept}");
-        assert!(!answer.text().contains("\"shop\""), "{accept}: {}", answer.text());
-        assert!(answer.text().contains("\"web\""), "{accept}: {}", answer.text());
+        assert!(!answer.text().contains("shop"), "{accept}: {}", answer.text());
+        assert!(answer.text().contains("web"), "{accept}: {}", answer.text());
     }
 }
 

@@ -180,6 +180,12 @@ impl Events {
         }
     }
 
+    /// The next bytes as they come; none at a clean end.
+    pub async fn piece(&mut self) -> Option<Bytes> {
+        let frame = self.body.frame().await?.expect("the stream does not break off");
+        Some(frame.into_data().unwrap_or_default())
+    }
+
     /// The next event.
     pub async fn next(&mut self) -> Value {
         self.try_next().await.expect("the watch goes on").expect("the watch has not ended")

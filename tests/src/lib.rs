@@ -16,3 +16,4 @@ pub mod built;
 pub mod client;
 pub mod daemon;
 pub mod guests;
+pub mod protobuf;

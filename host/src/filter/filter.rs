@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::watch;
 use weir_document::{Document, Path};
 
@@ -239,7 +238,7 @@ impl Filter {
                         counts.hidden += 1;
                         Judged::Hidden
                     } else {
-                        let edited = !is_same(answer.object.bytes(), before.bytes());
+                        let edited = !same(&answer.object, &before);
                         *if edited { &mut counts.edited } else { &mut counts.kept } += 1;
                         Judged::Kept(answer.object)
                     }
@@ -282,7 +281,7 @@ impl Filter {
         }
         let Some(mut fresh) = self.pool.try_fresh().await else { return };
         let Ok(again) = fresh.instance().filter(before.clone()).await else { return };
-        if again.keep != answer.keep || (answer.keep && !is_same(again.object.bytes(), answer.object.bytes())) {
+        if again.keep != answer.keep || (answer.keep && !same(&again.object, &answer.object)) {
             tracing::warn!(
                 filter = %self.name,
                 digest = %self.digest,
@@ -346,9 +345,10 @@ impl Filter {
     }
 }
 
-/// Whether two objects are the same bytes; for one that nobody touched without looking at them.
-fn is_same(one: &Bytes, other: &Bytes) -> bool {
-    std::ptr::eq(one.as_ref(), other.as_ref()) || one == other
+/// Whether two states of a document have the same bytes; most often they are the very same ones.
+fn same(a: &Document, b: &Document) -> bool {
+    let (a, b) = (a.bytes(), b.bytes());
+    (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a == b
 }
 
 fn guards(edits: &[Path]) -> Arc<[Path]> {

@@ -67,6 +67,10 @@ impl Reads {
 }
 
 impl Recorder for Reads {
+    fn generation(&self) -> u64 {
+        Self::generation(self)
+    }
+
     fn note(&self, read: &Read, value: u64) {
         let mut table = self.lock();
         match table.values.get(read) {

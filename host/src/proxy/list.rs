@@ -92,20 +92,14 @@ impl Held {
 async fn sized(mut pump: Pump, mut lease: Lease) -> Result<Option<Held>, Refusal> {
     let mut chunks = vec![Bytes::new()];
     let mut length = 0;
-    loop {
-        match pump.next().await {
-            Ok(Some(bytes)) => {
-                length += bytes.iter().map(Bytes::len).sum::<usize>();
-                chunks.extend(bytes);
-            }
-            Ok(None) => break,
-            Err(error) => return Err(pump.refusal(error)),
-        }
+    while let Some(bytes) = pump.next().await? {
+        length += bytes.iter().map(Bytes::len).sum::<usize>();
+        chunks.extend(bytes);
         if lease.reach(length) == Err(OverBudget) {
             return Ok(None);
         }
     }
-    let front = pump.front().map_err(|error| pump.refusal(error))?;
+    let front = pump.front()?;
     if let Some(first) = chunks.first_mut() {
         *first = front;
     }
@@ -117,14 +111,9 @@ async fn sized(mut pump: Pump, mut lease: Lease) -> Result<Option<Held>, Refusal
 async fn begin(pump: &mut Pump, limit: usize) -> Result<(Vec<Bytes>, bool), Refusal> {
     let (mut held, mut length) = (Vec::new(), 0);
     while length < limit {
-        match pump.next().await {
-            Ok(None) => return Ok((held, true)),
-            Ok(Some(bytes)) => {
-                length += bytes.iter().map(Bytes::len).sum::<usize>();
-                held.extend(bytes);
-            }
-            Err(error) => return Err(pump.refusal(error)),
-        }
+        let Some(bytes) = pump.next().await? else { return Ok((held, true)) };
+        length += bytes.iter().map(Bytes::len).sum::<usize>();
+        held.extend(bytes);
     }
     Ok((held, false))
 }

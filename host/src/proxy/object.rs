@@ -21,7 +21,7 @@ pub(super) struct Object {
 #[derive(Debug, Clone)]
 enum Wrapper {
     Bare,
-    Envelope(Envelope),
+    Envelope(Envelope, Arc<TypeMeta>),
     /// The only row of a Table.
     Table(Document),
 }
@@ -51,8 +51,9 @@ impl Object {
     pub(super) fn open(encoding: Encoding, shape: Shape, bytes: Bytes) -> Result<Option<Self>, Error> {
         if encoding == Encoding::Protobuf {
             let envelope = Envelope::open(bytes)?;
-            let document = message(envelope.object(), envelope.type_meta())?;
-            return Ok(Some(Self { document, wrapper: Wrapper::Envelope(envelope) }));
+            let type_meta = Arc::new(envelope.type_meta().clone());
+            let document = message(envelope.object(), &type_meta)?;
+            return Ok(Some(Self { document, wrapper: Wrapper::Envelope(envelope, type_meta) }));
         }
         let document = Document::json(bytes);
         if !matches!(shape, Shape::Table(..)) || document.kind()? != "Table" {
@@ -88,12 +89,12 @@ impl Object {
                 let object = shown_in_row(&self.document, version, include)?;
                 Ok(replaced(table, &paths()?.first_object, object)?.bytes().clone())
             }
-            (Wrapper::Envelope(_), Shape::Metadata(version), _) => {
+            (Wrapper::Envelope(..), Shape::Metadata(version), _) => {
                 Ok(Envelope::seal(&version.partial(), &cut(version)?))
             }
             (_, Shape::Metadata(version), _) => cut(version),
-            (Wrapper::Envelope(envelope), _, None) => Ok(envelope.body().clone()),
-            (Wrapper::Envelope(envelope), _, Some(edited)) => envelope.with(edited),
+            (Wrapper::Envelope(envelope, _), _, None) => Ok(envelope.body().clone()),
+            (Wrapper::Envelope(envelope, _), _, Some(edited)) => envelope.with(edited),
             (_, _, None) => Ok(self.document.bytes().clone()),
             (_, _, Some(edited)) => Ok(edited.clone()),
         }
@@ -102,7 +103,7 @@ impl Object {
     fn edited(&self, edited: Option<&Bytes>) -> Result<Document, Error> {
         let Some(edited) = edited else { return Ok(self.document.clone()) };
         match &self.wrapper {
-            Wrapper::Envelope(envelope) => message(edited.clone(), envelope.type_meta()),
+            Wrapper::Envelope(_, type_meta) => message(edited.clone(), type_meta),
             Wrapper::Bare | Wrapper::Table(_) => Ok(Document::json(edited.clone())),
         }
     }
@@ -112,9 +113,9 @@ impl Object {
 ///
 /// # Errors
 /// [`Error::NoSchema`].
-pub(super) fn message(bytes: Bytes, type_meta: &TypeMeta) -> Result<Document, Error> {
-    let TypeMeta { api_version, kind } = type_meta.clone();
-    Document::protobuf(bytes, Arc::new(type_meta.clone())).ok_or(Error::NoSchema { api_version, kind })
+pub(super) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Document, Error> {
+    let missing = || Error::NoSchema { api_version: type_meta.api_version.clone(), kind: type_meta.kind.clone() };
+    Document::protobuf(bytes, type_meta.clone()).ok_or_else(missing)
 }
 
 /// The columns of a watch's Tables: only the first event names them. If that one is not shown, the next one names them

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
+use weir_document::Path;
 
 use super::bindings::weir::filter::cluster;
 use super::bindings::weir::filter::objects::Column;
 use super::fault::Refusal;
-use super::state::{GuestState, Held, HeldSelection, ObjectHandle, PathHandle, Phase, SelectionHandle};
+use super::recall::{Found, FoundSelection};
+use super::state::{GuestState, ObjectHandle, PathHandle, Phase, SelectionHandle};
 use super::world::{Lookup, Read, identity_of, selection_value_at};
 use crate::resource::GroupResource;
 
@@ -18,9 +20,6 @@ const COLUMN: usize = 16 << 20;
 impl GuestState {
     /// The declared lookup that covers a question about `resource` (and one name).
     fn declared(&self, resource: &str, name: Option<&str>) -> Result<Arc<Lookup>> {
-        if self.phase == Phase::Configure {
-            return Err(Refusal::LookupInConfigure(resource.to_owned()).into());
-        }
         let undeclared = |hint| Refusal::Undeclared(resource.to_owned(), hint);
         let wanted: GroupResource = resource.parse().map_err(|_| undeclared(" (no such resource name)"))?;
         let of_kind = || self.surroundings.lookups.iter().filter(|lookup| lookup.resource == wanted);
@@ -39,8 +38,17 @@ impl GuestState {
         found.cloned().ok_or_else(|| undeclared(narrower).into())
     }
 
-    fn hold(&mut self, held: Held) -> Result<Resource<ObjectHandle>> {
-        Ok(Resource::new_own(self.held.put(held)?.wrapping_add(1)))
+    /// A selection for reading at a path, which is recorded.
+    fn selected(&mut self, this: &Resource<SelectionHandle>, at: &Path) -> Result<Arc<FoundSelection>> {
+        let found = self.selections.get(this.rep())?.clone();
+        if self.recall.is_new(found.number(), at) {
+            self.note(&found.read(Some(at)), selection_value_at(&found.selection, at));
+        }
+        Ok(found)
+    }
+
+    fn hold(&mut self, found: Arc<Found>) -> Result<Resource<ObjectHandle>> {
+        Ok(Resource::new_own(self.held.put(found)?.wrapping_add(1)))
     }
 }
 
@@ -51,13 +59,24 @@ impl cluster::Host for GuestState {
         namespace: Option<String>,
         name: String,
     ) -> Result<Option<Resource<ObjectHandle>>> {
-        let lookup = self.declared(&resource, Some(&name))?;
-        let found = self.snapshot().get(&lookup, namespace.as_deref(), &name);
-        let namespace = namespace.map(String::into_boxed_str);
-        let read = Read::Object { lookup, namespace, name: name.into(), at: None };
-        self.note(&read, u64::from(found.is_some()));
-        let (Some(object), Read::Object { lookup, namespace, name, .. }) = (found, read) else { return Ok(None) };
-        self.hold(Held { object, lookup, namespace, name }).map(Some)
+        if self.phase == Phase::Configure {
+            return Err(Refusal::LookupInConfigure(resource).into());
+        }
+        let snapshot = self.snapshot().clone();
+        let asked = (resource, namespace, name);
+        let found = match self.recall.object(&asked) {
+            Some(found) => found.clone(),
+            None => {
+                let (resource, namespace, name) = &asked;
+                let lookup = self.declared(resource, Some(name))?;
+                let object = snapshot.get(&lookup, namespace.as_deref(), name);
+                let (namespace, name) = (namespace.as_deref().map(Into::into), name.as_str().into());
+                let read = Read::Object { lookup: lookup.clone(), namespace, name, at: None };
+                self.note(&read, u64::from(object.is_some()));
+                self.recall.keep_object(asked, lookup, object)
+            }
+        };
+        found.map(|found| self.hold(found)).transpose()
     }
 
     fn find(
@@ -66,27 +85,25 @@ impl cluster::Host for GuestState {
         namespace: Option<String>,
         label_selector: String,
     ) -> Result<Resource<SelectionHandle>> {
-        let lookup = self.declared(&resource, None)?;
-        let selection = self
-            .snapshot()
-            .find(&lookup, namespace.as_deref(), &label_selector)
-            .map_err(|reason| Refusal::Selector(label_selector.clone(), reason))?;
-        let namespace = namespace.map(String::into_boxed_str);
-        let label_selector = label_selector.into_boxed_str();
-        let held = HeldSelection { selection, lookup, namespace, label_selector };
-        self.note(&held.read(None), identity_of(&held.selection));
-        Ok(Resource::new_own(self.selections.put(held)?))
-    }
-}
-
-impl HeldSelection {
-    fn read(&self, at: Option<weir_document::Path>) -> Read {
-        Read::Selection {
-            lookup: self.lookup.clone(),
-            namespace: self.namespace.clone(),
-            label_selector: self.label_selector.clone(),
-            at,
+        if self.phase == Phase::Configure {
+            return Err(Refusal::LookupInConfigure(resource).into());
         }
+        let snapshot = self.snapshot().clone();
+        let asked = (resource, namespace, label_selector);
+        let found = match self.recall.selection(&asked) {
+            Some(found) => found.clone(),
+            None => {
+                let (resource, namespace, label_selector) = &asked;
+                let lookup = self.declared(resource, None)?;
+                let selection = snapshot
+                    .find(&lookup, namespace.as_deref(), label_selector)
+                    .map_err(|reason| Refusal::Selector(label_selector.clone(), reason))?;
+                let found = self.recall.keep_selection(asked, lookup, selection);
+                self.note(&found.read(None), identity_of(&found.selection));
+                found
+            }
+        };
+        Ok(Resource::new_own(self.selections.put(found)?))
     }
 }
 
@@ -98,18 +115,17 @@ impl cluster::HostSelection for GuestState {
     fn at(&mut self, this: Resource<SelectionHandle>, index: u32) -> Result<Option<Resource<ObjectHandle>>> {
         let held = self.selections.get(this.rep())?;
         let Some(object) = held.selection.objects().get(index as usize).cloned() else { return Ok(None) };
-        let lookup = held.lookup.clone();
         let namespace = object.document().namespace()?.map(|text| text.into());
         let name = (*object.document().name()?).into();
-        self.hold(Held { object, lookup, namespace, name }).map(Some)
+        let found = Found::member(object, held.lookup.clone(), namespace, name);
+        self.hold(found).map(Some)
     }
 
     fn column(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<Column> {
         let at = self.path(at.rep())?.clone();
-        let held = self.selections.get(this.rep())?;
-        self.note(&held.read(Some(at.clone())), selection_value_at(&held.selection, &at));
+        let found = self.selected(&this, &at)?;
         let mut all = weir_document::Column::default();
-        for object in held.selection.objects() {
+        for object in found.selection.objects() {
             object.document().column_into(&at, &mut all)?;
             if all.text.len() > COLUMN {
                 return Err(Refusal::TooMany(COLUMN, "bytes in a column").into());
@@ -120,10 +136,7 @@ impl cluster::HostSelection for GuestState {
 
     fn fingerprint(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<u64> {
         let at = self.path(at.rep())?.clone();
-        let held = self.selections.get(this.rep())?;
-        let value = held.selection.fingerprint(&at)?;
-        self.note(&held.read(Some(at.clone())), selection_value_at(&held.selection, &at));
-        Ok(value)
+        Ok(self.selected(&this, &at)?.selection.fingerprint(&at)?)
     }
 
     fn drop(&mut self, selection: Resource<SelectionHandle>) -> Result<()> {

@@ -1,20 +1,23 @@
 //! The `objects` import: reads and edits of the object at hand, reads of looked-up ones. Every function is total and
 //! bounded; what can't be answered traps.
 
+use std::sync::Arc;
+
 use wasmtime::Result;
 use wasmtime::component::Resource;
 use weir_document::{Document, Path, Value};
 
 use super::bindings::weir::filter::objects::{self, Column};
 use super::fault::Refusal;
-use super::state::{GuestState, Held, ObjectHandle, PathHandle};
-use super::world::{Read, value_at};
+use super::recall::Found;
+use super::state::{GuestState, Map, ObjectHandle, PathHandle};
+use super::world::value_at;
 
 /// The handle of the object at hand; looked-up objects are numbered from 1.
 const AT_HAND: u32 = 0;
 
 impl GuestState {
-    fn looked_up(&self, handle: u32) -> Result<&Held> {
+    fn looked_up(&self, handle: u32) -> Result<&Arc<Found>> {
         self.held.get(handle.wrapping_sub(1))
     }
 
@@ -23,14 +26,10 @@ impl GuestState {
         if handle.rep() == AT_HAND {
             return self.object.as_ref().ok_or_else(|| Refusal::BadHandle(AT_HAND).into());
         }
-        let held = self.looked_up(handle.rep())?;
-        let read = Read::Object {
-            lookup: held.lookup.clone(),
-            namespace: held.namespace.clone(),
-            name: held.name.clone(),
-            at: Some(at.clone()),
-        };
-        self.note(&read, value_at(&held.object, at));
+        let found = self.looked_up(handle.rep())?.clone();
+        if self.recall.is_new(found.number(), at) {
+            self.note(&found.read(at), value_at(&found.object, at));
+        }
         Ok(self.looked_up(handle.rep())?.object.document())
     }
 
@@ -39,15 +38,6 @@ impl GuestState {
         match handle.rep() {
             AT_HAND => self.object.as_ref().ok_or_else(|| Refusal::BadHandle(AT_HAND).into()),
             other => Ok(self.looked_up(other)?.object.document()),
-        }
-    }
-
-    /// The path of one label or annotation.
-    fn member(&mut self, map: &str, key: &str) -> Result<Path> {
-        let quoted = key.replace('\\', "\\\\").replace('\'', "\\'");
-        match self.intern(&format!("metadata.{map}['{quoted}']"))? {
-            Ok(number) => self.path(number).cloned(),
-            Err(reason) => Err(wasmtime::Error::msg(reason)),
         }
     }
 
@@ -110,7 +100,7 @@ impl objects::HostObject for GuestState {
         if this.rep() == AT_HAND {
             return Ok(self.identity(&this)?.label(&key)?.map(|text| text.to_string()));
         }
-        let at = self.member("labels", &key)?;
+        let at = self.member(Map::Labels, &key)?;
         Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
     }
 
@@ -118,7 +108,7 @@ impl objects::HostObject for GuestState {
         if this.rep() == AT_HAND {
             return Ok(self.identity(&this)?.annotation(&key)?.map(|text| text.to_string()));
         }
-        let at = self.member("annotations", &key)?;
+        let at = self.member(Map::Annotations, &key)?;
         Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
     }
 

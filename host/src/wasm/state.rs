@@ -10,8 +10,9 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, Path};
 
 use super::fault::Refusal;
+use super::recall::{Found, FoundSelection, Recall};
 use super::wasi::{self, Printed};
-use super::world::{LookedUp, Lookup, Read, Recorder, Selection, Snapshot, World};
+use super::world::{Lookup, Read, Recorder, Snapshot, World};
 
 /// Distinct paths of one instance.
 const PATHS: usize = 4096;
@@ -57,22 +58,11 @@ pub(super) enum Phase {
     Filter,
 }
 
-/// A looked-up object as a call holds it.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) object: Arc<LookedUp>,
-    pub(super) lookup: Arc<Lookup>,
-    pub(super) namespace: Option<Box<str>>,
-    pub(super) name: Box<str>,
-}
-
-/// A selection as a call holds it.
-#[derive(Debug)]
-pub(super) struct HeldSelection {
-    pub(super) selection: Arc<Selection>,
-    pub(super) lookup: Arc<Lookup>,
-    pub(super) namespace: Option<Box<str>>,
-    pub(super) label_selector: Box<str>,
+/// The maps of metadata that are read by key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Map {
+    Labels,
+    Annotations,
 }
 
 /// The data of one store.
@@ -92,8 +82,12 @@ pub struct GuestState {
     pub(super) snapshot: Option<Arc<dyn Snapshot>>,
     paths: Vec<Path>,
     path_numbers: HashMap<String, u32, foldhash::fast::RandomState>,
-    pub(super) held: Slots<Held>,
-    pub(super) selections: Slots<HeldSelection>,
+    /// Numbers of the paths of labels and annotations.
+    label_paths: HashMap<String, u32, foldhash::fast::RandomState>,
+    annotation_paths: HashMap<String, u32, foldhash::fast::RandomState>,
+    pub(super) held: Slots<Arc<Found>>,
+    pub(super) selections: Slots<Arc<FoundSelection>>,
+    pub(super) recall: Recall,
 }
 
 /// Caps the memory and tables of an instance and remembers whether it was refused.
@@ -128,8 +122,11 @@ impl GuestState {
             snapshot: None,
             paths: Vec::new(),
             path_numbers: HashMap::default(),
+            label_paths: HashMap::default(),
+            annotation_paths: HashMap::default(),
             held: Slots::new(LOOKED_UP, "looked-up objects"),
             selections: Slots::new(SELECTIONS, "selections"),
+            recall: Recall::default(),
         }
     }
 
@@ -168,9 +165,37 @@ impl GuestState {
         self.paths.get(number as usize).ok_or_else(|| Refusal::BadHandle(number).into())
     }
 
-    /// The state that this call's lookups see.
-    pub(super) fn snapshot(&mut self) -> Arc<dyn Snapshot> {
-        self.snapshot.get_or_insert_with(|| self.surroundings.world.snapshot()).clone()
+    /// The path of one label or annotation.
+    pub(super) fn member(&mut self, map: Map, key: &str) -> Result<Path> {
+        let known = match map {
+            Map::Labels => self.label_paths.get(key),
+            Map::Annotations => self.annotation_paths.get(key),
+        };
+        if let Some(number) = known {
+            return self.path(*number).cloned();
+        }
+        let quoted = key.replace('\\', "\\\\").replace('\'', "\\'");
+        let name = match map {
+            Map::Labels => "labels",
+            Map::Annotations => "annotations",
+        };
+        let number = self.intern(&format!("metadata.{name}['{quoted}']"))?.map_err(wasmtime::Error::msg)?;
+        let paths = match map {
+            Map::Labels => &mut self.label_paths,
+            Map::Annotations => &mut self.annotation_paths,
+        };
+        paths.insert(key.to_owned(), number);
+        self.path(number).cloned()
+    }
+
+    /// The state that this call's lookups see; what is remembered belongs to it from here on.
+    pub(super) fn snapshot(&mut self) -> &Arc<dyn Snapshot> {
+        let Self { snapshot, surroundings, recall, .. } = self;
+        snapshot.get_or_insert_with(|| {
+            let snapshot = surroundings.world.snapshot();
+            recall.see(&*snapshot, &*surroundings.recorder);
+            snapshot
+        })
     }
 
     /// Records a read, if it was not recorded yet with the same value.

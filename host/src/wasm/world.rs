@@ -62,12 +62,16 @@ pub trait World: Send + Sync + fmt::Debug {
 
 /// Where reads are recorded, so that a change of what a filter looked up is told from a change of what it did not.
 pub trait Recorder: Send + Sync + fmt::Debug {
+    /// Moves when what was recorded no longer counts: what is read from then on is to be recorded again.
+    fn generation(&self) -> u64;
     /// A value was read. Called for every read: it must be cheap when nothing is new.
     fn note(&self, read: &Read, value: u64);
 }
 
 /// One consistent state. Objects are unfiltered.
 pub trait Snapshot: Send + Sync + fmt::Debug {
+    /// A number that no other state of the same world has.
+    fn version(&self) -> u64;
     /// One object, or nothing. `lookup` is the declared lookup that covers the question.
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>>;
     /// The objects of a namespace (or all) that a label selector matches, sorted by namespace and name.

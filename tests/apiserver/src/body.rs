@@ -41,6 +41,8 @@ pub enum Gzip {
 const LARGE: usize = 128 * 1024;
 /// Go's server knows the length of what fits its first buffer.
 const SIZED: usize = 2048;
+/// What is given to the socket at once of bytes that are all there.
+const WRITE: usize = 1024 * 1024;
 
 // === impl Gzip ===
 
@@ -57,6 +59,14 @@ impl Gzip {
 /// A body of known bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Bytes as they lie in memory, at most 1 MiB at a time.
+pub(crate) fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send + 'static {
+    std::iter::from_fn(move || {
+        let next = bytes.split_to(bytes.len().min(WRITE));
+        (!next.is_empty()).then_some(next)
+    })
 }
 
 /// A body of whatever comes; an error breaks it off.
@@ -94,10 +104,7 @@ pub(crate) fn rendered(rendered: Rendered, gzip: Option<Gzip>) -> Response<Body>
         return response;
     }
     let body = if length <= SIZED {
-        full(pieces.fold(Vec::with_capacity(length), |mut all, piece| {
-            all.extend_from_slice(&piece);
-            all
-        }))
+        full(Rendered { media, pieces, length }.collect())
     } else {
         streamed(stream::iter(pieces.map(Ok)))
     };

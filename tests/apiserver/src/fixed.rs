@@ -16,8 +16,6 @@ use crate::body::{self, Body};
 #[derive(Debug, Default)]
 pub(crate) struct Fixed(RwLock<BTreeMap<String, (HeaderValue, Bytes)>>);
 
-const WRITE: usize = 1024 * 1024;
-
 // === impl Fixed ===
 
 impl Fixed {
@@ -30,12 +28,7 @@ impl Fixed {
     pub(crate) fn answer(&self, path: &str) -> Option<Response<Body>> {
         let (media, bytes) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(path)?.clone();
         let length = bytes.len();
-        let mut rest = bytes;
-        let writes = std::iter::from_fn(move || {
-            let next = rest.split_to(rest.len().min(WRITE));
-            (!next.is_empty()).then_some(Ok(next))
-        });
-        let mut response = Response::new(body::streamed(stream::iter(writes)));
+        let mut response = Response::new(body::streamed(stream::iter(body::slices(bytes).map(Ok))));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, media);
         headers.insert(header::CONTENT_LENGTH, length.into());

@@ -21,9 +21,9 @@
 //! [`Store`], order faults with [`ApiServer::on_request`], look at what was asked by [`ApiServer::requests`], and await
 //! what they did by the receivers that [`ApiServer::open_watches`] and [`ApiServer::request_count`] return.
 //!
-//! For load: objects are encoded once, JSON when they are written and protobuf when that is first asked for, and lists
-//! copy these bytes in pieces; [`ApiServer::fix`] serves one body without even that. Memory: the objects, their
-//! encodings, the fixed bodies, and a bounded history per resource.
+//! For load: objects are encoded once, JSON when they are written and protobuf when that is first asked for; lists copy
+//! these bytes in pieces, and large whole ones are kept until the next write. [`ApiServer::fix`] serves one body as it lies
+//! in memory. Memory: the objects, their encodings, four large lists, the fixed bodies, and a bounded history per resource.
 
 mod access;
 mod admit;
@@ -34,6 +34,7 @@ mod discovery;
 mod fault;
 mod fixed;
 mod handler;
+mod kept;
 mod listen;
 mod negotiate;
 mod patch;

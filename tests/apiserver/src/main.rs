@@ -28,6 +28,9 @@ struct Flags {
     /// When answers are gzipped: large, always or never.
     #[arg(long, default_value = "large", value_parser = parse_gzip)]
     gzip: Gzip,
+    /// A file whose bytes answer every request for a path; the upstream of throughput measurements. May be repeated.
+    #[arg(long, num_args = 3, value_names = ["PATH", "MEDIA-TYPE", "FILE"])]
+    fix: Vec<String>,
     /// Certificate chain (PEM); serves https.
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
@@ -79,6 +82,12 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
             .store()
             .load(&text)
             .map_err(|error| Context(format!("cannot load {}", file.display()), Box::new(error)))?;
+    }
+    for fixed in flags.fix.chunks_exact(3) {
+        if let [path, media, file] = fixed {
+            let body = std::fs::read(file).map_err(|error| Context(format!("cannot read {file}"), Box::new(error)))?;
+            server.fix(path, media.parse()?, body);
+        }
     }
     let mut out = std::io::stdout();
     writeln!(out, "{}", server.url())?;

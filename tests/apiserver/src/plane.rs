@@ -15,6 +15,7 @@ use crate::body::Gzip;
 use crate::catalog::Catalog;
 use crate::fault::{End, Hook};
 use crate::fixed::Fixed;
+use crate::kept::Kept;
 use crate::record::{Gauge, Record};
 use crate::store::Store;
 use crate::stream::PodLog;
@@ -31,6 +32,7 @@ pub(crate) struct Plane {
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) bookmarks: Duration,
     pub(crate) fixed: Fixed,
+    pub(crate) lists: Kept,
     gzip: RwLock<Gzip>,
     hook: RwLock<Option<Hook>>,
     /// Echoes of upgraded connections; ended with the server.
@@ -67,6 +69,7 @@ impl Plane {
             signals: watch::Sender::new(Signals::default()),
             bookmarks,
             fixed: Fixed::default(),
+            lists: Kept::default(),
             gzip: RwLock::new(gzip),
             hook: RwLock::default(),
             tasks: Mutex::default(),

@@ -11,6 +11,7 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
 use crate::body::{self, Body};
+use crate::kept::Whole;
 use crate::negotiate::{self, Accepted};
 use crate::plane::Plane;
 use crate::render::{ListMeta, Rendered, Renderer};
@@ -61,6 +62,12 @@ pub(crate) fn get(plane: &Plane, place: &Place, query: &Query, headers: &HeaderM
 /// A collection or a page of it.
 pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let renderer = renderer(place, query, headers)?;
+    let whole = Whole::of(place, query, &renderer);
+    if let Some(whole) = &whole
+        && let Some(kept) = plane.lists.get(whole, plane.store.revision())
+    {
+        return Ok(answer(plane, headers, kept));
+    }
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     let limit = match query.number("limit")? {
         // A cached state is returned whole, as the watch cache does.
@@ -84,7 +91,12 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
         objects.truncate(limit);
         meta.next_page = objects.last().map(|last| Page { revision: Some(snapshot), after: last.key.clone() }.token());
     }
-    Ok(answer(plane, headers, renderer.list(objects, &meta)?))
+    let rendered = renderer.list(objects, &meta)?;
+    let rendered = match whole {
+        Some(whole) => plane.lists.keep(whole, snapshot, rendered),
+        None => rendered,
+    };
+    Ok(answer(plane, headers, rendered))
 }
 
 /// The state that a list is cut from, and its version.

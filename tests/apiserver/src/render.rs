@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use weir_document::json::EventType;
 
+use crate::body;
 use crate::catalog::Resource;
 use crate::negotiate::{Accepted, Form, Media};
 use crate::status::Status;
@@ -50,6 +51,10 @@ const PIECE: usize = 64 * 1024;
 impl Renderer {
     pub(crate) fn new(resource: Arc<Resource>, accepted: Accepted, include: Include) -> Self {
         Self { prefix: prefix(&resource), resource, accepted, include }
+    }
+
+    pub(crate) fn accepted(&self) -> Accepted {
+        self.accepted
     }
 
     pub(crate) fn media(&self) -> Media {
@@ -135,6 +140,20 @@ impl Rendered {
         Self { media, length: bytes.len(), pieces: Box::new(std::iter::once(bytes)) }
     }
 
+    /// Bytes that are there already.
+    pub(crate) fn slices(media: Media, bytes: Bytes) -> Self {
+        Self { media, length: bytes.len(), pieces: Box::new(body::slices(bytes)) }
+    }
+
+    /// All of it.
+    pub(crate) fn collect(self) -> Bytes {
+        let all = self.pieces.fold(Vec::with_capacity(self.length), |mut all, piece| {
+            all.extend_from_slice(&piece);
+            all
+        });
+        all.into()
+    }
+
     /// In pieces: the head, then what `more` appends until it says that there is no more, then the foot.
     fn in_pieces(
         media: Media,
@@ -165,22 +184,16 @@ impl Rendered {
         if !accepted.pretty || self.media != Media::Json {
             return self;
         }
-        let bytes = self.pieces.fold(Vec::with_capacity(self.length), |mut all, piece| {
-            all.extend_from_slice(&piece);
-            all
-        });
-        let indented = serde_json::from_slice(&bytes).and_then(|value: Value| serde_json::to_vec_pretty(&value));
-        Self::bytes(
-            self.media,
-            match indented {
-                Ok(mut indented) => {
-                    indented.push(b'\n');
-                    indented
-                }
-                // What was just written as JSON reads as JSON.
-                Err(_) => bytes,
-            },
-        )
+        let media = self.media;
+        let bytes = self.collect();
+        match serde_json::from_slice(&bytes).and_then(|value: Value| serde_json::to_vec_pretty(&value)) {
+            Ok(mut indented) => {
+                indented.push(b'\n');
+                Self::bytes(media, indented)
+            }
+            // What was just written as JSON reads as JSON.
+            Err(_) => Self::bytes(media, bytes),
+        }
     }
 }
 

@@ -97,14 +97,11 @@ fn definitions(columns: &[Column]) -> Value {
 
 fn row(resource: &Resource, columns: &[Column], object: &Object, include: Include) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| (column.cell)(object)).collect();
-    let mut row = json!({"cells": cells});
+    // A RawExtension without an object is null, never left out.
     let carried = match include {
-        Include::None => None,
-        Include::Metadata => Some(partial(object)),
-        Include::Object => Some(Value::Object(object.value(resource))),
+        Include::None => Value::Null,
+        Include::Metadata => partial(object),
+        Include::Object => Value::Object(object.value(resource)),
     };
-    if let (Some(carried), Some(row)) = (carried, row.as_object_mut()) {
-        row.insert("object".into(), carried);
-    }
-    row
+    json!({"cells": cells, "object": carried})
 }

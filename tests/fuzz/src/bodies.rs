@@ -1,9 +1,15 @@
 //! What must hold for any bytes. A body panics when it does not.
 
+#[path = "bodies/edit.rs"]
+mod edit;
+#[path = "bodies/protobuf.rs"]
+pub mod protobuf;
+
 use bytes::Bytes;
-use serde_json::Value as Tree;
+use edit::Edit;
+use serde_json::{Map, Value as Tree};
 use weir_document::{
-    Document, Path, Selector, SplitError, Value,
+    Document, Path, Selector, SplitError, TypeMeta, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter,
         scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
@@ -15,51 +21,43 @@ use weir_document::{
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 5] =
-    [("document", document), ("list", list), ("frame", frame), ("path", path), ("scan", scan)];
+pub const TARGETS: [Target; 8] = [
+    ("document", document),
+    ("list", list),
+    ("frame", frame),
+    ("path", path),
+    ("scan", scan),
+    ("protobuf-document", protobuf::document),
+    ("protobuf-list", protobuf::list),
+    ("protobuf-frame", protobuf::frame),
+];
 
 /// A line with a path, a line with the bits and the kind of an edit, a line with a value; then the object.
 ///
 /// Reads and edits end, in errors or in agreement with a plain parser; an edit leaves JSON where JSON was, and nothing
 /// else than it was where it failed.
 pub fn document(data: &[u8]) {
-    let mut lines = data.splitn(4, |byte| *byte == b'\n');
-    let mut line = || lines.next().unwrap_or_default();
-    let (expression, bits, value, object) = (line(), line(), line(), line());
-    let Some(path) = std::str::from_utf8(expression).ok().and_then(|text| Path::parse(text).ok()) else { return };
+    let Some((edit, object)) = Edit::parse(data) else { return };
+    let path = &edit.path;
     let mut document = Document::json(Bytes::copy_from_slice(object));
     let oracle = serde_json::from_slice::<Tree>(object).ok().filter(Tree::is_object);
-    let column = document.column(&path);
-    let fingerprint = document.fingerprint(&path);
+    let column = document.column(path);
+    let fingerprint = document.fingerprint(path);
     let cells: Vec<Option<String>> = match &column {
         Ok(column) => column.iter().map(|cell| cell.map(str::to_owned)).collect(),
         Err(_) => Vec::new(),
     };
-    let _ = (document.get(&path), document.text(&path), document.keys(&path), document.lengths(&path));
+    let _ = (document.get(path), document.text(path), document.keys(path), document.lengths(path));
     let _ = (document.name(), document.label("a"), document.annotation("a"), document.kind());
-    assert_eq!(document.column(&path), column);
-    assert_eq!(document.fingerprint(&path), fingerprint);
+    assert_eq!(document.column(path), column);
+    assert_eq!(document.fingerprint(path), fingerprint);
     assert_eq!(document.bytes(), object);
-    let value = match std::str::from_utf8(value) {
-        Ok(text) if text.starts_with(['{', '[']) => Value::Json(text.to_owned()),
-        Ok(text) if text.starts_with(['-', '1']) => Value::Number(text.to_owned()),
-        Ok(text) => Value::Text(text.to_owned()),
-        Err(_) => Value::Null,
-    };
+    if let (Some(oracle), Ok(part)) = (&oracle, document.only_metadata(&partial())) {
+        let part: Tree = serde_json::from_slice(&part).unwrap_or_default();
+        assert_eq!(part.get("metadata"), Some(oracle.get("metadata").unwrap_or(&Tree::Object(Map::new()))));
+    }
     let before = document.checkpoint();
-    let (kind, bits) = bits.split_first().unwrap_or((&b'0', &[]));
-    let done = match kind % 7 {
-        0 => document.set(&path, &value),
-        1 => document.set_rows(&path, bits, &value),
-        2 => document.remove(&path).map(drop),
-        3 => document.remove_rows(&path, bits).map(drop),
-        4 => document.retain(&path, bits),
-        5 => document.append(&path, &value),
-        _ => match &value {
-            Value::Json(json) => document.replace(json),
-            _ => Ok(()),
-        },
-    };
+    let done = edit.run(&mut document);
     if done.is_err() || !document.is_edited() {
         assert_eq!(document.bytes(), object);
         return;
@@ -68,12 +66,12 @@ pub fn document(data: &[u8]) {
     if oracle.is_some() && depth(document.bytes()) < 100 {
         assert!(serde_json::from_slice::<Tree>(document.bytes()).is_ok(), "{:?}", document.bytes());
     }
-    if kind % 7 == 0 && oracle.is_some() {
-        let text = match &value {
+    if edit.sets() && oracle.is_some() {
+        let text = match &edit.value {
             Value::Text(text) | Value::Number(text) => Some(text.as_str()),
             _ => None,
         };
-        let after: Vec<Option<String>> = match document.column(&path) {
+        let after: Vec<Option<String>> = match document.column(path) {
             Ok(column) => column.iter().map(|cell| cell.map(str::to_owned)).collect(),
             Err(error) => panic!("a document that was edited cannot be read: {error}"),
         };
@@ -84,11 +82,21 @@ pub fn document(data: &[u8]) {
     assert_eq!(document.bytes(), object);
 }
 
-/// The first byte is the size of the chunks, the second the outcomes; then the body.
+/// What objects are of which only the metadata was asked for.
+fn partial() -> TypeMeta {
+    TypeMeta { api_version: "meta.k8s.io/v1".into(), kind: "PartialObjectMetadata".into() }
+}
+
+/// The first byte is the size of the chunks, the second the outcomes; then the body: a list, or a Table.
 pub fn list(data: &[u8]) {
     let [chunk, fates, body @ ..] = data else { return };
-    let whole = pieces(body, body.len().max(1));
-    let cut = pieces(body, usize::from(*chunk).max(1));
+    list_of("items", || ListSplitter::with_limit(1 << 20), *chunk, *fates, body);
+    list_of("rows", || ListSplitter::rows_with_limit(1 << 20), *chunk, *fates, body);
+}
+
+fn list_of(array: &str, splitter: impl Fn() -> ListSplitter, chunk: u8, fates: u8, body: &[u8]) {
+    let whole = pieces(splitter(), body, body.len().max(1));
+    let cut = pieces(splitter(), body, usize::from(chunk).max(1));
     assert_eq!(whole.is_ok(), cut.is_ok(), "{whole:?} {cut:?}");
     let (Ok(whole), Ok(cut)) = (whole, cut) else { return };
     let items = |pieces: &[Piece]| -> Vec<Bytes> {
@@ -103,14 +111,14 @@ pub fn list(data: &[u8]) {
     let oracle = serde_json::from_slice::<Tree>(body);
     if let Ok(oracle) = &oracle {
         let parsed: Vec<Tree> = items(&cut).iter().filter_map(|item| serde_json::from_slice(item).ok()).collect();
-        assert_eq!(oracle["items"].as_array().cloned().unwrap_or_default(), parsed);
-        assert!(serde_json::from_slice::<Tree>(&join(&cut, *fates)).is_ok());
+        assert_eq!(oracle[array].as_array().cloned().unwrap_or_default(), parsed);
+        assert!(serde_json::from_slice::<Tree>(&join(&cut, fates)).is_ok());
     }
 }
 
-fn pieces(body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
+fn pieces(splitter: ListSplitter, body: &[u8], chunk: usize) -> Result<Vec<Piece>, SplitError> {
     let mut pieces = Vec::new();
-    split(ListSplitter::with_limit(1 << 20), body.chunks(chunk).map(Bytes::copy_from_slice), |piece| {
+    split(splitter, body.chunks(chunk).map(Bytes::copy_from_slice), |piece| {
         pieces.push(piece);
         Ok::<_, SplitError>(())
     })?;

@@ -18,7 +18,12 @@ pub enum Outcome {
     /// The filter refused its settings.
     ConfigureFailed(String),
     /// The filter failed, by an error or a trap.
-    Failed(String),
+    Failed {
+        /// How it failed, as whoever ran it classes failures. Not compared with the case.
+        class: &'static str,
+        /// What it said.
+        message: String,
+    },
 }
 
 impl Case {
@@ -39,11 +44,11 @@ impl Case {
                 Err(error) => Err(format!("no longer JSON: {error}")),
             },
             (Expect::ConfigureError(part), Outcome::ConfigureFailed(message)) => contains(message, part),
-            (Expect::Error(part), Outcome::Failed(message)) => contains(message, part),
+            (Expect::Error(part), Outcome::Failed { message, .. }) => contains(message, part),
             (_, Outcome::Kept(bytes)) => Err(format!("it passed as {}", String::from_utf8_lossy(bytes))),
             (_, Outcome::Hidden) => Err("it was hidden".to_owned()),
             (_, Outcome::ConfigureFailed(message)) => Err(format!("the settings were refused: {message}")),
-            (_, Outcome::Failed(message)) => Err(format!("the filter failed: {message}")),
+            (_, Outcome::Failed { message, .. }) => Err(format!("the filter failed: {message}")),
         }
         .map_err(|found| match &self.expect {
             Expect::Object(_) | Expect::Unchanged => found,
@@ -57,7 +62,7 @@ fn contains(message: &str, part: &str) -> Result<(), String> {
 }
 
 /// The lines of two JSON values that differ.
-fn difference(expected: &Value, found: &Value) -> String {
+pub(super) fn difference(expected: &Value, found: &Value) -> String {
     told(&format!("{expected:#}\n"), &format!("{found:#}\n"))
 }
 

@@ -106,6 +106,12 @@ impl Make<'_> {
         match (gap, rest) {
             (Gap::Field(slot), [_, below @ ..]) => {
                 let records = self.records(slot.field, below)?;
+                let (old, _) = resolve(bytes, slot.field, slot.values())?;
+                let (new, _) = resolve(&records, slot.field, 0..records.len())?;
+                // It would read as it does now: left out, or a message with nothing in it.
+                if self.same(bytes, old.as_ref(), &records, new)? {
+                    return Ok(());
+                }
                 self.put_field(bytes, &slot, records, frames)
             }
             (Gap::Key { field, within }, [Step::Name(key), below @ ..]) => {
@@ -259,13 +265,6 @@ impl Visit for Set<'_> {
     fn absent(&mut self, bytes: &[u8], rest: &[Step], gap: Gap, frames: &[Frame]) -> Result<(), Error> {
         if !self.next_row() {
             return Ok(());
-        }
-        if let (Gap::Field(slot), [_]) = (&gap, rest) {
-            let records = encode::field(slot.field, self.make.text(), None).map_err(invalid)?;
-            // It would be left out again.
-            if resolve(&records, slot.field, 0..records.len())?.0.is_none() {
-                return Ok(());
-            }
         }
         self.make.fill(bytes, rest, gap, frames)
     }

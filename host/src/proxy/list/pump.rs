@@ -63,6 +63,17 @@ impl From<weir_document::Error> for PumpError {
     }
 }
 
+/// The error as an answer: nothing was sent yet.
+impl From<PumpError> for Refusal {
+    fn from(error: PumpError) -> Self {
+        match error {
+            PumpError::Filter(failure, _) => Self::Filter(failure),
+            PumpError::Garbage(why) => Self::Garbage(why),
+            PumpError::Body(error) => Self::Garbage(error.to_string()),
+        }
+    }
+}
+
 impl Pump {
     pub(super) fn new(proxy: Arc<Proxy>, read: Arc<Read>, encoding: Encoding, plain: Box<Plain>) -> Self {
         Self {
@@ -166,15 +177,6 @@ impl Pump {
     fn path_of(&self, document: &Document) -> Option<PathAndQuery> {
         let namespace = document.namespace().ok()?;
         self.read.resource.object_path(namespace.as_deref(), &document.name().ok()?)
-    }
-
-    /// The error as an answer: nothing was sent yet.
-    pub(super) fn refusal(&self, error: PumpError) -> Refusal {
-        match error {
-            PumpError::Filter(failure, _) => Refusal::Filter(failure),
-            PumpError::Garbage(why) => Refusal::Garbage(why),
-            PumpError::Body(error) => Refusal::Garbage(error.to_string()),
-        }
     }
 
     /// The error as the end of a body that has begun; a failed object is remembered, so that the retry fails early.

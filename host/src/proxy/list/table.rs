@@ -42,12 +42,7 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: &Read, plain: Plain) -> Resul
     if lease.reach(body.len()).is_err() {
         return Ok(None);
     }
-    let garbage = |error: PumpError| match error {
-        PumpError::Filter(failure, _) => Refusal::Filter(failure),
-        PumpError::Garbage(why) => Refusal::Garbage(why),
-        PumpError::Body(error) => Refusal::Garbage(error.to_string()),
-    };
-    let chunks = filter(proxy, read, body).await.map_err(garbage)?;
+    let chunks = filter(proxy, read, body).await?;
     Ok(chunks.map(|chunks| Held { chunks, lease }))
 }
 

@@ -21,7 +21,8 @@ use crate::table;
 const ITEM: u8 = 2 << 3 | 2;
 
 pub(super) fn object(renderer: &Renderer, object: &Object) -> Result<Bytes, Status> {
-    Ok(Envelope::seal(&type_meta(renderer, ""), &message(renderer, object)?))
+    let type_meta = type_meta(renderer, "");
+    Ok(Envelope::seal(&type_meta, &message(renderer, &type_meta, object)?))
 }
 
 /// A value that says what it is, in its envelope.
@@ -38,7 +39,8 @@ pub(super) fn event(event: EventType, sealed: &Bytes) -> Result<Bytes, Status> {
 }
 
 pub(super) fn list(renderer: &Renderer, objects: &[Arc<Object>], meta: &ListMeta) -> Result<Rendered, Status> {
-    let items = objects.iter().map(|object| message(renderer, object)).collect::<Result<Vec<_>, _>>()?;
+    let item_type = type_meta(renderer, "");
+    let items = objects.iter().map(|object| message(renderer, &item_type, object)).collect::<Result<Vec<_>, _>>()?;
     let metadata = field(1, &list_meta(meta));
     let lengths = items.iter().map(|item| 1 + varint(item.len() as u64).len() + item.len());
     let list = metadata.len() + lengths.sum::<usize>();
@@ -61,11 +63,10 @@ pub(super) fn list(renderer: &Renderer, objects: &[Arc<Object>], meta: &ListMeta
 }
 
 /// An object without its envelope.
-fn message(renderer: &Renderer, object: &Object) -> Result<Bytes, Status> {
-    let type_meta = type_meta(renderer, "");
+fn message(renderer: &Renderer, type_meta: &TypeMeta, object: &Object) -> Result<Bytes, Status> {
     let bytes = match renderer.accepted.form {
-        Form::Metadata => protobuf::from_json(&type_meta, &table::partial(object).to_string()),
-        Form::Objects | Form::Table => object.protobuf(&type_meta),
+        Form::Metadata => protobuf::from_json(type_meta, &table::partial(object).to_string()),
+        Form::Objects | Form::Table => object.protobuf(type_meta),
     };
     bytes.map_err(|error| failed(&format!("{} {:?}", renderer.resource.kind, object.key.name), &error))
 }

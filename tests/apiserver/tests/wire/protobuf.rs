@@ -9,8 +9,9 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use weir_apiserver::{Action, ApiServer, Gzip};
 use weir_document::json::EventType;
-use weir_document::protobuf::{Envelope, FrameSplitter, List};
-use weir_document::{Document, TypeMeta};
+use weir_document::list::{self, Piece};
+use weir_document::protobuf::{Envelope, FrameSplitter, ListSplitter};
+use weir_document::{Document, SplitError, TypeMeta};
 
 use crate::client::{Answer, Client, pool, soon, start};
 
@@ -41,10 +42,22 @@ fn opened(body: Bytes) -> Value {
 /// The items of an enveloped list, with its version.
 fn listed(answer: &Answer) -> (String, Vec<Value>) {
     assert_eq!(answer.headers["content-type"], PROTOBUF);
-    let list = List::parse(answer.bytes.clone()).unwrap();
-    let item_type = list.item_type().unwrap();
-    let items = (0..list.len()).map(|i| decoded(item_type.clone(), list.item(i).unwrap())).collect();
+    let (list, items) = split(&answer.bytes);
     (list.meta().resource_version.clone().unwrap(), items)
+}
+
+fn split(body: &Bytes) -> (ListSplitter, Vec<Value>) {
+    let mut bytes = Vec::new();
+    let list = list::split(ListSplitter::new(), [body.clone()], |piece| {
+        if let Piece::Batch(batch) = piece {
+            bytes.extend((0..batch.items.len()).map(|i| batch.item(i).unwrap()));
+        }
+        Ok::<_, SplitError>(())
+    });
+    let list = list.unwrap();
+    let item_type = list.item_type().unwrap();
+    let items = bytes.into_iter().map(|item| decoded(item_type.clone(), item)).collect();
+    (list, items)
 }
 
 /// The items of a JSON list with what they are, which a built-in list does not say.
@@ -79,8 +92,7 @@ fn service(name: &str) -> Value {
 }
 
 fn slice(name: &str, endpoints: usize) -> Value {
-    let endpoint =
-        |n: usize| json!({"addresses": [format!("10.0.0.{n}")], "conditions": {"ready": n % 7 > 0}, "nodeName": "n"});
+    let endpoint = |n: usize| json!({"addresses": [format!("10.0.0.{n}")], "conditions": {"ready": !n.is_multiple_of(7)}, "nodeName": "n"});
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -162,6 +174,32 @@ async fn a_list_of_any_length_says_the_same_in_both_encodings() {
 }
 
 #[tokio::test]
+async fn a_large_list_is_never_older_than_the_last_write() {
+    let (server, client) = start().await;
+    for index in 0..1500 {
+        server.store().put(service(&format!("s{index:04}"))).unwrap();
+    }
+    let protobuf = Client::of(&server).header("accept", PROTOBUF);
+    for round in 0..3 {
+        let json = client.get(SERVICES).await;
+        assert!(json.bytes.len() > 1024 * 1024);
+        let first = protobuf.get(SERVICES).await;
+        assert_eq!(listed(&first).1, typed(&json.json(), "v1", "Service"));
+        assert_eq!(json.json()["metadata"]["resourceVersion"], server.store().revision().to_string());
+        assert_eq!(json.json()["items"][7]["metadata"]["labels"]["app"], if round == 0 { "x" } else { "changed" });
+        // Once more, and narrowed to what it does not stand for.
+        assert_eq!(client.get(SERVICES).await.bytes, json.bytes);
+        assert_eq!(protobuf.get(&format!("{SERVICES}?resourceVersion=0")).await.bytes, first.bytes);
+        assert_eq!(listed(&protobuf.get(&format!("{SERVICES}?limit=3")).await).1.len(), 3);
+        assert_eq!(client.get(&format!("{SERVICES}?labelSelector=app%3Dnone")).await.names().len(), 0);
+        assert_eq!(client.get("/api/v1/namespaces/other/services").await.names().len(), 0);
+        let mut changed = service("s0007");
+        changed["metadata"]["labels"]["app"] = json!("changed");
+        server.store().put(changed).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn pages_carry_their_token_and_what_remains() {
     let (server, client) = start().await;
     for name in ["a", "b", "c"] {
@@ -172,8 +210,7 @@ async fn pages_carry_their_token_and_what_remains() {
     assert_eq!(json["metadata"]["remainingItemCount"], 1);
     let client = client.header("accept", PROTOBUF);
     let first = client.get(&path).await;
-    let list = List::parse(first.bytes.clone()).unwrap();
-    let token = list.meta().continue_token.clone().unwrap();
+    let token = split(&first.bytes).0.meta().continue_token.clone().unwrap();
     assert_eq!(json!(token), json["metadata"]["continue"]);
     // The last record of its metadata: {4 remainingItemCount} = 1, in front of the first item.
     let item = first.bytes.windows(token.len() + 4).find(|bytes| bytes.starts_with(token.as_bytes())).unwrap();

@@ -76,6 +76,20 @@ fn edits_that_change_nothing_leave_every_byte() {
     assert_eq!(object.bytes().as_ptr(), before.as_ptr());
 }
 
+/// Go writes such messages always, other writers leave them out.
+#[test]
+fn a_message_that_reads_the_same_missing_is_not_made() {
+    let mut service = document(&type_meta("v1", "Service"), r#"{"metadata":{"name":"a"}}"#);
+    assert!(service.to_json().unwrap().ends_with(r#""spec":{},"status":{"loadBalancer":{}}}"#));
+    service.set(&path("spec.healthCheckNodePort"), &Value::Number("0".into())).unwrap();
+    service.set(&path("spec.type"), &Value::Null).unwrap();
+    service.set(&path("status.loadBalancer.ingress"), &Value::Null).unwrap();
+    service.set(&path("status.loadBalancer"), &Value::Json("{}".into())).unwrap();
+    assert!(!service.is_edited());
+    service.set(&path("spec.sessionAffinityConfig.clientIP"), &Value::Null).unwrap();
+    assert!(service.to_json().unwrap().contains(r#""spec":{"sessionAffinityConfig":{}}"#));
+}
+
 #[test]
 fn lengths_of_every_level_grow_and_shrink() {
     let mut pod = document(

@@ -1,0 +1,421 @@
+//! The forms that a read can take: protobuf, Tables, metadata only; asked for upstream as the client asked.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_apiserver::{Action, ApiServer, Gzip};
+use weir_tests::client::{Client, names};
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::guests::hostile;
+use weir_tests::protobuf::{CLIENT_GO, Frames, PROTOBUF, items, read};
+
+use super::{NO_LOAD_BALANCERS, edge, only, service};
+
+const SERVICES: &str = "/api/v1/services";
+const SHOP: &str = "/api/v1/namespaces/default/services/shop";
+const WEB: &str = "/api/v1/namespaces/default/services/web";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
+const PROTOBUF_METADATA: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+async fn dropping() -> (ApiServer, Daemon) {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    (server, weir)
+}
+
+/// masterservice changes the Service `kubernetes`.
+async fn editing() -> (ApiServer, Daemon) {
+    let server = edge().await;
+    let filters = only("masterservice", "    match: ['*/services']\n");
+    let weir = Setup::new(server.url()).filters(&filters).bundled("masterservice").start_ready().await;
+    (server, weir)
+}
+
+fn asking(weir: &Daemon, accept: &str) -> Client {
+    weir.client("kube-proxy").with("accept", accept)
+}
+
+fn direct(server: &ApiServer, accept: &str) -> Client {
+    Client::new(server.url(), "test").with("accept", accept)
+}
+
+fn row_names(table: &Value) -> Vec<&str> {
+    table["rows"].as_array().unwrap().iter().map(|row| row["cells"][0].as_str().unwrap()).collect()
+}
+
+/// A Table without its Age column, which is another one from second to second.
+fn ageless(mut table: Value) -> Value {
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let age = columns.iter().position(|column| column["name"] == "Age").unwrap();
+    for row in table["rows"].as_array_mut().unwrap() {
+        row["cells"].as_array_mut().unwrap().remove(age);
+    }
+    table
+}
+
+#[tokio::test]
+async fn a_protobuf_list_stays_protobuf_and_what_is_kept_stays_as_it_was() {
+    let (server, weir) = dropping().await;
+    let through = asking(&weir, CLIENT_GO).get(SERVICES).await;
+    assert_eq!(through.headers["content-type"], PROTOBUF);
+    assert_eq!(through.headers["content-length"], through.body.len().to_string().as_str());
+    assert_eq!(names(&read(&through.body)), ["dashboard", "kubernetes", "web"]);
+    let all = direct(&server, CLIENT_GO).get(SERVICES).await;
+    let kept = items(&through.body);
+    let came = items(&all.body);
+    assert_eq!(came.len(), 4);
+    assert_eq!(kept.len(), 3);
+    assert!(kept.iter().all(|item| came.contains(item)));
+    assert_eq!(read(&through.body)["metadata"], read(&all.body)["metadata"]);
+    assert!(server.requests().iter().rev().any(|request| request.header("accept") == CLIENT_GO));
+}
+
+#[tokio::test]
+async fn a_protobuf_list_that_nothing_is_hidden_from_is_the_servers_byte_for_byte() {
+    let (server, weir) = dropping().await;
+    server.store().delete("v1", "Service", "default", "shop").unwrap();
+    let through = asking(&weir, CLIENT_GO).get(SERVICES).await;
+    assert_eq!(through.body, direct(&server, CLIENT_GO).get(SERVICES).await.body);
+}
+
+#[tokio::test]
+async fn a_filter_edits_protobuf_as_it_edits_json() {
+    let (_server, weir) = editing().await;
+    for path in [SERVICES, "/api/v1/namespaces/default/services/kubernetes"] {
+        let binary = asking(&weir, CLIENT_GO).get(path).await;
+        assert_eq!(binary.headers["content-type"], PROTOBUF);
+        let (binary, text) = (read(&binary.body), weir.client("kube-proxy").json(path).await);
+        let spec = |answer: &Value| match answer["items"].as_array() {
+            Some(items) => items.iter().find(|item| item["metadata"]["name"] == "kubernetes").unwrap()["spec"].clone(),
+            None => answer["spec"].clone(),
+        };
+        assert_eq!(spec(&binary)["clusterIP"], "169.254.20.10");
+        for field in ["clusterIP", "clusterIPs", "ports"] {
+            assert_eq!(spec(&binary)[field], spec(&text)[field], "{path} {field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_protobuf_get_is_the_servers_or_a_status_in_protobuf() {
+    let (server, weir) = dropping().await;
+    let client = asking(&weir, CLIENT_GO);
+    assert_eq!(client.get(WEB).await.body, direct(&server, CLIENT_GO).get(WEB).await.body);
+    let hidden = client.get(SHOP).await;
+    assert_eq!((hidden.status.as_u16(), &hidden.headers["content-type"]), (404, &PROTOBUF.parse().unwrap()));
+    let status = read(&hidden.body);
+    assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("NotFound")));
+    assert_eq!(status["message"], "services \"shop\" not found");
+    let missing = client.get("/api/v1/namespaces/default/services/nobody").await;
+    assert_eq!(read(&missing.body)["details"]["kind"], status["details"]["kind"]);
+}
+
+#[tokio::test]
+async fn a_protobuf_watch_is_filtered_frame_by_frame() {
+    let (server, weir) = dropping().await;
+    let client = asking(&weir, CLIENT_GO);
+    let list = read(&client.get(SERVICES).await.body);
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let events = client.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=1&resourceVersion={version}")).await;
+    assert_eq!(events.headers["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
+    let mut events = Frames::of(events);
+    server.store().put(service("hidden", "LoadBalancer")).unwrap();
+    server.store().put(service("seen", "ClusterIP")).unwrap();
+    assert_eq!(events.next_named().await, "ADDED seen");
+    let retype = |name, kind: &str| {
+        server.store().edit("v1", "Service", "default", name, |object| object["spec"]["type"] = json!(kind)).unwrap();
+    };
+    retype("shop", "ClusterIP");
+    assert_eq!(events.next_named().await, "ADDED shop");
+    server.store().delete("v1", "Service", "default", "shop").unwrap();
+    assert_eq!(events.next_named().await, "DELETED shop");
+    server.send_bookmarks();
+    let bookmark = events.next().await.unwrap();
+    assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("Service")));
+    retype("seen", "LoadBalancer");
+    assert_eq!(events.next_named().await, "ERROR 410");
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
+async fn a_failing_filter_is_told_in_protobuf() {
+    let server = edge().await;
+    let filters = only("exit", "    match: ['*/services']\n");
+    let weir = Setup::new(server.url()).filters(&filters).module("exit", &hostile("exit")).start_ready().await;
+    let client = asking(&weir, CLIENT_GO);
+    for path in [SERVICES, WEB] {
+        let answer = client.get(path).await;
+        assert_eq!(answer.status, 500, "{path}");
+        assert_eq!(read(&answer.body)["details"]["causes"][0]["reason"], "exit", "{path}");
+    }
+    let mut events = Frames::of(client.watch(&format!("{SERVICES}?watch=1")).await);
+    assert_eq!(events.next_named().await, "ERROR 500");
+}
+
+#[tokio::test]
+async fn a_kind_without_protobuf_is_asked_for_and_answered_as_json() {
+    let server = edge().await;
+    let filters = only("discardcloudservice", "    match: ['*/nodepools.apps.openyurt.io']\n");
+    let weir = Setup::new(server.url()).filters(&filters).bundled("discardcloudservice").start_ready().await;
+    let answer = asking(&weir, PROTOBUF).get("/apis/apps.openyurt.io/v1beta2/nodepools").await;
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert_eq!(names(&answer.json()), ["beijing", "hangzhou"]);
+}
+
+#[tokio::test]
+async fn a_table_loses_the_rows_of_hidden_objects_and_nothing_else() {
+    let (server, weir) = dropping().await;
+    for include in ["", "?includeObject=None", "?includeObject=Metadata", "?includeObject=Object"] {
+        let path = format!("{SERVICES}{include}");
+        let through = ageless(asking(&weir, TABLE).json(&path).await);
+        let mut expected = ageless(direct(&server, TABLE).json(&path).await);
+        expected["rows"].as_array_mut().unwrap().retain(|row| row["cells"][0] != "shop");
+        assert_eq!(through, expected, "{path}");
+        assert_eq!(row_names(&through), ["dashboard", "kubernetes", "web"], "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_one_object_is_shown_or_not_found() {
+    let (server, weir) = dropping().await;
+    let client = asking(&weir, TABLE);
+    assert_eq!(ageless(client.json(WEB).await), ageless(direct(&server, TABLE).json(WEB).await));
+    assert_eq!(client.get(SHOP).await.status, 404);
+}
+
+#[tokio::test]
+async fn where_a_filter_edits_a_rows_object_the_answer_is_the_objects_themselves() {
+    let (_server, weir) = editing().await;
+    let client = asking(&weir, TABLE);
+    let list = client.json(SERVICES).await;
+    assert_eq!(list["kind"], "ServiceList");
+    let plain = weir.client("kube-proxy").json(SERVICES).await;
+    assert_eq!(list["metadata"]["resourceVersion"], plain["metadata"]["resourceVersion"]);
+    assert_eq!(names(&list), names(&plain));
+    let specs =
+        |list: &Value| list["items"].as_array().unwrap().iter().map(|item| item["spec"].clone()).collect::<Vec<_>>();
+    assert_eq!(specs(&list), specs(&plain));
+    let one = client.json("/api/v1/namespaces/default/services/kubernetes").await;
+    assert_eq!((&one["kind"], &one["spec"]["clusterIP"]), (&json!("Service"), &json!("169.254.20.10")));
+    let untouched = client.json(WEB).await;
+    assert_eq!(untouched["kind"], "Table");
+}
+
+#[tokio::test]
+async fn pages_of_a_table_keep_the_servers_continue_and_belong_to_one_list() {
+    let (server, weir) = dropping().await;
+    let client = asking(&weir, TABLE);
+    let (mut seen, mut from) = (Vec::new(), String::new());
+    let last = loop {
+        let page = client.json(&format!("{SERVICES}?limit=1{from}")).await;
+        seen.extend(row_names(&page).into_iter().map(str::to_owned));
+        match page["metadata"]["continue"].as_str() {
+            Some(token) if !token.is_empty() => from = format!("&continue={token}"),
+            _ => break page,
+        }
+    };
+    assert_eq!(seen, ["dashboard", "kubernetes", "web"]);
+    let version = last["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = client.watch(&format!("{SERVICES}?watch=1&resourceVersion={version}")).await;
+    server
+        .store()
+        .edit("v1", "Service", "default", "shop", |object| object["metadata"]["labels"] = json!({"a": "b"}))
+        .unwrap();
+    server.store().put(service("next", "ClusterIP")).unwrap();
+    let event = events.next().await;
+    assert_eq!((&event["type"], row_names(&event["object"])), (&json!("ADDED"), vec!["next"]));
+}
+
+#[tokio::test]
+async fn a_watch_of_tables_names_its_columns_once_and_shows_edited_objects_as_they_are() {
+    let server = edge().await;
+    let filters = format!(
+        "{}  - {{name: masterservice, module: masterservice.wasm, match: ['*/services']}}\n",
+        only("discardcloudservice", "    match: ['*/services']\n")
+    );
+    let weir = Setup::new(server.url())
+        .filters(&filters)
+        .bundled("discardcloudservice")
+        .bundled("masterservice")
+        .start_ready()
+        .await;
+    let list = weir.client("kube-proxy").json(SERVICES).await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = asking(&weir, TABLE).watch(&format!("{SERVICES}?watch=1&resourceVersion={version}")).await;
+    // The first event names the columns; it is not shown.
+    server.store().put(service("hidden", "LoadBalancer")).unwrap();
+    server.store().put(service("one", "ClusterIP")).unwrap();
+    server.store().put(service("two", "ClusterIP")).unwrap();
+    let (one, two) = (events.next().await, events.next().await);
+    assert_eq!(row_names(&one["object"]), ["one"]);
+    assert!(one["object"]["columnDefinitions"].as_array().is_some_and(|columns| !columns.is_empty()), "{one}");
+    assert_eq!(one["object"]["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    assert_eq!((row_names(&two["object"]), &two["object"]["columnDefinitions"]), (vec!["two"], &Value::Null));
+    server
+        .store()
+        .edit("v1", "Service", "default", "kubernetes", |object| object["metadata"]["labels"] = json!({"a": "b"}))
+        .unwrap();
+    let edited = events.next().await;
+    assert_eq!(edited["object"]["kind"], "Service");
+    assert_eq!(edited["object"]["spec"]["clusterIP"], "169.254.20.10");
+    server.store().delete("v1", "Service", "default", "two").unwrap();
+    let deleted = events.next().await;
+    assert_eq!((&deleted["type"], row_names(&deleted["object"])), (&json!("DELETED"), vec!["two"]));
+    assert!(deleted["object"]["rows"][0]["object"].get("spec").is_none());
+}
+
+#[tokio::test]
+async fn a_server_that_sends_no_objects_with_its_tables_is_asked_for_them() {
+    let (server, weir) = dropping().await;
+    server.on_request(|request| {
+        // An older server, or one behind an aggregator, that knows nothing of includeObject.
+        if request.header("accept").starts_with("application/json;as=Table") {
+            let row = |name: &str| json!({"cells": [name], "object": {"kind": "PartialObjectMetadata", "metadata": {"name": name}}});
+            let table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "1"},
+                "columnDefinitions": [], "rows": [row("shop"), row("web")]});
+            let one = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {},
+                "columnDefinitions": [], "rows": [row("web")]});
+            let named = request.target().contains("/web");
+            return Action::json(200, if named { one } else { table }.to_string());
+        }
+        Action::Serve
+    });
+    let client = asking(&weir, TABLE);
+    assert_eq!(names(&client.json(SERVICES).await), ["dashboard", "kubernetes", "web"]);
+    assert_eq!(client.json(WEB).await["spec"]["type"], "ClusterIP");
+    assert_eq!(client.get(SHOP).await.status, 404);
+}
+
+#[tokio::test]
+async fn metadata_is_shown_of_what_is_visible_and_nothing_more() {
+    let (server, weir) = dropping().await;
+    let list = asking(&weir, METADATA).json(SERVICES).await;
+    assert_eq!(list, {
+        let mut expected = direct(&server, METADATA).json(SERVICES).await;
+        expected["items"].as_array_mut().unwrap().retain(|item| item["metadata"]["name"] != "shop");
+        expected
+    });
+    assert_eq!(list["kind"], "PartialObjectMetadataList");
+    assert_eq!(asking(&weir, METADATA).json(WEB).await, direct(&server, METADATA).json(WEB).await);
+    assert_eq!(asking(&weir, METADATA).get(SHOP).await.status, 404);
+}
+
+#[tokio::test]
+async fn metadata_in_protobuf_is_what_the_server_would_send() {
+    let (server, weir) = dropping().await;
+    let through = asking(&weir, PROTOBUF_METADATA).get(SERVICES).await;
+    assert_eq!(through.headers["content-type"], PROTOBUF);
+    let (shown, mut expected) =
+        (read(&through.body), read(&direct(&server, PROTOBUF_METADATA).get(SERVICES).await.body));
+    expected["items"].as_array_mut().unwrap().retain(|item| item["metadata"]["name"] != "shop");
+    assert_eq!(shown, expected);
+    assert_eq!(shown["kind"], "PartialObjectMetadataList");
+    let one = asking(&weir, PROTOBUF_METADATA).get(WEB).await;
+    assert_eq!(read(&one.body), read(&direct(&server, PROTOBUF_METADATA).get(WEB).await.body));
+}
+
+#[tokio::test]
+async fn metadata_is_watched_with_bookmarks_of_its_own_kind() {
+    let (server, weir) = dropping().await;
+    let whole = "?watch=1&resourceVersion=0&allowWatchBookmarks=1";
+    let mut text = asking(&weir, METADATA).watch(&format!("{SERVICES}{whole}")).await;
+    let mut binary = Frames::of(asking(&weir, PROTOBUF_METADATA).watch(&format!("{SERVICES}{whole}")).await);
+    for _ in 0..3 {
+        let (text, binary) = (text.next().await, binary.next().await.unwrap());
+        for event in [&text, &binary] {
+            assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("ADDED"), &json!("PartialObjectMetadata")));
+            assert!(event["object"].get("spec").is_none() && event["object"]["metadata"]["name"] != "shop", "{event}");
+        }
+        assert_eq!(text["object"]["metadata"]["uid"], binary["object"]["metadata"]["uid"]);
+    }
+    server.send_bookmarks();
+    for event in [text.next().await, binary.next().await.unwrap()] {
+        assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("BOOKMARK"), &json!("PartialObjectMetadata")));
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_may_not_be_held_is_asked_for_as_plain_json() {
+    let server = edge().await;
+    for n in 0..200 {
+        let mut large = service(&format!("s-{n:03}"), "ClusterIP");
+        large["metadata"]["annotations"] = json!({"filler": "x".repeat(2000)});
+        server.store().put(large).unwrap();
+    }
+    let weir = Setup::new(server.url())
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .flag("--answer-memory", "64Ki")
+        .start_ready()
+        .await;
+    for accept in [CLIENT_GO, TABLE] {
+        let answer = asking(&weir, accept).get(SERVICES).await;
+        assert_eq!(answer.headers["content-type"], "application/json", "{accept}");
+        assert_eq!(names(&answer.json()).len(), 203, "{accept}");
+    }
+    let page = asking(&weir, CLIENT_GO).get(&format!("{SERVICES}?limit=10")).await;
+    assert_eq!(page.headers["content-type"], PROTOBUF, "what fits is not converted");
+}
+
+#[tokio::test]
+async fn large_answers_are_packed_where_that_is_asked_for() {
+    let server = edge().await;
+    for n in 0..200 {
+        let mut large = service(&format!("s-{n:03}"), "ClusterIP");
+        large["metadata"]["annotations"] = json!({"filler": "x".repeat(2000)});
+        server.store().put(large).unwrap();
+    }
+    server.set_gzip(Gzip::Always);
+    let start = |policy: &'static str| {
+        Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").flag("--compress", policy)
+    };
+    for (policy, packed) in [("remote", false), ("never", false), ("always", true)] {
+        let weir = start(policy).start_ready().await;
+        for accept in ["application/json", CLIENT_GO] {
+            let answer = asking(&weir, accept).with("accept-encoding", "gzip").get(SERVICES).await;
+            assert_eq!(answer.headers.contains_key("content-encoding"), packed, "{policy} {accept}");
+            let body = if packed { gunzip(&answer.body) } else { answer.body.clone() };
+            let list = if accept == CLIENT_GO { read(&body) } else { serde_json::from_slice(&body).unwrap() };
+            assert_eq!(names(&list).len(), 203, "{policy} {accept}");
+        }
+        let small = asking(&weir, CLIENT_GO).with("accept-encoding", "gzip").get(WEB).await;
+        assert!(!small.headers.contains_key("content-encoding"));
+    }
+}
+
+fn gunzip(packed: &[u8]) -> Bytes {
+    use std::io::Read;
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
+    plain.into()
+}
+
+#[tokio::test]
+async fn protobuf_that_is_none_is_a_bad_gateway_and_never_a_shorter_list() {
+    let (server, weir) = dropping().await;
+    let good = direct(&server, CLIENT_GO).get(SERVICES).await.body;
+    let client = asking(&weir, CLIENT_GO);
+    let bodies = [
+        b"not protobuf at all".to_vec(),
+        Vec::new(),
+        good[..good.len() / 2].to_vec(),
+        [&good[..], b"\x0b"].concat(),
+        [&good[..4], b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"].concat(),
+    ];
+    for body in bodies {
+        let length = body.len();
+        server.on_request(move |_| Action::answer(200, PROTOBUF, body.clone()));
+        let answer = client.get(SERVICES).await;
+        assert_eq!(answer.status, 502, "a body of {length} bytes");
+        assert_eq!(read(&answer.body)["kind"], "Status");
+        assert_eq!(client.get(WEB).await.status, 502, "a body of {length} bytes");
+    }
+    server.on_request(|_| {
+        Action::answer(200, "application/vnd.kubernetes.protobuf;stream=watch", b"\xff\xff\xff\xff".to_vec())
+    });
+    let mut events = Frames::of(client.watch(&format!("{SERVICES}?watch=1")).await);
+    assert_eq!(events.next_named().await, "ERROR 502");
+    server.clear_hook();
+    assert_eq!(names(&read(&client.get(SERVICES).await.body)).len(), 3);
+}
