@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test demo bench fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -27,8 +27,12 @@ demo: build ## a small edge cluster, Weir in front of it, and a filter replaced 
 	cargo build --release --locked -p weir-tests --bin weir-demo
 	$(TARGET)/release/weir-demo $(if $(CI),--end)
 
-bench: build ## figures with units, baselines in the same run
-	cargo run --release --locked -p weir-bench
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory process" chooses
+	cargo run --release --locked -p weir-bench -- $(PARTS)
+
+nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed
+	mkdir -p $(TARGET)/nginx
+	cd $(TARGET)/nginx && apt-get download nginx && dpkg -x nginx_*.deb .
 
 check-format:
 	cargo fmt --all --check

@@ -1,6 +1,6 @@
-//! The lists that are filtered: Services of about 2 KB, EndpointSlices of 100 endpoints, as a real API server writes them.
+//! The objects that are filtered: Services of about 2 KB, EndpointSlices of 100 endpoints, as a real API server writes
+//! them; and the objects that filters look up.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 /// Nodes of the cluster; ten to a pool.
@@ -67,7 +67,10 @@ pub(crate) fn slice(n: usize, endpoints: usize) -> Value {
     })
 }
 
-/// Pools and nodes: the local node is node-0000 in pool-1.
+/// The local node, which is in pool-1.
+pub(crate) const NODE: &str = "node-0000";
+
+/// Pools and nodes.
 pub(crate) fn cluster() -> Vec<Value> {
     let node = |n: usize| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{n:04}"), "labels": {"apps.openyurt.io/nodepool": format!("pool-{}", n / 10 + 1)}}});
     let pool = |p: usize| {
@@ -77,28 +80,7 @@ pub(crate) fn cluster() -> Vec<Value> {
     (0..NODES).map(node).chain((0..NODES / 10).map(pool)).collect()
 }
 
-/// A built-in list as the API server writes it: items without apiVersion and kind.
-pub(crate) fn list(kind: &str, api_version: &str, items: impl Iterator<Item = Value>) -> Bytes {
-    let items: Vec<Value> = items
-        .map(|mut item| {
-            let item_object = item.as_object_mut().unwrap();
-            item_object.remove("apiVersion");
-            item_object.remove("kind");
-            item
-        })
-        .collect();
-    Bytes::from(
-        json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": "900000"}, "items": items})
-            .to_string(),
-    )
-}
-
-/// 5,000 Services of about 2 KB.
-pub(crate) fn services() -> Bytes {
-    list("ServiceList", "v1", (0..5000).map(service))
-}
-
-/// 1,000 EndpointSlices of 100 endpoints.
-pub(crate) fn slices() -> Bytes {
-    list("EndpointSliceList", "discovery.k8s.io/v1", (0..1000).map(|n| slice(n, 100)))
+/// All that filters look up: pools, nodes, and the Services of the slices.
+pub(crate) fn lookups() -> Vec<Value> {
+    cluster().into_iter().chain((0..1000).map(service)).collect()
 }

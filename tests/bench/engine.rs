@@ -1,186 +1,266 @@
 //! List in, list out, on one core: through wasm, natively, and baselines over the same bytes; and what one call costs.
+//! Time is the processor's, so that what else runs on the machine counts little.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
-use serde_json::Value;
 use weir::author::loader;
 use weir::config::{Class, Digest, FilterEntry};
 use weir::feed::FileWorld;
 use weir::filter::{Chain, FilterSet, Outcome};
-use weir_document::json::{Joiner, ListSplitter, Outcome as Join, Piece};
-use weir_document::{Document, TypeMeta};
-use weir_filter::Verdict;
+use weir_document::list::{Batch, Outcome as Join, Piece};
+use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
 use weir_filter::native::{Node, Runner, World};
+use weir_filter::{Filter, Verdict};
 use weir_tests::built;
 
+use crate::baseline::Baseline;
 use crate::data;
+use crate::list::{BLOCK, Encoding, Kind, List};
 use crate::table::{Goal, Table, median};
+use crate::usage::thread;
 
-/// Rounds of each measurement; the median counts.
+/// Rounds of each measurement, unless they take too long; the median counts.
 const ROUNDS: usize = 9;
+/// Seconds after which no other round begins.
+const LONG: f64 = 1.5;
 /// Bytes of a body that arrive at once.
-const CHUNK: usize = 64 << 10;
-/// The local node of the benches.
-const NODE: &str = "node-0000";
+const CHUNK: usize = 128 << 10;
+/// A round goes over at least so many MB.
+const ROUND: f64 = 30.0;
 
-struct Input {
-    what: &'static str,
-    filter: &'static str,
-    resource: &'static str,
-    type_meta: TypeMeta,
-    list: Bytes,
+/// A list as it is taken apart and written again.
+enum Wire {
+    Json(json::ListSplitter, json::Joiner),
+    Protobuf(protobuf::ListSplitter, protobuf::Joiner),
 }
 
-fn inputs() -> [Input; 2] {
-    let meta = |api_version: &str, kind: &str| TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
-    [
-        Input {
-            what: "5,000 Services of 2 KB",
-            filter: "nodeportisolation",
-            resource: "services",
-            type_meta: meta("v1", "Service"),
-            list: data::services(),
-        },
-        Input {
-            what: "1,000 EndpointSlices of 100 endpoints",
-            filter: "servicetopology",
-            resource: "endpointslices",
-            type_meta: meta("discovery.k8s.io/v1", "EndpointSlice"),
-            list: data::slices(),
-        },
-    ]
+/// A measurement round by round.
+struct Rounds {
+    megabytes: f64,
+    /// How often the work is done in a round.
+    times: usize,
+    began: f64,
+    seconds: Vec<f64>,
 }
 
-/// The objects that filters look up.
-fn cluster() -> Vec<Value> {
-    data::cluster().into_iter().chain((0..1000).map(data::service)).collect()
-}
-
-/// Filtered list throughput.
+/// Filtered list throughput, both encodings and all sizes.
 pub(crate) async fn throughput(table: &mut Table) {
-    for input in inputs() {
-        let megabytes = input.list.len() as f64 / 1e6;
-        table.heading(&format!("{} ({megabytes:.1} MB of JSON), filter {}, one core", input.what, input.filter));
-        let chain = chain(input.filter, input.resource).await;
-        let type_meta = Arc::new(input.type_meta.clone());
-        let mut rates = Vec::new();
-        let mut sent = 0;
-        for _ in 0..ROUNDS {
-            let began = Instant::now();
-            sent = through_wasm(&chain, &type_meta, &input.list).await;
-            rates.push(megabytes / began.elapsed().as_secs_f64());
+    for kind in Kind::BOTH {
+        for encoding in Encoding::BOTH {
+            let filter = kind.filters()[0];
+            table.heading(&format!("Lists of {} in {}, filter {filter}, one core, MB/s", kind.name(), encoding.name()));
+            let lists = [100, 1000, 10_000].map(|count| kind.list(encoding, count));
+            table.columns("", &lists.each_ref().map(|list| format!("{:.1} MB", list.megabytes())));
+            let chain = chain(kind).await;
+            let mut wasm = Vec::new();
+            for list in &lists {
+                wasm.push(Some(through_wasm(&chain, list).await));
+            }
+            table.cells("through wasm", &wasm);
+            let native = lists.each_ref().map(|list| Some(natively(list)));
+            table.cells("natively, the same filter and engine", &native);
+            for baseline in Baseline::of(encoding) {
+                // What is decoded has to be there as a whole: a list of 10,000 is ten of 1,000.
+                let rates = lists.each_ref().map(|list| {
+                    let (part, times) = (list.count.min(BLOCK), list.count / list.count.min(BLOCK));
+                    let whole = kind.list(encoding, part).whole();
+                    Some(rate(list.megabytes(), || {
+                        for _ in 0..times {
+                            baseline.run(kind, &whole)
+                        }
+                    }))
+                });
+                table.cells(baseline.name(), &rates);
+            }
+            let name = |way: &str| format!("1,000 {} in {}, {way}", kind.name(), encoding.name());
+            let least = match (kind, encoding) {
+                (Kind::Services, _) => 1000.0,
+                (Kind::Slices, Encoding::Json) => 1500.0,
+                (Kind::Slices, Encoding::Protobuf) => 2000.0,
+            };
+            table.keep(&name("through wasm"), wasm[1].unwrap_or_default(), "MB/s", Goal::Least(least));
+            table.keep(&name("natively"), native[1].unwrap_or_default(), "MB/s", Goal::Least(2000.0));
         }
-        table.goal(&format!("{}: through wasm", input.what), median(rates), "MB/s", Goal::Least(250.0));
-        table.row("of which is left", sent as f64 / 1e6, "MB");
-        let native = match input.filter {
-            "servicetopology" => natively::<servicetopology::ServiceTopology>(&type_meta, &input.list),
-            _ => natively::<nodeportisolation::NodePortIsolation>(&type_meta, &input.list),
-        };
-        table.row("natively, the same filter and engine without wasm", native, "MB/s");
-        table.row(
-            "baseline: serde_json::Value decoded and encoded, no filter",
-            rate(megabytes, || decoded(&input.list)),
-            "MB/s",
-        );
-        table.row(
-            "baseline: the bytes copied once",
-            rate(megabytes, || std::hint::black_box(input.list.to_vec()).len()),
-            "MB/s",
-        );
     }
 }
 
 /// What one call of a filter costs.
 pub(crate) async fn call(table: &mut Table) {
     table.heading("Cost of a call, warm instance, the object as it comes from a list");
-    let small = Bytes::from(data::service(3).to_string());
-    let slice = Bytes::from(data::slice(4, 100).to_string());
-    for (what, filter, resource, object) in [
-        ("a Service that the filter leaves after two reads", "nodeportisolation", "services", small),
-        ("an EndpointSlice of 100 endpoints, 90 of them cut", "servicetopology", "endpointslices", slice),
+    for (what, kind, n) in [
+        ("a Service that the filter leaves after two reads", Kind::Services, 3),
+        ("an EndpointSlice of 100 endpoints, 90 of them cut", Kind::Slices, 4),
     ] {
-        let chain = chain(filter, resource).await;
-        let batch: Vec<_> = (0..1000).map(|_| Document::json(object.clone())).collect();
-        let mut times = Vec::new();
-        for _ in 0..ROUNDS {
-            let began = Instant::now();
-            chain.run(batch.clone()).await;
-            times.push(began.elapsed().as_secs_f64() * 1e6 / 1000.0);
+        for encoding in Encoding::BOTH {
+            let chain = chain(kind).await;
+            let object = kind.object(n).to_string();
+            let type_meta = Arc::new(kind.type_meta());
+            let object = match encoding {
+                Encoding::Json => Bytes::from(object),
+                Encoding::Protobuf => protobuf::from_json(&type_meta, &object).unwrap(),
+            };
+            let batch: Vec<_> = (0..1000).map(|_| document(encoding, object.clone(), &type_meta)).collect();
+            let mut times = Vec::new();
+            for _ in 0..ROUNDS {
+                let batch = batch.clone();
+                let began = thread();
+                chain.run(batch).await;
+                times.push((thread() - began) * 1e6 / 1000.0);
+            }
+            table.row(&format!("{what}, {}", encoding.name()), median(times), "µs");
         }
-        table.row(what, median(times), "µs");
     }
 }
 
-async fn chain(filter: &str, resource: &str) -> Chain {
-    let world = FileWorld::new(NODE, cluster(), Vec::new(), None).unwrap();
+async fn chain(kind: Kind) -> Chain {
+    let filter = kind.filters()[0];
+    let world = FileWorld::new(data::NODE, data::lookups(), Vec::new(), None).unwrap();
     let module = Bytes::from(std::fs::read(built::module(filter)).unwrap());
     let entry = FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
     let loader = loader(Arc::new(world)).unwrap();
     let loaded = loader.load(&entry, "bench".to_owned(), Digest::of(&module), &module).await.unwrap();
-    FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource.parse().unwrap(), Class::Read).unwrap()
+    let resource = kind.resource().parse().unwrap();
+    FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, Class::Read).unwrap()
 }
 
-async fn through_wasm(chain: &Chain, type_meta: &Arc<TypeMeta>, list: &Bytes) -> usize {
-    let (mut splitter, mut joiner, mut sent) = (ListSplitter::new(), Joiner::new(), 0);
-    for chunk in list.chunks(CHUNK) {
-        splitter.push(list.slice_ref(chunk));
-        while let Some(piece) = splitter.next().unwrap() {
-            let Piece::Batch(batch) = piece else { continue };
-            let documents = (0..batch.items.len())
-                .map(|n| Document::json(batch.item(n).unwrap()).with_type(type_meta.clone()))
-                .collect();
-            let outcomes = chain.run(documents).await.into_iter().map(|outcome| match outcome {
-                Outcome::Unchanged => Join::Keep,
-                Outcome::Edited(bytes) => Join::Edit(bytes),
-                Outcome::Hidden => Join::Drop,
-                Outcome::Failed(failure) => panic!("{failure}"),
-            });
-            sent += joiner.push(&batch, outcomes).unwrap().iter().map(Bytes::len).sum::<usize>();
+async fn through_wasm(chain: &Chain, list: &List) -> f64 {
+    let type_meta = Arc::new(list.kind.type_meta());
+    let mut rounds = Rounds::of(list.megabytes());
+    while let Some(times) = rounds.begin() {
+        for _ in 0..times {
+            let mut wire = Wire::new(list.encoding);
+            for chunk in list.chunks(CHUNK) {
+                wire.push(chunk);
+                while let Some(batch) = wire.next() {
+                    let items = (0..batch.items.len()).map(|n| batch.item(n).unwrap());
+                    let documents = items.map(|item| document(list.encoding, item, &type_meta)).collect();
+                    let outcomes = chain.run(documents).await.into_iter().map(|outcome| match outcome {
+                        Outcome::Unchanged => Join::Keep,
+                        Outcome::Edited(bytes) => Join::Edit(bytes),
+                        Outcome::Hidden => Join::Drop,
+                        Outcome::Failed(failure) => panic!("{failure}"),
+                    });
+                    std::hint::black_box(wire.join(&batch, outcomes.collect()).unwrap());
+                }
+            }
         }
+        rounds.end();
     }
-    sent
+    rounds.rate()
 }
 
-fn natively<F: weir_filter::Filter>(type_meta: &Arc<TypeMeta>, list: &Bytes) -> f64 {
+fn natively(list: &List) -> f64 {
+    match list.kind {
+        Kind::Services => run_natively::<nodeportisolation::NodePortIsolation>(list),
+        Kind::Slices => run_natively::<servicetopology::ServiceTopology>(list),
+    }
+}
+
+fn run_natively<F: Filter>(list: &List) -> f64 {
     let world = World {
-        node: Node { name: NODE.to_owned(), ..Node::default() },
-        cluster: cluster().iter().map(|object| Document::json(Bytes::from(object.to_string()))).collect(),
+        node: Node { name: data::NODE.to_owned(), ..Node::default() },
+        cluster: data::lookups().iter().map(|object| Document::json(Bytes::from(object.to_string()))).collect(),
     };
     let runner = Runner::<F>::new("{}", &world).unwrap();
-    rate(list.len() as f64 / 1e6, || {
-        let (mut splitter, mut joiner, mut sent) = (ListSplitter::new(), Joiner::new(), 0);
+    let type_meta = Arc::new(list.kind.type_meta());
+    rate(list.megabytes(), || {
+        let mut wire = Wire::new(list.encoding);
         for chunk in list.chunks(CHUNK) {
-            splitter.push(list.slice_ref(chunk));
-            while let Some(piece) = splitter.next().unwrap() {
-                let Piece::Batch(batch) = piece else { continue };
+            wire.push(chunk);
+            while let Some(batch) = wire.next() {
                 let outcomes = (0..batch.items.len()).map(|n| {
-                    let mut document = Document::json(batch.item(n).unwrap()).with_type(type_meta.clone());
+                    let mut document = document(list.encoding, batch.item(n).unwrap(), &type_meta);
                     match runner.filter(&mut document).unwrap() {
                         Verdict::Hide => Join::Drop,
                         Verdict::Keep if document.is_edited() => Join::Edit(document.bytes().clone()),
                         Verdict::Keep => Join::Keep,
                     }
                 });
-                let outcomes: Vec<_> = outcomes.collect();
-                sent += joiner.push(&batch, outcomes).unwrap().iter().map(Bytes::len).sum::<usize>();
+                let outcomes = outcomes.collect();
+                std::hint::black_box(wire.join(&batch, outcomes).unwrap());
             }
         }
-        sent
     })
 }
 
-fn decoded(list: &Bytes) -> usize {
-    let value: Value = serde_json::from_slice(list).unwrap();
-    serde_json::to_vec(&value).unwrap().len()
+fn document(encoding: Encoding, bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Document {
+    match encoding {
+        Encoding::Json => Document::json(bytes).with_type(type_meta.clone()),
+        Encoding::Protobuf => Document::protobuf(bytes, type_meta.clone()).unwrap(),
+    }
 }
 
-fn rate(megabytes: f64, work: impl Fn() -> usize) -> f64 {
-    let rates = (0..ROUNDS).map(|_| {
-        let began = Instant::now();
-        std::hint::black_box(work());
-        megabytes / began.elapsed().as_secs_f64()
-    });
-    median(rates.collect())
+/// MB/s of some work over so many MB.
+fn rate(megabytes: f64, mut work: impl FnMut()) -> f64 {
+    let mut rounds = Rounds::of(megabytes);
+    while let Some(times) = rounds.begin() {
+        for _ in 0..times {
+            work();
+        }
+        rounds.end();
+    }
+    rounds.rate()
+}
+
+// === impl Rounds ===
+
+impl Rounds {
+    fn of(megabytes: f64) -> Self {
+        Self { megabytes, times: (ROUND / megabytes).ceil() as usize, began: thread(), seconds: Vec::new() }
+    }
+
+    /// How often the work is to be done in the next round; none when there are enough.
+    fn begin(&mut self) -> Option<usize> {
+        self.began = thread();
+        let enough = self.seconds.len() == ROUNDS || self.seconds.iter().sum::<f64>() > LONG;
+        (!enough).then_some(self.times)
+    }
+
+    fn end(&mut self) {
+        self.seconds.push(thread() - self.began);
+    }
+
+    /// MB/s of the median round.
+    fn rate(self) -> f64 {
+        self.times as f64 * self.megabytes / median(self.seconds)
+    }
+}
+
+// === impl Wire ===
+
+impl Wire {
+    fn new(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::Json => Self::Json(json::ListSplitter::new(), json::Joiner::new()),
+            Encoding::Protobuf => Self::Protobuf(protobuf::ListSplitter::new(), protobuf::Joiner::new()),
+        }
+    }
+
+    fn push(&mut self, chunk: Bytes) {
+        match self {
+            Self::Json(splitter, _) => splitter.push(chunk),
+            Self::Protobuf(splitter, _) => splitter.push(chunk),
+        }
+    }
+
+    /// The next batch that is there.
+    fn next(&mut self) -> Option<Batch> {
+        loop {
+            let piece = match self {
+                Self::Json(splitter, _) => splitter.next(),
+                Self::Protobuf(splitter, _) => splitter.next(),
+            };
+            if let Piece::Batch(batch) = piece.unwrap()? {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn join(&mut self, batch: &Batch, outcomes: Vec<Join>) -> Result<Vec<Bytes>, SplitError> {
+        match self {
+            Self::Json(_, joiner) => joiner.push(batch, outcomes),
+            Self::Protobuf(_, joiner) => joiner.push(batch, outcomes),
+        }
+    }
 }

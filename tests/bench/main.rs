@@ -1,7 +1,8 @@
 //! `make bench`: figures with units, baselines in the same run.
 //!
-//! Each figure is a median of several rounds. Compare ratios, not machines: the baselines (a byte copy, serde_json
-//! decoding, the plain API server without Weir) are measured in the same process minutes.
+//! Each figure is a median of several rounds. Compare ratios, not machines: the baselines (a byte copy, decoders, nginx,
+//! the plain API server without Weir) are measured in the same process minutes. Words after the program's name choose
+//! parts: engine, lists, events, memory, process.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,10 +13,17 @@
     reason = "a program for people to watch: a panic is the report"
 )]
 
+mod baseline;
+mod beside;
 mod data;
 mod engine;
+mod events;
+mod fetch;
+mod list;
+mod nginx;
 mod process;
 mod table;
+mod usage;
 
 use self::table::Table;
 
@@ -23,13 +31,26 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut table = Table::default();
     println!("Weir's figures on this machine: {}", machine());
-    runtime.block_on(engine::throughput(&mut table));
-    runtime.block_on(engine::call(&mut table));
-    runtime.block_on(process::start(&mut table));
-    runtime.block_on(process::memory(&mut table));
-    runtime.block_on(process::lists(&mut table));
-    runtime.block_on(process::reload(&mut table));
-    runtime.block_on(process::watch(&mut table));
+    let wanted: Vec<_> = std::env::args().skip(1).collect();
+    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
+    if wants("engine") {
+        runtime.block_on(engine::throughput(&mut table));
+        runtime.block_on(engine::call(&mut table));
+    }
+    if wants("lists") {
+        runtime.block_on(beside::lists(&mut table));
+    }
+    if wants("events") {
+        runtime.block_on(events::cost(&mut table));
+    }
+    if wants("memory") {
+        runtime.block_on(process::memory(&mut table));
+    }
+    if wants("process") {
+        runtime.block_on(process::start(&mut table));
+        runtime.block_on(process::reload(&mut table));
+        runtime.block_on(process::watch(&mut table));
+    }
     table.summary();
 }
 

@@ -1,19 +1,20 @@
-//! The daemon as a process: start, memory, lists end to end, reload, watch latency. The in-memory API server runs in the
+//! The daemon as a process: start, memory, reload, watch latency. The in-memory API server runs in the
 //! bench's own process, so both share the machine's cores.
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
-use weir_apiserver::{Action, ApiServer};
+use weir_apiserver::ApiServer;
 use weir_tests::built;
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
 
 use crate::data;
+use crate::list::{Encoding, Kind};
 use crate::table::{Goal, Table, median, percentile};
+use crate::usage::{peak, resident};
 
 const SERVICES: &str = "/api/v1/services";
 const FILTERS: &str = "\
@@ -32,7 +33,7 @@ async fn cluster() -> ApiServer {
 }
 
 fn setup(server: &ApiServer) -> Setup {
-    let setup = Setup::new(server.url()).flag("--node-name", "node-0000").filters(FILTERS);
+    let setup = Setup::new(server.url()).flag("--node-name", data::NODE).filters(FILTERS);
     ["servicetopology", "nodeportisolation", "discardcloudservice"].into_iter().fold(setup, Setup::bundled)
 }
 
@@ -59,57 +60,42 @@ async fn started(setup: Setup) -> (Daemon, f64) {
     (daemon, began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Resident memory idle, and the most it becomes during a 30 MB list.
+/// Resident memory idle, and the most it becomes during a list, in a daemon that has not held another.
 pub(crate) async fn memory(table: &mut Table) {
-    table.heading("Memory of the daemon, resident");
+    table.heading("Memory of the daemon, resident, three filters");
     let server = cluster().await;
-    let daemon = setup(&server).start_ready().await;
-    let client = daemon.client("kube-proxy");
-    for _ in 0..50 {
-        client.json("/api/v1/namespaces/default/services").await;
-    }
-    let idle = resident(&daemon, "VmRSS");
-    table.goal("idle, three filters, after 50 small lists", idle, "MB", Goal::Under(40.0));
-    let list = data::list("EndpointSliceList", "discovery.k8s.io/v1", (0..1200).map(|n| data::slice(n, 100)));
-    let megabytes = list.len() as f64 / 1e6;
-    serve(&server, "/apis/discovery.k8s.io/v1/endpointslices", list);
-    for _ in 0..3 {
-        drain(&client, "/apis/discovery.k8s.io/v1/endpointslices").await;
-    }
-    let peak = resident(&daemon, "VmHWM");
-    table.goal(&format!("most during a {megabytes:.0} MB list, above idle"), peak - idle, "MB", Goal::Under(20.0));
-    table.row("resident after it", resident(&daemon, "VmRSS"), "MB");
-}
-
-/// A list end to end, through Weir and straight from the API server.
-pub(crate) async fn lists(table: &mut Table) {
-    table.heading("A whole list end to end over loopback, wall time");
-    let server = cluster().await;
-    let daemon = setup(&server).start_ready().await;
-    let (direct, through) = (Client::new(server.url(), "kube-proxy"), daemon.client("kube-proxy"));
-    for (what, path, list) in [
-        ("5,000 Services", SERVICES, data::services()),
-        ("1,000 slices", "/apis/discovery.k8s.io/v1/endpointslices", data::slices()),
+    for (kind, encoding, count) in [
+        (Kind::Slices, Encoding::Json, 1200),
+        (Kind::Services, Encoding::Json, 15_000),
+        (Kind::Slices, Encoding::Protobuf, 3000),
+        (Kind::Services, Encoding::Protobuf, 15_000),
     ] {
-        let megabytes = list.len() as f64 / 1e6;
-        serve(&server, path, list);
-        let time = async |client: &Client| {
-            let mut times = Vec::new();
-            for _ in 0..7 {
-                let began = Instant::now();
-                drain(client, path).await;
-                times.push(began.elapsed().as_secs_f64());
-            }
-            median(times)
-        };
-        let (plain, filtered) = (time(&direct).await, time(&through).await);
-        table.row(&format!("{what} ({megabytes:.1} MB) straight from the API server"), plain * 1e3, "ms");
-        table.row(&format!("{what} through Weir and its filter"), filtered * 1e3, "ms");
-        let before = processor(&daemon);
-        for _ in 0..5 {
-            drain(&through, path).await;
+        let daemon = setup(&server).start_ready().await;
+        let client = daemon.client("kube-proxy").with("accept", encoding.media());
+        for _ in 0..50 {
+            let answer = client.get("/api/v1/namespaces/default/services").await;
+            assert_eq!(answer.status, 200);
         }
-        table.row("Weir's processor time per GB", (processor(&daemon) - before) / (5.0 * megabytes / 1e3), "s/GB");
+        let idle = resident(daemon.id());
+        let list = kind.list(encoding, count);
+        server.fix(kind.path(), encoding.media().parse().unwrap(), list.whole());
+        let mut sent = 0;
+        for _ in 0..3 {
+            sent = drain(&client, kind.path()).await;
+        }
+        let name = format!("{} ({:.1} MB, {:.1} MB are left)", list.name(), list.megabytes(), sent as f64 / 1e6);
+        let above = peak(daemon.id()) - idle;
+        match encoding {
+            Encoding::Json => {
+                table.goal("idle, after 50 small lists", idle, "MB", Goal::Under(40.0));
+                table.goal(&format!("most above idle: {name}"), above, "MB", Goal::Under(20.0));
+            }
+            Encoding::Protobuf => {
+                let times = above / list.megabytes();
+                table.goal(&format!("most above idle: {name}"), times, "times the body", Goal::Under(1.2));
+            }
+        }
+        table.row("resident after it", resident(daemon.id()), "MB");
     }
 }
 
@@ -190,14 +176,6 @@ async fn stamps(client: Client, path: &str) -> tokio::task::JoinHandle<Vec<Insta
     })
 }
 
-/// Lets the API server answer a path with these bytes: no time is spent on making them.
-fn serve(server: &ApiServer, path: &'static str, body: Bytes) {
-    server.on_request(move |request| match request.target() == path {
-        true => Action::json(200, body.clone()),
-        false => Action::Serve,
-    });
-}
-
 /// Reads a body to its end without keeping it.
 async fn drain(client: &Client, path: &str) -> usize {
     let answer = client.send(Method::GET, path, "").await;
@@ -207,19 +185,4 @@ async fn drain(client: &Client, path: &str) -> usize {
         bytes += frame.unwrap().into_data().map_or(0, |data| data.len());
     }
     bytes
-}
-
-/// A line of the daemon's `/proc/<pid>/status`, in MB.
-fn resident(daemon: &Daemon, line: &str) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
-    let text = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':')).unwrap();
-    text.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
-}
-
-/// Processor time that the daemon has used, in seconds.
-fn processor(daemon: &Daemon) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.id())).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    // Fields 14 and 15 of proc(5), in ticks of 1/100 s.
-    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }

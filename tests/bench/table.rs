@@ -23,12 +23,33 @@ impl Table {
 
     /// A figure.
     pub(crate) fn row(&self, what: &str, value: f64, unit: &str) {
-        println!("  {what:<64} {value:>10.2} {unit}");
+        println!("  {what:<76} {value:>10.2} {unit}");
+    }
+
+    /// The names of columns.
+    pub(crate) fn columns(&self, what: &str, names: &[impl std::fmt::Display]) {
+        let names: String = names.iter().map(|name| format!("{name:>15}")).collect();
+        println!("  {what:<42}{names}");
+    }
+
+    /// A line of figures under the names of their columns.
+    pub(crate) fn cells(&self, what: &str, values: &[Option<f64>]) {
+        let cell = |value: &Option<f64>| match value {
+            Some(value) if *value >= 100.0 => format!("{value:>15.0}"),
+            Some(value) => format!("{value:>15.2}"),
+            None => format!("{:>15}", "-"),
+        };
+        println!("  {what:<42}{}", values.iter().map(cell).collect::<String>());
     }
 
     /// A figure with a goal.
     pub(crate) fn goal(&mut self, what: &str, value: f64, unit: &'static str, goal: Goal) {
         self.row(what, value, unit);
+        self.keep(what, value, unit, goal);
+    }
+
+    /// A figure with a goal that was shown among others.
+    pub(crate) fn keep(&mut self, what: &str, value: f64, unit: &'static str, goal: Goal) {
         self.goals.push((what.to_owned(), value, unit, goal));
     }
 
@@ -40,7 +61,7 @@ impl Table {
                 Goal::Least(least) => (value >= least, format!("at least {least}")),
                 Goal::Under(most) => (value < most, format!("under {most}")),
             };
-            println!("  {} {what:<62} {value:>10.2} {unit} ({words})", if met { "met   " } else { "MISSED" });
+            println!("  {} {what:<76} {value:>10.2} {unit} ({words})", if met { "met   " } else { "MISSED" });
         }
     }
 }

@@ -67,7 +67,8 @@ impl Filter for DiscardCloudService {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        let discarded = object.is("v1", "Service") && (self.is_named(object) || self.is_cloud_balancer(object));
+        // Most Services are neither: what tells that is read first.
+        let discarded = (self.is_cloud_balancer(object) || self.is_named(object)) && object.is("v1", "Service");
         Ok(if discarded { Verdict::Hide } else { Verdict::Keep })
     }
 }
@@ -77,8 +78,13 @@ impl DiscardCloudService {
         if self.services.is_empty() {
             return false;
         }
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name());
-        self.services.iter().any(|service| service.0 == namespace && service.1 == name)
+        let name = object.name();
+        let mut of_name = self.services.iter().filter(|service| service.1 == name).peekable();
+        if of_name.peek().is_none() {
+            return false;
+        }
+        let namespace = object.namespace().unwrap_or_default();
+        of_name.any(|service| service.0 == namespace)
     }
 
     fn is_cloud_balancer(&self, object: &Object<'_>) -> bool {

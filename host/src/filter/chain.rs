@@ -61,39 +61,20 @@ impl Chain {
         if let Some(script) = &self.script {
             return script.run(&documents);
         }
-        let mut outcomes: Vec<Option<Outcome>> = documents.iter().map(|_| None).collect();
-        let mut present: Vec<(usize, Document)> = documents.into_iter().enumerate().collect();
+        let mut batch: Vec<_> = documents.into_iter().map(Judged::Kept).collect();
         for filter in self.filters.iter() {
-            if present.is_empty() {
+            if batch.iter().all(|judged| !matches!(judged, Judged::Kept(_))) {
                 break;
             }
-            let (places, documents): (Vec<_>, Vec<_>) = present.into_iter().unzip();
-            present = Vec::with_capacity(places.len());
-            for (place, judged) in places.into_iter().zip(filter.judge(documents, self.guarded).await) {
-                let end = match judged {
-                    Judged::Kept(document) => {
-                        present.push((place, document));
-                        continue;
-                    }
-                    Judged::Hidden => Outcome::Hidden,
-                    Judged::Failed(failure) => Outcome::Failed(failure),
-                };
-                if let Some(slot) = outcomes.get_mut(place) {
-                    *slot = Some(end);
-                }
-            }
+            filter.judge(&mut batch, self.guarded).await;
         }
-        for (place, document) in present {
-            if let Some(slot) = outcomes.get_mut(place) {
-                *slot = Some(if document.is_edited() {
-                    Outcome::Edited(document.bytes().clone())
-                } else {
-                    Outcome::Unchanged
-                });
-            }
-        }
-        // Every place was filled by exactly one of the above; hiding is the safe reading of "no answer".
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Hidden)).collect()
+        let outcome = |judged| match judged {
+            Judged::Kept(document) if document.is_edited() => Outcome::Edited(document.bytes().clone()),
+            Judged::Kept(_) => Outcome::Unchanged,
+            Judged::Hidden => Outcome::Hidden,
+            Judged::Failed(failure) => Outcome::Failed(failure),
+        };
+        batch.into_iter().map(outcome).collect()
     }
 
     /// The present stamp.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use weir_document::{Document, Path};
@@ -17,6 +17,9 @@ use crate::wasm::{Answer, Checkout, Description, Fault, Pool, Read, Recorder, Sn
 
 /// One object in this many is run again on a fresh instance, and the outcomes compared.
 const SPOT_CHECK: u64 = 1024;
+/// Time between two such checks, at least: making an instance costs as much as judging a hundred objects, which a list
+/// of many small ones would pay again and again.
+const SPOT_CHECK_PAUSE: Duration = Duration::from_millis(100);
 
 /// One filter in force.
 #[derive(Debug)]
@@ -33,6 +36,7 @@ pub struct Filter {
     reads: Arc<Reads>,
     metrics: Arc<Metrics>,
     judged: AtomicU64,
+    checked: Mutex<Option<Instant>>,
     last_error: Mutex<Option<String>>,
     source: String,
     _lookups: Lookups,
@@ -66,7 +70,7 @@ pub struct Proven {
 #[derive(Debug, Clone, Default)]
 pub struct RecordedReads(Arc<Reads>);
 
-/// What one filter made of one document.
+/// What the filters of a chain have made of one document so far.
 #[derive(Debug)]
 pub(super) enum Judged {
     Kept(Document),
@@ -131,6 +135,7 @@ impl Filter {
             reads: reads.0,
             metrics,
             judged: AtomicU64::new(0),
+            checked: Mutex::new(None),
             last_error: Mutex::new(None),
             source,
             _lookups: lookups,
@@ -214,18 +219,18 @@ impl Filter {
         self.reads.subscribe()
     }
 
-    /// Judges a batch, in order. Each document comes back as the filter left it, or as it was before if the filter
-    /// failed and its policy is `Ignore`.
-    pub(super) async fn judge(&self, documents: Vec<Document>, guarded: bool) -> Vec<Judged> {
+    /// Judges those of a batch that are kept so far, in order. Each stays there as the filter left it, or as it was before
+    /// if the filter failed and its policy is `Ignore`.
+    pub(super) async fn judge(&self, batch: &mut [Judged], guarded: bool) {
         let began = Instant::now();
         let mut counts = BatchCounts::default();
         let mut out = None;
-        let mut judged = Vec::with_capacity(documents.len());
-        for document in documents {
+        for slot in batch {
+            let Judged::Kept(document) = std::mem::replace(slot, Judged::Hidden) else { continue };
             // The guards are this filter's own: the next one of the chain sets its own.
             let guards = if guarded { self.guards.clone() } else { Arc::default() };
-            let before = document.clone().with_guards(guards);
-            judged.push(match self.call(&mut out, before.clone()).await {
+            let before = document.with_guards(guards);
+            *slot = match self.call(&mut out, before.clone()).await {
                 Ok(answer) => {
                     self.spot_check(&before, &answer).await;
                     self.turned(self.breaker.answered());
@@ -243,13 +248,12 @@ impl Filter {
                     self.turned(self.breaker.failed(fault.class));
                     self.failed(fault, before)
                 }
-            });
+            };
         }
         if let Some(checkout) = out {
             self.pool.give_back(checkout);
         }
         self.metrics.batch(&self.name, counts, began.elapsed());
-        judged
     }
 
     /// One call, on the instance that is out or a new one. Any fault retires the instance.
@@ -272,6 +276,9 @@ impl Filter {
         if self.judged.fetch_add(1, Ordering::Relaxed) % SPOT_CHECK != SPOT_CHECK / 2 {
             return;
         }
+        if !self.is_check_due() {
+            return;
+        }
         let Some(mut fresh) = self.pool.try_fresh().await else { return };
         let Ok(again) = fresh.instance().filter(before.clone()).await else { return };
         if again.keep != answer.keep || (answer.keep && !same(&again.object, &answer.object)) {
@@ -282,6 +289,15 @@ impl Filter {
             );
             self.metrics.impure(&self.name);
         }
+    }
+
+    fn is_check_due(&self) -> bool {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = checked.is_none_or(|last| last.elapsed() >= SPOT_CHECK_PAUSE);
+        if due {
+            *checked = Some(Instant::now());
+        }
+        due
     }
 
     /// Applies the failure policy.

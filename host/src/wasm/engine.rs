@@ -1,17 +1,22 @@
 //! The one wasmtime engine of the process, and the thread that ticks its epochs.
 //!
-//! A tick is [`TICK`] of wall time. The thread ticks only while an instance is checked out ([`Ticking`]) and is parked
-//! otherwise: a thousand wake-ups a second for nothing would cost an edge node more than all its filters.
+//! A tick is [`TICK`] of wall time. The thread ticks only while an instance is checked out ([`Ticking`]) and a moment
+//! longer, and is parked otherwise: a thousand wake-ups a second for nothing would cost an edge node more than all its
+//! filters. A moment longer, because batches of a list follow one another: waking the thread for each costs more than
+//! the batch's calls.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wasmtime::{Cache, CacheConfig, Config};
 
 /// How often a running module gives way, and the unit in which its time is counted.
 pub const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks with nothing checked out before the thread parks.
+const LINGER: u32 = 2;
 
 /// Bytes of compiled code kept on disk before the least used are deleted.
 const CACHE_SIZE: u64 = 512 << 20;
@@ -40,8 +45,18 @@ pub enum EngineError {
 }
 
 struct Ticker {
-    running: Mutex<usize>,
+    state: Mutex<Ticks>,
     woken: Condvar,
+}
+
+#[derive(Default)]
+struct Ticks {
+    /// Instances that are checked out.
+    running: usize,
+    /// Ticks since the last one was.
+    idle: u32,
+    /// The thread waits to be woken.
+    parked: bool,
 }
 
 /// Keeps the epochs ticking while it lives.
@@ -67,7 +82,7 @@ impl Engine {
         let cache = cache.map(open_cache).transpose()?;
         config.cache(cache.clone());
         let inner = wasmtime::Engine::new(&config).map_err(EngineError::Unsupported)?;
-        let ticker = Arc::new(Ticker { running: Mutex::new(0), woken: Condvar::new() });
+        let ticker = Arc::new(Ticker { state: Mutex::default(), woken: Condvar::new() });
         let (weak, at) = (inner.weak(), Arc::downgrade(&ticker));
         std::thread::Builder::new()
             .name("weir-epochs".into())
@@ -100,9 +115,12 @@ impl Engine {
     /// Starts the ticks, if they do not run yet.
     #[must_use]
     pub fn ticking(&self) -> Ticking {
-        let mut running = self.ticker.running.lock().unwrap_or_else(PoisonError::into_inner);
-        *running += 1;
-        if *running == 1 {
+        let mut state = self.ticker.lock();
+        state.running += 1;
+        // Cleared here, so that the next ones do not wake it again.
+        let parked = std::mem::take(&mut state.parked);
+        drop(state);
+        if parked {
             self.ticker.woken.notify_one();
         }
         Ticking(self.ticker.clone())
@@ -119,24 +137,30 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
 }
 
 impl Ticker {
-    /// Parks until something runs; gives up now and then so that the thread sees its engine go.
+    fn lock(&self) -> MutexGuard<'_, Ticks> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Parks when nothing has run for a while; gives up now and then so that the thread sees its engine go.
     fn wait_until_running(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        while *running == 0 {
-            let (guard, waited) =
-                self.woken.wait_timeout(running, Duration::from_secs(60)).unwrap_or_else(PoisonError::into_inner);
-            running = guard;
-            if waited.timed_out() {
-                return;
-            }
+        let mut state = self.lock();
+        state.idle = if state.running > 0 { 0 } else { state.idle + 1 };
+        if state.idle <= LINGER {
+            return;
         }
+        state.parked = true;
+        let nothing = |state: &mut Ticks| state.parked;
+        let waited = self.woken.wait_timeout_while(state, Duration::from_secs(60), nothing);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.parked = false;
+        state.idle = 0;
     }
 }
 
 impl Drop for Ticking {
     fn drop(&mut self) {
-        let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
-        *running = running.saturating_sub(1);
+        let mut state = self.0.lock();
+        state.running = state.running.saturating_sub(1);
     }
 }
 

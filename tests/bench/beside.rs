@@ -1,0 +1,141 @@
+//! The whole daemon beside a plain reverse proxy: the same lists through both, from the same server in memory, to a client
+//! that discards. nginx passes all bytes on unread; Weir runs two filters over them.
+
+use weir_apiserver::ApiServer;
+use weir_tests::daemon::{Daemon, Setup};
+
+use crate::data;
+use crate::fetch::{Fetched, fetch};
+use crate::list::{Encoding, Kind, List};
+use crate::nginx::Nginx;
+use crate::table::{Goal, Table, median};
+use crate::usage::processor;
+
+/// Rounds of each measurement. In each every way is taken once, so that what else runs on the machine hits all alike.
+const ROUNDS: usize = 25;
+
+/// A way from the client to the server.
+struct Way {
+    what: &'static str,
+    address: String,
+    /// The process in between.
+    pid: Option<u32>,
+    rounds: Vec<Fetched>,
+    /// Processor seconds of all rounds.
+    processor: f64,
+}
+
+/// About 30 MB as JSON; as protobuf the same list.
+fn list(kind: Kind, encoding: Encoding) -> List {
+    kind.list(
+        encoding,
+        match kind {
+            Kind::Services => 15_000,
+            Kind::Slices => 1000,
+        },
+    )
+}
+
+/// A daemon with the two filters of each kind.
+pub(crate) async fn daemon(server: &ApiServer) -> Daemon {
+    let filters: Vec<_> = Kind::BOTH.iter().flat_map(|kind| kind.filters()).collect();
+    let text: String = filters.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect();
+    let setup = Setup::new(server.url()).flag("--node-name", data::NODE).filters(&format!("filters:\n{text}"));
+    filters.into_iter().fold(setup, Setup::bundled).start_ready().await
+}
+
+/// An API server with what the filters look up.
+pub(crate) async fn server() -> ApiServer {
+    let server = ApiServer::builder().start().await.unwrap();
+    for object in data::lookups() {
+        server.store().put(object).unwrap();
+    }
+    server
+}
+
+/// Processor time per GB, wall time, and the first byte.
+pub(crate) async fn lists(table: &mut Table) {
+    let server = server().await;
+    let daemon = daemon(&server).await;
+    let upstream = server.address().to_string();
+    let plain = Nginx::start(&upstream, None);
+    let large = Nginx::start(&upstream, Some("64k"));
+    if plain.is_none() {
+        println!("\nThere is no nginx on this machine to compare with (make nginx)");
+    }
+    for kind in Kind::BOTH {
+        for encoding in Encoding::BOTH {
+            let list = list(kind, encoding);
+            server.fix(kind.path(), encoding.media().parse().unwrap(), list.whole());
+            let mut ways = vec![Way::new("straight from the server", upstream.clone(), None)];
+            for (what, nginx) in [("nginx, its own settings", &plain), ("nginx, 64 KiB buffer", &large)] {
+                ways.extend(nginx.as_ref().map(|nginx| Way::new(what, nginx.address(), Some(nginx.id()))));
+            }
+            let address = daemon.url().trim_start_matches("http://").to_owned();
+            ways.push(Way::new("Weir, two filters", address, Some(daemon.id())));
+            let ways = tokio::task::spawn_blocking(move || measured(ways, kind, encoding)).await.unwrap();
+            told(table, &list, &ways);
+        }
+    }
+}
+
+fn measured(mut ways: Vec<Way>, kind: Kind, encoding: Encoding) -> Vec<Way> {
+    for way in &mut ways {
+        way.fetch(kind, encoding);
+        way.rounds.clear();
+        way.processor = 0.0;
+    }
+    for _ in 0..ROUNDS {
+        for way in &mut ways {
+            way.fetch(kind, encoding);
+        }
+    }
+    ways
+}
+
+impl Way {
+    fn new(what: &'static str, address: String, pid: Option<u32>) -> Self {
+        Self { what, address, pid, rounds: Vec::new(), processor: 0.0 }
+    }
+
+    fn fetch(&mut self, kind: Kind, encoding: Encoding) {
+        let before = self.pid.map_or(0.0, processor);
+        self.rounds.push(fetch(&self.address, kind.path(), encoding));
+        self.processor += self.pid.map_or(0.0, processor) - before;
+    }
+
+    /// Seconds of processor per GB that came from the server.
+    fn per_gigabyte(&self, list: &List) -> f64 {
+        self.processor / (self.rounds.len() as f64 * list.bytes() as f64 / 1e9)
+    }
+
+    fn first(&self) -> f64 {
+        median(self.rounds.iter().map(|round| round.first.as_secs_f64() * 1e3).collect())
+    }
+
+    fn all(&self) -> f64 {
+        median(self.rounds.iter().map(|round| round.all.as_secs_f64() * 1e3).collect())
+    }
+}
+
+fn told(table: &mut Table, list: &List, ways: &[Way]) {
+    table.heading(&format!("{} ({:.1} MB) through a proxy, over loopback", list.name(), list.megabytes()));
+    table.columns("", &["CPU s per GB", "wall ms", "first byte ms", "MB received"]);
+    for way in ways {
+        let processor = way.pid.map(|_| way.per_gigabyte(list));
+        let received = way.rounds.last().map(|round| round.bytes as f64 / 1e6);
+        table.cells(way.what, &[processor, Some(way.all()), Some(way.first()), received]);
+    }
+    let (Some(straight), Some(weir)) = (ways.first(), ways.last()) else { return };
+    let name = list.name();
+    table.goal(&format!("{name}: Weir's CPU per GB"), weir.per_gigabyte(list), "s/GB", Goal::Under(1.0));
+    if let Some(nginx) = ways.get(1).filter(|_| ways.len() > 2) {
+        let ratio = weir.per_gigabyte(list) / nginx.per_gigabyte(list);
+        table.goal(&format!("{name}: Weir's CPU over nginx's"), ratio, "times", Goal::Under(1.5));
+    }
+    let later = weir.first() - straight.first();
+    match list.encoding {
+        Encoding::Json => table.goal(&format!("{name}: first byte later by"), later, "ms", Goal::Under(5.0)),
+        Encoding::Protobuf => table.row("first byte later by (a protobuf list is sized first)", later, "ms"),
+    }
+}

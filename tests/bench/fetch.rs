@@ -1,0 +1,58 @@
+//! A client that discards: the least that reading an answer can cost, so that the machine is left to who is measured.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::list::Encoding;
+
+/// Bytes read at once.
+const READ: usize = 256 << 10;
+
+/// What an answer took.
+pub(crate) struct Fetched {
+    /// From the request to the first byte of the body.
+    pub(crate) first: Duration,
+    /// From the request to the end.
+    pub(crate) all: Duration,
+    /// Bytes of the answer, its head included.
+    pub(crate) bytes: usize,
+}
+
+/// GETs a path of the server at `address` as kube-proxy, over a connection of its own. Blocks.
+pub(crate) fn fetch(address: &str, path: &str, encoding: Encoding) -> Fetched {
+    let accept = if path.contains("watch=") { encoding.watch_media() } else { encoding.media() };
+    let mut stream = TcpStream::connect(address).unwrap();
+    let began = Instant::now();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: kube-proxy/v1.34.0 bench\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut buffer = vec![0; READ];
+    let (mut head, mut end, mut first, mut bytes) = (Vec::new(), Vec::new(), None, 0);
+    loop {
+        let count = stream.read(&mut buffer).unwrap();
+        if count == 0 {
+            break;
+        }
+        bytes += count;
+        if first.is_none() {
+            head.extend_from_slice(&buffer[..count]);
+            let length = head.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4);
+            if length.is_some_and(|length| bytes > length) {
+                first = Some(began.elapsed());
+            }
+        }
+        end.extend_from_slice(&buffer[count.saturating_sub(8)..count]);
+        end.drain(..end.len().saturating_sub(8));
+    }
+    let text = String::from_utf8_lossy(&head).to_lowercase();
+    assert!(text.starts_with("http/1.1 200"), "{}", text.chars().take(400).collect::<String>());
+    let length = text.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    match length {
+        Some(length) => assert_eq!(bytes, length.parse::<usize>().unwrap() + text.find("\r\n\r\n").unwrap() + 4),
+        None => assert!(end.ends_with(b"0\r\n\r\n"), "an answer that broke off"),
+    }
+    Fetched { first: first.unwrap(), all: began.elapsed(), bytes }
+}
