@@ -184,3 +184,38 @@ async fn what_runs_on_the_node_is_edited_only_by_a_filter_that_is_named_for_it()
     weir.logged_after(from, "a new set of filters is in force").await;
     assert_eq!(weir.client("kubelet").json(path).await["spec"]["containers"][0]["image"], "evil:latest");
 }
+
+#[tokio::test]
+async fn an_object_that_fails_a_filter_stays_failed_whatever_the_filters_after_it_say() {
+    let server = edge().await;
+    let filters = "\
+filters:
+  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}
+  - {name: nodeportisolation, module: nodeportisolation.wasm, match: ['*/services']}
+";
+    let weir = Setup::new(server.url())
+        .filters(filters)
+        .bundled("discardcloudservice")
+        .bundled("nodeportisolation")
+        .start_ready()
+        .await;
+    // The type stands there twice: what the client would read is not what the filter reads.
+    let twice = r#"{"metadata": {"name": "twice"}, "spec": {"type": "ClusterIP", "type": "LoadBalancer"}}"#;
+    let good = r#"{"metadata": {"name": "good"}, "spec": {"type": "ClusterIP"}}"#;
+    for items in [[twice, good], [good, twice]] {
+        let list = format!(
+            r#"{{"kind": "ServiceList", "apiVersion": "v1", "metadata": {{"resourceVersion": "1"}}, "items": [{}]}}"#,
+            items.join(",")
+        );
+        server.on_request(move |request| {
+            if request.target().starts_with(SERVICES) {
+                weir_apiserver::Action::json(200, list.clone())
+            } else {
+                weir_apiserver::Action::Serve
+            }
+        });
+        let answer = weir.client("kube-proxy").get(SERVICES).await;
+        assert_eq!(answer.status, 500, "never a list without it: {}", answer.text());
+        assert!(answer.text().contains("discardcloudservice"), "{}", answer.text());
+    }
+}

@@ -226,6 +226,10 @@ impl Filter {
         let mut counts = BatchCounts::default();
         let mut out = None;
         for slot in batch {
+            // What is hidden, or has failed, stays so.
+            if !matches!(slot, Judged::Kept(_)) {
+                continue;
+            }
             let Judged::Kept(document) = std::mem::replace(slot, Judged::Hidden) else { continue };
             // The guards are this filter's own: the next one of the chain sets its own.
             let guards = if guarded { self.guards.clone() } else { Arc::default() };
