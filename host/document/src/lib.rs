@@ -2,8 +2,8 @@
 //!
 //! The crate knows nothing of WebAssembly or HTTP; the daemon, the SDK's native runs and the fuzzers share it.
 //! Memory: a [`Document`] holds the object's bytes (shared, never copied to be read) and, once read, a table of its
-//! first two levels; an edit holds the old and the new bytes for as long as it runs. No input makes it panic or recurse
-//! deeper than a path is long.
+//! first two levels and, unless it is read-only, marks of half the size of its JSON; an edit holds the old and the new
+//! bytes for as long as it runs. No input makes it panic or recurse deeper than a path is long.
 //!
 //! ```
 //! use weir_document::{Document, Path, Value};

@@ -22,7 +22,25 @@ pub(crate) struct Splices {
 
 struct Splice {
     at: Range<usize>,
-    text: Option<Arc<[u8]>>,
+    text: Text,
+}
+
+/// What is put in the place of a span.
+enum Text {
+    None,
+    Value(Arc<[u8]>),
+    /// A varint.
+    Length(u64),
+}
+
+impl Text {
+    fn length(&self) -> usize {
+        match self {
+            Text::None => 0,
+            Text::Value(text) => text.len(),
+            Text::Length(length) => varint_length(*length),
+        }
+    }
 }
 
 struct Changed {
@@ -44,7 +62,7 @@ impl Splices {
         if let Some(changed) = innermost.and_then(|innermost| self.changed.get_mut(innermost)) {
             changed.growth += growth;
         }
-        let text = if text.is_empty() { None } else { Some(self.shared(text)) };
+        let text = if text.is_empty() { Text::None } else { Text::Value(self.shared(text)) };
         self.list.push(Splice { at, text });
     }
 
@@ -77,7 +95,7 @@ impl Splices {
         // An insertion comes before what is cut at the same place.
         self.list.sort_by_key(|splice| (splice.at.start, splice.at.end));
         let size = self.list.iter().try_fold(old.len(), |size, splice| {
-            let text = splice.text.as_ref().map_or(0, |text| text.len());
+            let text = splice.text.length();
             Some((size.checked_add(text)?).saturating_sub(splice.at.len())).filter(|size| *size <= limit + old.len())
         });
         let size = size.filter(|size| *size <= limit).ok_or(Error::TooLarge { limit })?;
@@ -85,8 +103,10 @@ impl Splices {
         let mut at = 0;
         for splice in &self.list {
             new.extend_from_slice(old.get(at..splice.at.start).unwrap_or_default());
-            if let Some(text) = &splice.text {
-                new.extend_from_slice(text);
+            match &splice.text {
+                Text::None => {}
+                Text::Value(text) => new.extend_from_slice(text),
+                Text::Length(length) => put_varint(*length, &mut new),
             }
             at = splice.at.end;
         }
@@ -108,9 +128,7 @@ impl Splices {
             if let Some(outer) = within.and_then(|within| self.changed.get_mut(within)) {
                 outer.growth += growth + longer;
             }
-            let mut text = Vec::with_capacity(10);
-            put_varint(length, &mut text);
-            self.list.push(Splice { at, text: Some(text.into()) });
+            self.list.push(Splice { at, text: Text::Length(length) });
         }
     }
 }

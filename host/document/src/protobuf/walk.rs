@@ -221,7 +221,7 @@ impl<V: Visit> Walk<'_, V> {
             if is_plain && let Some(found) = Records::quick(self.bytes, record.value.clone(), wanted.number) {
                 let slot = Slot { field: wanted, within: record.value, missing: 0 };
                 match found {
-                    Some(at) if wanted.pointer || !at.is_empty() => {
+                    Some((_, at)) if wanted.pointer || !at.is_empty() => {
                         let node = Node::One { kind: wanted.kind, at };
                         self.visitor.value(self.bytes, node, Spot::Field(slot), &self.frames)?;
                     }

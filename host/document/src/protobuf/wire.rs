@@ -138,23 +138,23 @@ impl<'a> Records<'a> {
         (end <= self.end).then_some((u32::from(tag >> 3), from..end))
     }
 
-    /// The value of the one record of a number, none if there is none, or nothing known: if one of the records is not as
-    /// most are. Nothing but positions goes from record to record, which is why this is fast.
+    /// The one record of a number by its start and its value, none if there is none, or nothing known: if one of the
+    /// records is not as most are, or there are two. Nothing but positions goes from record to record, which is why this is fast.
     #[inline(always)]
-    pub(crate) fn quick(bytes: &'a [u8], at: Range<usize>, number: u32) -> Option<Option<Range<usize>>> {
+    pub(crate) fn quick(bytes: &'a [u8], at: Range<usize>, number: u32) -> Option<Option<(usize, Range<usize>)>> {
         let mut records = Records::new(bytes, at);
-        let (mut from, mut end) = (0, 0);
+        let (mut start, mut from, mut end) = (0, 0, 0);
         while records.at < records.end {
             let (other, value) = records.short()?;
-            records.at = value.end;
+            let this = std::mem::replace(&mut records.at, value.end);
             if other == number {
                 if from != 0 {
                     return None;
                 }
-                (from, end) = (value.start, value.end);
+                (start, from, end) = (this, value.start, value.end);
             }
         }
-        Some((from != 0).then_some(from..end))
+        Some((from != 0).then_some((start, from..end)))
     }
 
     #[inline(never)]
@@ -178,6 +178,11 @@ pub(crate) fn single(
     wire: Wire,
     name: &str,
 ) -> Result<Option<Record>, Error> {
+    if let Some(found) = Records::quick(bytes, at.clone(), number) {
+        let Some((start, value)) = found else { return Ok(None) };
+        let record = Record { number, wire: Wire::Bytes, start, length_at: start + 1, value };
+        return record.written_as(wire).map(|()| Some(record));
+    }
     let mut records = Records::new(bytes, at);
     let Some(record) = records.of(number)? else { return Ok(None) };
     record.written_as(wire)?;
