@@ -26,8 +26,8 @@ const ROUNDS: usize = 9;
 const LONG: f64 = 1.5;
 /// Bytes of a body that arrive at once.
 const CHUNK: usize = 128 << 10;
-/// A round goes over at least so many MB.
-const ROUND: f64 = 30.0;
+/// Seconds that a round takes at least: the clock of a thread moves by the tick.
+const SHORT: f64 = 0.1;
 
 /// A list as it is taken apart and written again.
 enum Wire {
@@ -207,7 +207,7 @@ fn rate(megabytes: f64, mut work: impl FnMut()) -> f64 {
 
 impl Rounds {
     fn of(megabytes: f64) -> Self {
-        Self { megabytes, times: (ROUND / megabytes).ceil() as usize, began: thread(), seconds: Vec::new() }
+        Self { megabytes, times: 1, began: thread(), seconds: Vec::new() }
     }
 
     /// How often the work is to be done in the next round; none when there are enough.
@@ -218,7 +218,10 @@ impl Rounds {
     }
 
     fn end(&mut self) {
-        self.seconds.push(thread() - self.began);
+        match thread() - self.began {
+            seconds if seconds < SHORT => self.times *= 2,
+            seconds => self.seconds.push(seconds),
+        }
     }
 
     /// MB/s of the median round.

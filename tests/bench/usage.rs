@@ -10,7 +10,8 @@ pub(crate) fn processor(pid: u32) -> f64 {
     threads.filter_map(|thread| ran(&thread.ok()?.path().join("schedstat"))).sum()
 }
 
-/// Processor time that this thread has used, in seconds: what one core does, however busy the machine is.
+/// Processor time that this thread has used, in seconds: what one core does, however busy the machine is. While the thread
+/// runs it moves by the system's tick.
 pub(crate) fn thread() -> f64 {
     ran("/proc/thread-self/schedstat".as_ref()).unwrap()
 }
