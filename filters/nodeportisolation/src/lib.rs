@@ -68,13 +68,14 @@ impl Filter for NodePortIsolation {
             return Ok(Verdict::Keep);
         };
         let service = object.text(&TYPE).unwrap_or_default();
-        if !matches!(service.as_str(), "NodePort" | "LoadBalancer") || !object.is("v1", "Service") {
+        if !matches!(service.as_str(), "NodePort" | "LoadBalancer") {
             return Ok(Verdict::Keep);
         }
         let Some(pool) = self.pool.name() else {
             return Ok(Verdict::Keep);
         };
-        if is_open(&listen, &pool) {
+        // Last, because it tells the fewest apart.
+        if is_open(&listen, &pool) || !object.is("v1", "Service") {
             return Ok(Verdict::Keep);
         }
         match self.when_closed {
