@@ -66,6 +66,12 @@ impl<'a> Object<'a> {
         self.handle.text(at)
     }
 
+    /// Which of these texts [`text`](Self::text) would give at the path. The question to ask of names: most objects
+    /// answer it alike, and those that answer all questions alike are judged without a call.
+    pub fn one_of(&self, at: &Path, texts: &[String]) -> Option<usize> {
+        self.handle.one_of(at, texts).and_then(|position| usize::try_from(position).ok())
+    }
+
     /// The values of all rows, in one crossing.
     pub fn column(&self, at: &Path) -> Column {
         let (text, ends) = self.handle.column(at);
