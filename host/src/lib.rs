@@ -14,3 +14,4 @@ pub mod proxy;
 pub mod resource;
 pub mod tasks;
 pub mod wasm;
+pub mod workers;

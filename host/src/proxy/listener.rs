@@ -81,7 +81,18 @@ pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usiz
         match accepted {
             Ok((stream, address, permit)) => {
                 let peer = Peer { address, _permit: Arc::new(permit) };
-                tasks.spawn(connection(proxy.clone(), stream, peer, drain));
+                let _ = stream.set_nodelay(true);
+                let proxy = proxy.clone();
+                // It is watched by the runtime that serves it, not by this one.
+                match stream.into_std() {
+                    Ok(stream) => tasks.spawn_connection(async move {
+                        match TcpStream::from_std(stream) {
+                            Ok(stream) => connection(proxy, stream, peer, drain).await,
+                            Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                        }
+                    }),
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted; trying on");
@@ -92,7 +103,6 @@ pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usiz
 }
 
 async fn connection(proxy: Arc<Proxy>, stream: TcpStream, peer: Peer, drain: Duration) {
-    let _ = stream.set_nodelay(true);
     let tasks = proxy.tasks.clone();
     let address = peer.address;
     let service = service_fn(move |request| {
