@@ -6,6 +6,8 @@
 
 use crate::{Column, Error, Path, Rows, Value, backend};
 
+static NAME: Path = Path::new("metadata.name");
+
 /// A Kubernetes object: the one being filtered, or one that was looked up.
 ///
 /// Rows of a path are the elements of the array at its last `[*]`, flattened over outer ones; without `[*]`, the object
@@ -39,6 +41,11 @@ impl<'a> Object<'a> {
     /// metadata.namespace; none for an object outside namespaces.
     pub fn namespace(&self) -> Option<String> {
         self.handle.namespace()
+    }
+
+    /// Whether metadata.name is this: the way to be for one object, see [`one_of`](Self::one_of).
+    pub fn is_named(&self, name: &str) -> bool {
+        self.one_of(&NAME, &[name.to_owned()]).is_some()
     }
 
     /// metadata.name, or an empty string.

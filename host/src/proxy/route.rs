@@ -28,15 +28,15 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
-        let encoding = Encoding::of_errors(request.headers());
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(encoding));
+            return meter("refused").attach(Refusal::Method.response(Encoding::of_errors(request.headers())));
         }
         let parsed = match Request::parse(request.method(), request.uri()) {
             Ok(parsed) => parsed,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused").attach(Refusal::Malformed(error).response(encoding));
+                return meter("refused")
+                    .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
             }
         };
         let may_lend = self.upstream.lends() && peer.address.ip().to_canonical().is_loopback();
@@ -54,7 +54,7 @@ impl Proxy {
             Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a read waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(encoding));
+                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
             }
         };
         let compress = self.compression.is_for(peer.address.ip());

@@ -86,6 +86,8 @@ pub struct GuestState {
     /// Numbers of the paths of labels and annotations.
     label_paths: HashMap<String, u32, foldhash::fast::RandomState>,
     annotation_paths: HashMap<String, u32, foldhash::fast::RandomState>,
+    /// The declared lookups of a kind, as the module spells it: one or two spellings each.
+    pub(super) declared: HashMap<String, Arc<[Arc<Lookup>]>, foldhash::fast::RandomState>,
     pub(super) held: Slots<Arc<Found>>,
     pub(super) selections: Slots<Arc<FoundSelection>>,
     pub(super) recall: Recall,
@@ -127,6 +129,7 @@ impl GuestState {
             path_numbers: HashMap::default(),
             label_paths: HashMap::default(),
             annotation_paths: HashMap::default(),
+            declared: HashMap::default(),
             held: Slots::new(LOOKED_UP, "looked-up objects"),
             selections: Slots::new(SELECTIONS, "selections"),
             recall: Recall::default(),
