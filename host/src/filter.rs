@@ -13,7 +13,7 @@ mod serving;
 mod set;
 mod validate;
 
-pub use chain::{Chain, Stamp};
+pub use chain::{Chain, Stamp, Unwritable, Written};
 pub use filter::{Filter, Lookups, Proven, RecordedReads};
 pub use outcome::{Failure, FailureClass, Outcome};
 #[cfg(test)]

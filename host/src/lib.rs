@@ -7,6 +7,7 @@ pub mod app;
 pub mod author;
 pub mod config;
 pub mod feed;
+pub mod files;
 pub mod filter;
 pub mod module;
 pub mod problem;

@@ -31,6 +31,8 @@ pub struct Metrics {
     request_seconds: Family<ClassLabel, Seconds>,
     watches: Gauge,
     informers_relisted: Family<ReasonLabel, Counter>,
+    server_up: Family<ServerLabel, Gauge>,
+    server_requests: Family<ServerLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,6 +65,17 @@ struct ReasonLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClassLabel {
     class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServerLabel {
+    server: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServerLabels {
+    server: Arc<str>,
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -143,6 +156,16 @@ impl Metrics {
         self.informers_relisted.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// Tells whether an API server works, as far as is known.
+    pub fn server_up(&self, server: &Arc<str>, up: bool) {
+        self.server_up.get_or_create(&ServerLabel { server: server.clone() }).set(i64::from(up));
+    }
+
+    /// Counts a request that was sent to an API server: `answered`, or why not, from a closed set.
+    pub fn server_request(&self, server: &Arc<str>, result: &'static str) {
+        self.server_requests.get_or_create(&ServerLabels { server: server.clone(), result }).inc();
+    }
+
     /// Registers every family under its public name.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
@@ -165,5 +188,7 @@ impl Metrics {
         registry.register("weir_request_seconds", "Time of finished requests by class", self.request_seconds.clone());
         registry.register("weir_watches", "Open filtered watches", self.watches.clone());
         registry.register("weir_relists", "Watches ended with 410 by reason", self.informers_relisted.clone());
+        registry.register("weir_server_up", "1 while an API server works", self.server_up.clone());
+        registry.register("weir_server_requests", "Requests to API servers by result", self.server_requests.clone());
     }
 }

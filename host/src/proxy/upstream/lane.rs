@@ -70,6 +70,13 @@ impl Lanes {
         lane.streams.fetch_add(1, Ordering::AcqRel);
         Some(Slot(lane))
     }
+
+    /// Begins anew: who asks next dials. Streams that are open go on over the connections they have.
+    pub(super) fn retire(&self) {
+        for open in &self.open {
+            open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
 }
 
 impl Slot {
