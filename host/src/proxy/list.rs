@@ -6,6 +6,7 @@
 //! that has no room the list is asked for as JSON. An HTTP/1.0 client cannot tell an aborted body from a whole one: its
 //! answer is held, too.
 
+mod blocks;
 mod failed;
 mod pump;
 mod table;
@@ -19,6 +20,7 @@ use http::{HeaderValue, Method, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
+use self::blocks::Blocks;
 pub(super) use self::failed::Failed;
 use self::pump::Pump;
 use super::Proxy;
@@ -51,7 +53,7 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Resp
                 let estimate = plain.estimate();
                 let pump = Pump::new(proxy.clone(), read.clone(), encoding, plain);
                 match proxy.budget.lease(estimate).await {
-                    Ok(lease) => sized(pump, lease).await?,
+                    Ok(lease) => sized(pump, estimate, lease).await?,
                     Err(OverBudget) => None,
                 }
             }
@@ -89,21 +91,17 @@ impl Held {
 }
 
 /// All of a list with its length in front; none where there is no room for it.
-async fn sized(mut pump: Pump, mut lease: Lease) -> Result<Option<Held>, Refusal> {
-    let mut chunks = vec![Bytes::new()];
-    let mut length = 0;
-    while let Some(bytes) = pump.next().await? {
-        length += bytes.iter().map(Bytes::len).sum::<usize>();
-        chunks.extend(bytes);
-        if lease.reach(length) == Err(OverBudget) {
+async fn sized(mut pump: Pump, estimate: usize, mut lease: Lease) -> Result<Option<Held>, Refusal> {
+    let mut blocks = Blocks::new(estimate);
+    while let Some(pieces) = pump.next().await? {
+        for piece in pieces {
+            blocks.push(&piece);
+        }
+        if lease.reach(blocks.len()) == Err(OverBudget) {
             return Ok(None);
         }
     }
-    let front = pump.front()?;
-    if let Some(first) = chunks.first_mut() {
-        *first = front;
-    }
-    chunks.retain(|chunk| !chunk.is_empty());
+    let chunks = std::iter::once(pump.front()?).chain(blocks.into_chunks()).collect();
     Ok(Some(Held { chunks, lease }))
 }
 

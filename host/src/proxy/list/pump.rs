@@ -171,7 +171,12 @@ impl Pump {
         for document in hidden {
             self.listing.hide(&document)?;
         }
-        Ok(coalesce(self.wire.batch(&batch, shown)?, batch.bytes.len()))
+        let slices = self.wire.batch(&batch, shown)?;
+        Ok(match self.encoding {
+            Encoding::Json => coalesce(slices, batch.bytes.len()),
+            // Copied together where it is held.
+            Encoding::Protobuf => slices,
+        })
     }
 
     fn path_of(&self, document: &Document) -> Option<PathAndQuery> {
