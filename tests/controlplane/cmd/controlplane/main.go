@@ -1,0 +1,104 @@
+// Controlplane is a real Kubernetes control plane for tests: etcd and kube-apiserver with certificates of a CA made at
+// each start, RBAC, service-account tokens, OpenYurt's CRDs, and a stub of one node's kubelet.
+//
+// It prints one line of JSON when everything can be used, and ends with SIGTERM, SIGINT or the end of its standard input,
+// so that it never outlives the test that started it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// patience bounds every wait of a start. Only a hang reaches it.
+const patience = 2 * time.Minute
+
+// ready is what the test that started us is told.
+type ready struct {
+	// Server is the API server's URL.
+	Server string `json:"server"`
+	// Cut is the same server behind a TCP proxy whose connections can be cut.
+	Cut string `json:"cut"`
+	// Control takes POST /cut: all connections of that proxy end at once.
+	Control string `json:"control"`
+	// Version is the API server's own.
+	Version string `json:"version"`
+	// Folder holds NAME.kubeconfig and NAME.token of each identity.
+	Folder string `json:"folder"`
+}
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == "run" {
+		builtin(os.Args[2], os.Args[3:])
+		return
+	}
+	folder := flag.String("data-dir", "", "where everything is kept")
+	apply := flag.String("apply", "", "manifests to install, separated by commas")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, ended := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		ended()
+	}()
+	if err := serve(ctx, *folder, strings.FieldsFunc(*apply, func(r rune) bool { return r == ',' })); err != nil {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(ctx context.Context, folder string, manifests []string) error {
+	if folder == "" {
+		return fmt.Errorf("--data-dir: missing")
+	}
+	authority, err := newAuthority(folder)
+	if err != nil {
+		return fmt.Errorf("certificates: %w", err)
+	}
+	plane, err := startPlane(ctx, folder)
+	if err != nil {
+		return err
+	}
+	defer plane.stop()
+	cut, err := startCutter(plane.address)
+	if err != nil {
+		return fmt.Errorf("the proxy that cuts: %w", err)
+	}
+	if err := authority.writeIdentities(plane.url(), "https://"+cut.address); err != nil {
+		return fmt.Errorf("kubeconfigs: %w", err)
+	}
+	kubelet, err := startKubelet(folder)
+	if err != nil {
+		return fmt.Errorf("stub kubelet: %w", err)
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cluster, err := plane.connect(limited, folder)
+	if err != nil {
+		return err
+	}
+	if err := cluster.install(limited, kubelet, manifests); err != nil {
+		return err
+	}
+	if err := cluster.writeServiceAccount(limited, authority, plane.url(), "https://"+cut.address); err != nil {
+		return err
+	}
+	version, err := cluster.typed.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	line := ready{plane.url(), "https://" + cut.address, cut.control, version.GitVersion, folder}
+	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
+		return err
+	}
+	return plane.wait(ctx)
+}
