@@ -11,6 +11,9 @@ if [ -x "${KUBEBUILDER_ASSETS:-}/kube-apiserver" ] && [ -x "$KUBEBUILDER_ASSETS/
 else
     tags=builtin
 fi
+unformatted=$(gofmt -l .)
+[ -z "$unformatted" ] || { echo "not formatted: $unformatted" >&2; exit 1; }
 # Two at a time: each package of the API server takes hundreds of megabytes to compile.
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 go build -p 2 -tags "$tags" -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$folder/" ./cmd/...
+go vet -p 2 -tags "$tags" ./...

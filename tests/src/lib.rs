@@ -16,4 +16,5 @@ pub mod built;
 pub mod client;
 pub mod daemon;
 pub mod guests;
+pub mod plane;
 pub mod protobuf;

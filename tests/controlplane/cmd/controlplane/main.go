@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // patience bounds every wait of a start. Only a hang reaches it.
@@ -40,7 +43,7 @@ func main() {
 		builtin(os.Args[2], os.Args[3:])
 		return
 	}
-	folder := flag.String("data-dir", "", "where everything is kept")
+	folder := flag.String("data-dir", "", "where everything is kept; without it, a folder of its own that goes at the end")
 	apply := flag.String("apply", "", "manifests to install, separated by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -50,16 +53,28 @@ func main() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		ended()
 	}()
-	if err := serve(ctx, *folder, strings.FieldsFunc(*apply, func(r rune) bool { return r == ',' })); err != nil {
+	if err := temporary(ctx, *folder, strings.FieldsFunc(*apply, func(r rune) bool { return r == ',' })); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(ctx context.Context, folder string, manifests []string) error {
-	if folder == "" {
-		return fmt.Errorf("--data-dir: missing")
+// temporary serves from a folder that is removed at the end, if none was given.
+func temporary(ctx context.Context, folder string, manifests []string) error {
+	if folder != "" {
+		return serve(ctx, folder, manifests)
 	}
+	folder, err := os.MkdirTemp("", "controlplane-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, folder, manifests), os.RemoveAll(folder))
+}
+
+func serve(ctx context.Context, folder string, manifests []string) error {
+	// What the libraries have to say about failing commands and cut connections is meant to happen.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	authority, err := newAuthority(folder)
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)
