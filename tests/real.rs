@@ -10,6 +10,7 @@
 )]
 
 mod real {
+    mod clients;
     mod kubectl;
     mod prints;
     mod streams;

@@ -12,6 +12,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -19,6 +21,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"weir/controlplane/internal/cut"
 )
 
 // patience bounds every wait of a start. Only a hang reaches it.
@@ -28,9 +32,7 @@ const patience = 2 * time.Minute
 type ready struct {
 	// Server is the API server's URL.
 	Server string `json:"server"`
-	// Cut is the same server behind a TCP proxy whose connections can be cut.
-	Cut string `json:"cut"`
-	// Control takes POST /cut: all connections of that proxy end at once.
+	// Control takes POST /cut: all connections past the proxy of the kubeconfigs NAME-cut end at once.
 	Control string `json:"control"`
 	// Version is the API server's own.
 	Version string `json:"version"`
@@ -84,11 +86,11 @@ func serve(ctx context.Context, folder string, manifests []string) error {
 		return err
 	}
 	defer plane.stop()
-	cut, err := startCutter(plane.address)
+	proxy, control, err := startCut(plane.address)
 	if err != nil {
 		return fmt.Errorf("the proxy that cuts: %w", err)
 	}
-	if err := authority.writeIdentities(plane.url(), "https://"+cut.address); err != nil {
+	if err := authority.writeIdentities(plane.url(), "https://"+proxy.Address); err != nil {
 		return fmt.Errorf("kubeconfigs: %w", err)
 	}
 	kubelet, err := startKubelet(folder)
@@ -104,16 +106,32 @@ func serve(ctx context.Context, folder string, manifests []string) error {
 	if err := cluster.install(limited, kubelet, manifests); err != nil {
 		return err
 	}
-	if err := cluster.writeServiceAccount(limited, authority, plane.url(), "https://"+cut.address); err != nil {
+	if err := cluster.writeServiceAccount(limited, authority, plane.url(), "https://"+proxy.Address); err != nil {
 		return err
 	}
 	version, err := cluster.typed.Discovery().ServerVersion()
 	if err != nil {
 		return err
 	}
-	line := ready{plane.url(), "https://" + cut.address, cut.control, version.GitVersion, folder}
+	line := ready{plane.url(), control, version.GitVersion, folder}
 	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
 		return err
 	}
 	return plane.wait(ctx)
+}
+
+// startCut puts a proxy in front of the API server that cuts connections when it is told to.
+func startCut(server string) (*cut.Proxy, string, error) {
+	proxy, err := cut.Start(server)
+	if err != nil {
+		return nil, "", err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	commands := http.NewServeMux()
+	commands.HandleFunc("POST /cut", func(http.ResponseWriter, *http.Request) { proxy.Cut() })
+	go func() { _ = http.Serve(listener, commands) }()
+	return proxy, "http://" + listener.Addr().String(), nil
 }

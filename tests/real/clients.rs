@@ -1,0 +1,69 @@
+//! Clients built on client-go, and kube-proxy's own: programs of `tests/controlplane/cmd/client`, which fail by themselves.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tokio::process::Command;
+use weir_tests::built;
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::plane::{self, Plane};
+
+/// The Go client, the control plane, and a daemon as a node of its own.
+struct Clients {
+    program: PathBuf,
+    plane: &'static Plane,
+    weir: Daemon,
+    node: &'static str,
+}
+
+impl Clients {
+    async fn start(node: &'static str, kubeconfig: &str, filters: &str) -> Option<Self> {
+        let (plane, program) = (Plane::shared()?, plane::program("client")?);
+        let weir = Setup::kubeconfig(&plane.kubeconfig(kubeconfig))
+            .flag("--node-name", node)
+            .flag("--modules-dir", &built::modules().display().to_string())
+            .filters(filters)
+            .start_ready()
+            .await;
+        Some(Self { program, plane, weir, node })
+    }
+
+    /// Runs one of its commands as this identity; it must succeed. What it says is shown if it does not.
+    async fn run(&self, command: &str, identity: &str, environment: &[(&str, &str)], more: &[String]) {
+        let output = Command::new(&self.program)
+            .arg(command)
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig("admin"))
+            .args(["--weir", self.weir.url(), "--node", self.node, "--control", self.plane.control()])
+            .arg("--token-file")
+            .arg(self.plane.token(identity))
+            .arg("--config-file")
+            .arg(self.weir.path("filters-config.yaml"))
+            .args(more)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .unwrap();
+        let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            let log = self.weir.log_text();
+            let end: Vec<_> = log.lines().rev().take(40).collect();
+            let end: Vec<_> = end.into_iter().rev().collect();
+            panic!("{command}: {told}{wrong}\nthe end of Weir's log:\n{}", end.join("\n"));
+        }
+        print!("{told}");
+    }
+}
+
+/// `WEIR_MUTATIONS` makes it longer, `WEIR_SEED` repeats a run: `make converge` sets both.
+#[tokio::test]
+async fn caches_behind_weir_converge_whatever_happens() {
+    let Some(clients) = Clients::start("converge", "weir-cut", "filters: []\n").await else { return };
+    let variable = |name: &str, flag: &str| {
+        std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| [flag.to_owned(), value])
+    };
+    let more = [variable("WEIR_MUTATIONS", "--mutations"), variable("WEIR_SEED", "--seed")];
+    clients.run("converge", "admin", &[], &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
+}
