@@ -57,13 +57,15 @@ impl Clients {
     }
 }
 
-/// `WEIR_MUTATIONS` makes it longer, `WEIR_SEED` repeats a run: `make converge` sets both.
+/// `WEIR_MUTATIONS` makes it longer, `WEIR_SEED` repeats a run: `make converge` sets both. `WEIR_CLIENT_LOG` names a file
+/// for what client-go does, `WEIR_TEST_LOG` shows what Weir does.
 #[tokio::test]
 async fn caches_behind_weir_converge_whatever_happens() {
     let Some(clients) = Clients::start("converge", "weir-cut", "filters: []\n").await else { return };
     let variable = |name: &str, flag: &str| {
         std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| [flag.to_owned(), value])
     };
-    let more = [variable("WEIR_MUTATIONS", "--mutations"), variable("WEIR_SEED", "--seed")];
+    let more = [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")];
+    let more = more.map(|(name, flag)| variable(name, flag));
     clients.run("converge", "admin", &[], &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
 }

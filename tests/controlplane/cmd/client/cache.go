@@ -37,9 +37,13 @@ type hurried struct{ clock.RealClock }
 
 const moment = 50 * time.Millisecond
 
+type hurriedTimer struct{ clock.Timer }
+
 func (h hurried) NewTimer(after time.Duration) clock.Timer {
-	return h.RealClock.NewTimer(min(after, moment))
+	return hurriedTimer{h.RealClock.NewTimer(min(after, moment))}
 }
+
+func (t hurriedTimer) Reset(after time.Duration) bool { return t.Timer.Reset(min(after, moment)) }
 
 func follow(ctx context.Context, name string, of collection) *mirror {
 	m := &mirror{name: name, store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,9 +20,6 @@ const patience = time.Minute
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Watches that end and connections that are cut are what this is about: client-go need not tell.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, *sides) error{
 		"informers": informers, "proxy": proxyRules, "converge": converge,
 	}
@@ -41,9 +37,31 @@ func main() {
 	flags.StringVar(&s.config, "config-file", "", "Weir's configuration, to be replaced")
 	flags.IntVar(&s.mutations, "mutations", 3000, "how many changes are made")
 	flags.Uint64Var(&s.seed, "seed", 0, "of the random run; 0 takes one from the clock")
+	log := flags.String("log", os.DevNull, "where client-go tells what it does")
 	_ = flags.Parse(os.Args[2:])
+	if err := logTo(*log); err != nil {
+		fmt.Fprintln(os.Stderr, "client:", err)
+		os.Exit(1)
+	}
 	if err := commands[os.Args[1]](ctx, &s); err != nil {
 		fmt.Fprintln(os.Stderr, "client:", err)
 		os.Exit(1)
 	}
+}
+
+// logTo leads client-go's log to a file. Watches that end and connections that are cut are what this is about: nobody needs
+// to be told, but who looks for a fault.
+func logTo(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(verbosity)
+	if path != os.DevNull {
+		err = verbosity.Set("v", "7")
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(file)
+	return err
 }
