@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test controlplane demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test controlplane converge demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -69,6 +69,10 @@ schema-check: ## the committed table is what the published types say (skipped wi
 	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && echo "schema-check: the table is up to date"; fi
 
 # Long runs, each a target of its own.
+MUTATIONS ?= 100000
+converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, as a failed run told
+	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz
 

@@ -29,7 +29,7 @@ impl Clients {
     }
 
     /// Runs one of its commands as this identity; it must succeed. What it says is shown if it does not.
-    async fn run(&self, command: &str, identity: &str, environment: &[(&str, &str)], more: &[String]) {
+    async fn run(&self, command: &str, identity: &str, more: &[String]) {
         let output = Command::new(&self.program)
             .arg(command)
             .arg("--kubeconfig")
@@ -40,7 +40,6 @@ impl Clients {
             .arg("--config-file")
             .arg(self.weir.path("filters-config.yaml"))
             .args(more)
-            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()
@@ -67,5 +66,33 @@ async fn caches_behind_weir_converge_whatever_happens() {
     };
     let more = [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")];
     let more = more.map(|(name, flag)| variable(name, flag));
-    clients.run("converge", "admin", &[], &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
+    clients.run("converge", "admin", &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
+}
+
+/// Hides LoadBalancers from every client.
+const NO_LOAD_BALANCERS: &str = "
+filters:
+  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}
+";
+
+#[tokio::test]
+async fn informers_of_every_kind_hold_what_the_filters_show() {
+    let Some(clients) = Clients::start("informers", "weir", NO_LOAD_BALANCERS).await else { return };
+    for begin in ["--watch-list=false", "--watch-list=true"] {
+        clients.run("informers", "admin", &[begin.to_owned()]).await;
+    }
+}
+
+/// The bundled configuration's filters for kube-proxy, by their modules' own rules.
+const FOR_KUBE_PROXY: &str = "
+filters:
+  - {name: servicetopology, module: servicetopology.wasm}
+  - {name: discardcloudservice, module: discardcloudservice.wasm}
+  - {name: nodeportisolation, module: nodeportisolation.wasm}
+";
+
+#[tokio::test]
+async fn the_rules_that_kube_proxy_computes_follow_pools_and_annotations() {
+    let Some(clients) = Clients::start("proxy-a", "weir", FOR_KUBE_PROXY).await else { return };
+    clients.run("proxy", "kube-proxy", &[]).await;
 }

@@ -25,10 +25,11 @@ type collection struct {
 // waits a moment where a reflector waits up to a minute after some failures, so that what it lacks is what it was not
 // sent; and it knows whether events made sense.
 type mirror struct {
-	name  string
-	store cache.Indexer
-	// begun counts lists and watch-lists.
-	begun atomic.Int64
+	name       string
+	store      cache.Indexer
+	lists      atomic.Int64
+	watchLists atomic.Int64
+	// fault is the first event that made no sense.
 	fault atomic.Pointer[string]
 }
 
@@ -50,12 +51,12 @@ func follow(ctx context.Context, name string, of collection) *mirror {
 	queue := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: m.store, EmitDeltaTypeReplaced: true})
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options meta.ListOptions) (runtime.Object, error) {
-			m.begun.Add(1)
+			m.lists.Add(1)
 			return of.list(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options meta.ListOptions) (watch.Interface, error) {
 			if options.SendInitialEvents != nil && *options.SendInitialEvents {
-				m.begun.Add(1)
+				m.watchLists.Add(1)
 			}
 			return of.watch(ctx, options)
 		},

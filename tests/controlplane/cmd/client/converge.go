@@ -49,11 +49,11 @@ func converge(ctx context.Context, s *sides) error {
 	if s.seed == 0 {
 		s.seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	watchList := s.seed%2 == 0
-	if err := os.Setenv("KUBE_FEATURE_WatchListClient", fmt.Sprint(watchList)); err != nil {
+	s.watchList = s.seed%2 == 0
+	if err := s.setWatchList(); err != nil {
 		return err
 	}
-	fmt.Printf("seed %d, %d mutations, watch-list %v\n", s.seed, s.mutations, watchList)
+	fmt.Printf("seed %d, %d mutations, watch-list %v\n", s.seed, s.mutations, s.watchList)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, err := prepare(ctx, s)
@@ -62,14 +62,18 @@ func converge(ctx context.Context, s *sides) error {
 	}
 	begun := time.Now()
 	err = r.stretches(ctx)
-	lists := int64(0)
+	lists, watchLists := int64(0), int64(0)
 	for _, pair := range r.pairs {
-		lists += pair.through.begun.Load()
+		lists += pair.through.lists.Load()
+		watchLists += pair.through.watchLists.Load()
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most; %d lists of %d clients\n",
+		"settled in %.2f s on average, %.2f s at most; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.pauses,
-		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), lists, len(r.pairs))
+		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), lists, watchLists, len(r.pairs))
+	if err == nil && s.watchList != (watchLists > 0) {
+		err = errors.New("the clients did not begin as they were told")
+	}
 	if err != nil {
 		return fmt.Errorf("seed %d: %w", s.seed, err)
 	}

@@ -37,6 +37,7 @@ func main() {
 	flags.StringVar(&s.config, "config-file", "", "Weir's configuration, to be replaced")
 	flags.IntVar(&s.mutations, "mutations", 3000, "how many changes are made")
 	flags.Uint64Var(&s.seed, "seed", 0, "of the random run; 0 takes one from the clock")
+	flags.BoolVar(&s.watchList, "watch-list", false, "informers begin with a watch-list (of a random run, the seed decides)")
 	log := flags.String("log", os.DevNull, "where client-go tells what it does")
 	_ = flags.Parse(os.Args[2:])
 	if err := logTo(*log); err != nil {

@@ -4,7 +4,9 @@ import (
 	"os"
 	"strings"
 
+	feature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,6 +22,13 @@ type sides struct {
 	kubeconfig, weir, token, node, control, config string
 	mutations                                      int
 	seed                                           uint64
+	watchList                                      bool
+}
+
+// setWatchList says whether reflectors begin with a watch-list. kube-proxy's packages bring Kubernetes' own feature gates
+// along, which take the place of client-go's and its environment variables.
+func (s *sides) setWatchList() error {
+	return feature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WatchListClient): s.watchList})
 }
 
 // straight is the administrator's way, past Weir.
