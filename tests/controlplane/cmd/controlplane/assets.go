@@ -11,8 +11,10 @@ import (
 // program says how a part of the control plane is started: from the folder that controller-runtime's envtest uses.
 func program(name string) (string, []string, error) {
 	path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name)
-	_, err := os.Stat(path)
-	return path, nil, err
+	if _, err := os.Stat(path); err != nil {
+		return "", nil, fmt.Errorf("built to use the programs of KUBEBUILDER_ASSETS: %w", err)
+	}
+	return path, nil, nil
 }
 
 // builtin has nothing to run: nothing is linked in.
