@@ -29,6 +29,8 @@ type mirror struct {
 	store      cache.Indexer
 	lists      atomic.Int64
 	watchLists atomic.Int64
+	// proxy is told of every change as kube-proxy would be, of the object that an event brings when something goes.
+	proxy *tracked
 	// fault is the first event that made no sense.
 	fault atomic.Pointer[string]
 }
@@ -46,8 +48,8 @@ func (h hurried) NewTimer(after time.Duration) clock.Timer {
 
 func (t hurriedTimer) Reset(after time.Duration) bool { return t.Timer.Reset(min(after, moment)) }
 
-func follow(ctx context.Context, name string, of collection) *mirror {
-	m := &mirror{name: name, store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}
+func follow(ctx context.Context, name string, of collection, node string) *mirror {
+	m := &mirror{name: name, proxy: newTracked(node), store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}
 	queue := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: m.store, EmitDeltaTypeReplaced: true})
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options meta.ListOptions) (runtime.Object, error) {
@@ -84,10 +86,19 @@ func follow(ctx context.Context, name string, of collection) *mirror {
 
 func (m *mirror) process(deltas cache.Deltas) error {
 	for _, delta := range deltas {
-		var err error
+		held, _, err := m.store.Get(delta.Object)
+		if err != nil {
+			return err
+		}
 		if delta.Type == cache.Deleted {
-			err = m.store.Delete(delta.Object)
+			object := delta.Object
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			m.proxy.changed(object, nil)
+			err = m.store.Delete(object)
 		} else {
+			m.proxy.changed(held, delta.Object)
 			err = m.store.Update(delta.Object)
 		}
 		if err != nil {

@@ -110,10 +110,10 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
-	services, slices := follow(ctx, "services", servicesOf(straight)), follow(ctx, "slices", slicesOf(straight))
-	endpoints, configMaps := follow(ctx, "endpoints", endpointsOf(straight)), follow(ctx, "configmaps", configMapsOf(straight))
-	nodes, pools := follow(ctx, "nodes", nodesOf(straight)), follow(ctx, "pools", customOf(custom, poolResource))
-	buckets := follow(ctx, "buckets", customOf(custom, bucketResource))
+	services, slices := r.follow(ctx, "services", servicesOf(straight)), r.follow(ctx, "slices", slicesOf(straight))
+	endpoints, configMaps := r.follow(ctx, "endpoints", endpointsOf(straight)), r.follow(ctx, "configmaps", configMapsOf(straight))
+	nodes, pools := r.follow(ctx, "nodes", nodesOf(straight)), r.follow(ctx, "pools", customOf(custom, poolResource))
+	buckets := r.follow(ctx, "buckets", customOf(custom, bucketResource))
 	r.world = &world{node: s.node, services: services, slices: slices, nodes: nodes, pools: pools, buckets: buckets}
 
 	for _, format := range []string{protobuf, json} {
@@ -123,7 +123,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 			return nil, err
 		}
 		through := func(past *mirror, of collection) {
-			r.pairs = append(r.pairs, pair{past, follow(ctx, past.name+" as "+word, of)})
+			r.pairs = append(r.pairs, pair{past, r.follow(ctx, past.name+" as "+word, of)})
 		}
 		through(services, servicesOf(client))
 		through(slices, slicesOf(client))
@@ -135,8 +135,12 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.pairs = append(r.pairs, pair{pools, follow(ctx, "pools", customOf(client, poolResource))})
+	r.pairs = append(r.pairs, pair{pools, r.follow(ctx, "pools", customOf(client, poolResource))})
 	return r, r.reload()
+}
+
+func (r *run) follow(ctx context.Context, name string, of collection) *mirror {
+	return follow(ctx, name, of, r.node)
 }
 
 // stretches runs in stretches of changes with a pause after each.
@@ -266,8 +270,32 @@ func (r *run) difference() (string, error) {
 		if text := compare(expected, pair.through.all()); text != "" {
 			return pair.through.name + ": " + text, nil
 		}
+		if text := r.proxied(pair.through, expected); text != "" {
+			return pair.through.name + ", as kube-proxy tracks it: " + text, nil
+		}
 	}
 	return "", nil
+}
+
+// proxied compares what kube-proxy's trackers have made of all events so far with what they make of the final state alone:
+// a port or an endpoint that an event did not name stays behind in their maps, whatever the cache says.
+func (r *run) proxied(m *mirror, expected map[string]runtime.Object) string {
+	anew := newTracked(r.node)
+	for _, object := range expected {
+		anew.changed(nil, object)
+	}
+	wanted, is := anew.rules(), m.proxy.rules()
+	for key, rule := range wanted {
+		if is[key] != rule {
+			return fmt.Sprintf("%s is %q, expected %q", key, is[key], rule)
+		}
+	}
+	for key, rule := range is {
+		if wanted[key] == "" {
+			return fmt.Sprintf("%s is %q, expected nothing", key, rule)
+		}
+	}
+	return ""
 }
 
 func compare(expected, held map[string]runtime.Object) string {

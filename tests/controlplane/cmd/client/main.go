@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -59,8 +60,9 @@ func logTo(path string) error {
 	}
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
+	err = verbosity.Set("stderrthreshold", "FATAL")
 	if path != os.DevNull {
-		err = verbosity.Set("v", "7")
+		err = errors.Join(err, verbosity.Set("v", "7"))
 	}
 	klog.LogToStderr(false)
 	klog.SetOutput(file)

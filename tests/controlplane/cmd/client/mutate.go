@@ -150,8 +150,11 @@ func (m *mutator) slice(ctx context.Context) error {
 	object := &discovery.EndpointSlice{
 		ObjectMeta: m.metadata(fmt.Sprintf("svc-%d-%d", service, m.IntN(2))), AddressType: discovery.AddressTypeIPv4,
 	}
+	// Always or never: to kube-proxy a slice that loses its label is none of its own, and it keeps what it had of it.
 	if m.IntN(10) > 0 {
 		object.Labels[discovery.LabelServiceName] = fmt.Sprintf("svc-%d", service)
+	} else {
+		object.Name = fmt.Sprintf("loose-%d", service)
 	}
 	name, port := "http", int32(8080)
 	object.Ports = []discovery.EndpointPort{{Name: &name, Port: &port}}
