@@ -11,6 +11,7 @@
 
 mod real {
     mod clients;
+    mod config;
     mod kubectl;
     mod prints;
     mod streams;

@@ -49,6 +49,11 @@ impl Kubectl {
         Some(kubectl)
     }
 
+    /// The same behind another daemon.
+    pub(crate) fn behind(self, weir: Daemon) -> Self {
+        Self { weir, ..self }
+    }
+
     fn command(&self, way: Way, identity: &str) -> Command {
         let mut command = Command::new("kubectl");
         match way {

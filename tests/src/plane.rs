@@ -5,7 +5,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde::Deserialize;
@@ -16,8 +16,8 @@ use crate::built;
 #[derive(Debug)]
 pub struct Plane {
     ready: Ready,
-    /// Open as long as the control plane is to run.
-    _stdin: ChildStdin,
+    /// With its standard input, which is open as long as it is to run.
+    _process: Child,
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,7 +48,7 @@ impl Plane {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready = serde_json::from_str(&line).expect("the control plane starts; what is wrong it says above");
-        Self { ready, _stdin: child.stdin.take().unwrap() }
+        Self { ready, _process: child }
     }
 
     /// The API server's URL.
