@@ -9,16 +9,16 @@ use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{self, Plane};
 
 /// The Go client, the control plane, and a daemon as a node of its own.
-struct Clients {
+struct Clients<'a> {
     program: PathBuf,
-    plane: &'static Plane,
+    plane: &'a Plane,
     weir: Daemon,
     node: &'static str,
 }
 
-impl Clients {
-    async fn start(node: &'static str, kubeconfig: &str, filters: &str) -> Option<Self> {
-        let (plane, program) = (Plane::shared()?, plane::program("client")?);
+impl<'a> Clients<'a> {
+    async fn start(plane: &'a Plane, node: &'static str, kubeconfig: &str, filters: &str) -> Option<Self> {
+        let program = plane::program("client")?;
         let weir = Setup::kubeconfig(&plane.kubeconfig(kubeconfig))
             .flag("--node-name", node)
             .flag("--modules-dir", &built::modules().display().to_string())
@@ -60,7 +60,8 @@ impl Clients {
 /// for what client-go does, `WEIR_TEST_LOG` shows what Weir does.
 #[tokio::test]
 async fn caches_behind_weir_converge_whatever_happens() {
-    let Some(clients) = Clients::start("converge", "weir-cut", "filters: []\n").await else { return };
+    let Some(plane) = Plane::own() else { return };
+    let Some(clients) = Clients::start(&plane, "converge", "weir-cut", "filters: []\n").await else { return };
     let variable = |name: &str, flag: &str| {
         std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| [flag.to_owned(), value])
     };
@@ -77,7 +78,8 @@ filters:
 
 #[tokio::test]
 async fn informers_of_every_kind_hold_what_the_filters_show() {
-    let Some(clients) = Clients::start("informers", "weir", NO_LOAD_BALANCERS).await else { return };
+    let Some(plane) = Plane::shared() else { return };
+    let Some(clients) = Clients::start(plane, "informers", "weir", NO_LOAD_BALANCERS).await else { return };
     for begin in ["--watch-list=false", "--watch-list=true"] {
         clients.run("informers", "admin", &[begin.to_owned()]).await;
     }
@@ -93,6 +95,7 @@ filters:
 
 #[tokio::test]
 async fn the_rules_that_kube_proxy_computes_follow_pools_and_annotations() {
-    let Some(clients) = Clients::start("proxy-a", "weir", FOR_KUBE_PROXY).await else { return };
+    let Some(plane) = Plane::shared() else { return };
+    let Some(clients) = Clients::start(plane, "proxy-a", "weir", FOR_KUBE_PROXY).await else { return };
     clients.run("proxy", "kube-proxy", &[]).await;
 }

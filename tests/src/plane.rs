@@ -1,10 +1,10 @@
-//! A real control plane, one for each test program: kube-apiserver and etcd, started by `tests/controlplane`, which
+//! A real control plane, as a rule one for each test program: kube-apiserver and etcd, started by `tests/controlplane`, which
 //! `make controlplane` builds. It ends with the program, whose end it sees in its standard input.
 //!
 //! A machine without Go has none: its tests say so and pass, unless `CI` is set.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -34,10 +34,15 @@ impl Plane {
     /// Where `CI` is set and it was not built.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Option<Plane>> = OnceLock::new();
-        SHARED.get_or_init(|| program("controlplane").map(|program| Self::start(&program))).as_ref()
+        SHARED.get_or_init(Self::own).as_ref()
     }
 
-    fn start(program: &Path) -> Self {
+    /// One that nobody else uses, for a test that lets it fail. It ends when dropped.
+    ///
+    /// # Panics
+    /// Where `CI` is set and it was not built.
+    pub fn own() -> Option<Self> {
+        let program = program("controlplane")?;
         let mut child = Command::new(program)
             .arg("--apply")
             .arg(built::workspace().join("deploy").join("rbac.yaml"))
@@ -48,7 +53,7 @@ impl Plane {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready = serde_json::from_str(&line).expect("the control plane starts; what is wrong it says above");
-        Self { ready, _process: child }
+        Some(Self { ready, _process: child })
     }
 
     /// The API server's URL.
@@ -57,7 +62,7 @@ impl Plane {
         &self.ready.server
     }
 
-    /// Where `POST /cut` ends every connection of those who go by a `…-cut` kubeconfig.
+    /// Where `POST /cut` ends every connection of those who go by a `…-cut` kubeconfig, and `POST /restart` the API server.
     #[must_use]
     pub fn control(&self) -> &str {
         &self.ready.control

@@ -39,8 +39,10 @@ type run struct {
 	link    *cut.Proxy
 	rules   rules
 
-	reloads, broken, cuts, pauses int
-	longest, waited               time.Duration
+	reloads, broken, cuts, restarts, pauses int
+	waited, longest, longestAfter           time.Duration
+	// away is how long the API server was, if it was since the last pause.
+	away time.Duration
 }
 
 // converge makes random changes of the cluster, of the filters and of the connections, and asserts that whenever that
@@ -67,10 +69,10 @@ func converge(ctx context.Context, s *sides) error {
 		lists += pair.through.lists.Load()
 		watchLists += pair.through.watchLists.Load()
 	}
-	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most; %d lists and %d watch-lists of %d clients\n",
-		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.pauses,
-		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), lists, watchLists, len(r.pairs))
+	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
+		"settled in %.2f s on average, %.2f s at most, %.2f s after a restart; %d lists and %d watch-lists of %d clients\n",
+		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
+		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
 		err = errors.New("the clients did not begin as they were told")
 	}
@@ -173,22 +175,28 @@ func (r *run) stretches(ctx context.Context) error {
 
 // mishap is what goes wrong, or is changed, beside the objects. Rare enough that watches get to live, too.
 func (r *run) mishap(ctx context.Context) error {
-	switch r.random.IntN(240) {
-	case 0, 1, 2:
+	switch roll := r.random.IntN(2400); {
+	case roll < 30:
 		return r.reload()
-	case 3:
+	case roll < 40:
 		r.cuts++
 		r.link.Cut()
-	case 4:
+	case roll < 50:
 		return r.cutServer(ctx)
-	case 5:
+	case roll < 60:
 		// Clients come back exactly at the swap.
 		r.cuts++
 		err := r.reload()
 		r.link.Cut()
 		return err
-	case 6:
+	case roll < 70:
 		return errors.Join(r.reload(), r.cutServer(ctx))
+	case roll < 72:
+		r.restarts++
+		begun := time.Now()
+		err := r.command(ctx, "restart")
+		r.away = time.Since(begun)
+		return err
 	}
 	return nil
 }
@@ -216,7 +224,12 @@ func (r *run) write(text string) error {
 
 func (r *run) cutServer(ctx context.Context) error {
 	r.cuts++
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.control+"/cut", nil)
+	return r.command(ctx, "cut")
+}
+
+// command is for the control plane, which answers when it is done.
+func (r *run) command(ctx context.Context, name string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.control+"/"+name, nil)
 	if err != nil {
 		return err
 	}
@@ -224,13 +237,17 @@ func (r *run) cutServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", name, answer.Status)
+	}
+	return errors.Join(err, answer.Body.Close())
 }
 
-// settle waits until both sides hold the same.
+// settle waits until both sides hold the same. Who could not reach the API server for some time asks it again after about as
+// long, at most twice, so that not all nodes ask at once: that is added where it was away.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
-	begun := time.Now()
+	begun, limit := time.Now(), settling+2*r.away
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -241,11 +258,16 @@ func (r *run) settle(ctx context.Context, when string) error {
 		took := time.Since(begun)
 		if difference == "" {
 			r.waited += took
-			r.longest = max(r.longest, took)
+			if r.away == 0 {
+				r.longest = max(r.longest, took)
+			} else {
+				r.longestAfter = max(r.longestAfter, took)
+			}
+			r.away = 0
 			return nil
 		}
-		if took > settling {
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, settling, r.rules, r.world.pool(), difference)
+		if took > limit {
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, limit, r.rules, r.world.pool(), difference)
 		}
 		select {
 		case <-tick.C:

@@ -32,7 +32,8 @@ const patience = 2 * time.Minute
 type ready struct {
 	// Server is the API server's URL.
 	Server string `json:"server"`
-	// Control takes POST /cut: all connections past the proxy of the kubeconfigs NAME-cut end at once.
+	// Control takes POST /cut: all connections past the proxy of the kubeconfigs NAME-cut end at once; and POST /restart: the
+	// API server ends as in a crash, and it is answered when there is a new one.
 	Control string `json:"control"`
 	// Version is the API server's own.
 	Version string `json:"version"`
@@ -86,7 +87,7 @@ func serve(ctx context.Context, folder string, manifests []string) error {
 		return err
 	}
 	defer plane.stop()
-	proxy, control, err := startCut(plane.address)
+	proxy, err := cut.Start(plane.address)
 	if err != nil {
 		return fmt.Errorf("the proxy that cuts: %w", err)
 	}
@@ -113,6 +114,10 @@ func serve(ctx context.Context, folder string, manifests []string) error {
 	if err != nil {
 		return err
 	}
+	control, err := startControl(ctx, proxy, plane, cluster)
+	if err != nil {
+		return fmt.Errorf("the control port: %w", err)
+	}
 	line := ready{plane.url(), control, version.GitVersion, folder}
 	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
 		return err
@@ -120,18 +125,19 @@ func serve(ctx context.Context, folder string, manifests []string) error {
 	return plane.wait(ctx)
 }
 
-// startCut puts a proxy in front of the API server that cuts connections when it is told to.
-func startCut(server string) (*cut.Proxy, string, error) {
-	proxy, err := cut.Start(server)
-	if err != nil {
-		return nil, "", err
-	}
+// startControl listens for what tests want to go wrong.
+func startControl(ctx context.Context, proxy *cut.Proxy, plane *plane, cluster *cluster) (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	commands := http.NewServeMux()
 	commands.HandleFunc("POST /cut", func(http.ResponseWriter, *http.Request) { proxy.Cut() })
+	commands.HandleFunc("POST /restart", func(answer http.ResponseWriter, _ *http.Request) {
+		if err := errors.Join(plane.restart(ctx), plane.ready(ctx, cluster)); err != nil {
+			http.Error(answer, err.Error(), http.StatusInternalServerError)
+		}
+	})
 	go func() { _ = http.Serve(listener, commands) }()
-	return proxy, "http://" + listener.Addr().String(), nil
+	return "http://" + listener.Addr().String(), nil
 }
