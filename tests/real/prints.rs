@@ -115,6 +115,13 @@ async fn every_form_of_what_no_filter_touches_is_the_same_bytes() {
         "/apis/discovery.k8s.io/v1/namespaces/prints/endpointslices",
         "/apis/apps.openyurt.io/v1beta1/nodepools",
         "/api/v1/namespaces/prints/services/none",
+        // What the server refuses of a resource that filters match: its own words.
+        "/api/v1/namespaces/prints/services?resourceVersion=x",
+        "/api/v1/namespaces/prints/services?continue=x",
+        "/api/v1/namespaces/prints/services?labelSelector=(",
+        "/api/v1/namespaces/prints/services?fieldSelector=spec.ports=1",
+        "/api/v1/namespaces/prints/services?resourceVersionMatch=Exact",
+        "/api/v1/namespaces/prints/services/web/none",
     ] {
         kubectl.same(&["get", "--raw", path]).await;
     }
@@ -174,6 +181,30 @@ async fn a_watch_prints_what_a_direct_one_does() {
     }
     assert_eq!(through.line().await, direct.line().await, "the deletion");
     assert_eq!(names, ["first", "second", "third"]);
+}
+
+#[tokio::test]
+async fn a_watch_prints_no_row_of_what_is_hidden() {
+    let namespace = "rows";
+    let Some(kubectl) = Kubectl::start("admin", namespace, NO_LOAD_BALANCERS).await else { return };
+    let service = |name: &str, kind: &str| {
+        let manifest = serde_json::json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": kind, "ports": [{"port": 80}]},
+        });
+        manifest.to_string()
+    };
+    kubectl.create(namespace, &service("first", "ClusterIP")).await;
+    // A Table, as the server prints it.
+    let mut through = kubectl.follows(Way::Through, &["get", "services", "--namespace", namespace, "--watch"]);
+    assert_eq!(through.words().await[..3], ["NAME", "TYPE", "CLUSTER-IP"]);
+    assert_eq!(through.words().await[..2], ["first", "ClusterIP"]);
+    kubectl.create(namespace, &service("hidden", "LoadBalancer")).await;
+    kubectl.create(namespace, &service("second", "NodePort")).await;
+    assert_eq!(through.words().await[..2], ["second", "NodePort"]);
+    let shown = ["patch", "service", "hidden", "--namespace", namespace, "--patch", r#"{"spec":{"type":"ClusterIP"}}"#];
+    kubectl.admin(&shown).await;
+    assert_eq!(through.words().await[..2], ["hidden", "ClusterIP"]);
 }
 
 #[tokio::test]
