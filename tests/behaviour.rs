@@ -23,7 +23,9 @@ mod behaviour {
     mod node;
     mod reload;
     mod start;
+    mod tls;
     mod watch;
+    mod writes;
 
     use serde_json::{Value, json};
     use weir_apiserver::ApiServer;

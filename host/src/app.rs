@@ -15,13 +15,15 @@ use tracing::Instrument;
 use crate::admin::Admin;
 use crate::admin::metrics::Metrics;
 use crate::admin::status::StatusBoard;
-use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, UpstreamError};
+use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, Upstream, UpstreamError};
 use crate::feed::{FeedWorld, Feeds, follow_addresses};
 use crate::filter::{Lookups, Serving, validate_reads};
 use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
-use crate::proxy::{ListenError, Proxy, ProxyConfig, SetupError};
+use crate::problem::in_full;
+use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, SetupError, TlsError};
 use crate::tasks::Tasks;
 use crate::wasm::{Engine, EngineError, Lookup, World};
+use crate::workers::Workers;
 
 /// How long the daemon may take to end: lists finish, watches are closed.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -53,12 +55,12 @@ pub enum ServeError {
     /// The daemon's or the node's credentials.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// A client for the API server can't be made of them.
-    #[error("no client for the API server")]
-    Client(#[source] Box<kube::Error>),
-    /// The same, for the proxy.
+    /// They can't be used for the API server.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// The HTTPS port has no certificate to show.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The plain port was refused.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -73,7 +75,9 @@ pub enum ServeError {
 /// When it can't start. Once it serves, nothing but a signal ends it.
 pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
     log_to_stderr(config.log);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build();
+    // For what is no connection of a client: configuration, modules, lookups, the admin port.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
     runtime.map_err(system("the runtime could not be started"))?.block_on(run(config))
 }
 
@@ -81,7 +85,8 @@ pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
 /// the first set is in force, and make what may be filtered wait for it.
 async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let began = std::time::Instant::now();
-    let tasks = Tasks::default();
+    let workers = Workers::start().map_err(system("the threads for connections could not be started"))?;
+    let tasks = Tasks::default().with_workers(workers);
     let metrics = Arc::new(Metrics::default());
     let board = Arc::new(StatusBoard::default());
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT can not be handled"))?;
@@ -92,14 +97,41 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     let admin_listener = bind("--admin-address/--admin-port", config.admin).await?;
     let proxy_listener = bind("--bind-address/--port", config.bind).await?;
-
-    // The API server, as the daemon itself.
-    let own = config.upstream.load().await?;
-    let lent = match &config.node_kubeconfig {
-        Some(path) => Some(crate::config::Upstream::Kubeconfig(path.clone()).load().await?),
+    let secure = match config.secure.clone() {
+        Some(secure) => {
+            let listener = bind("--secure-bind-address/--secure-port", secure.address).await?;
+            Some((listener, ServerTls::load(secure)?))
+        }
         None => None,
     };
-    let client = kube::Client::try_from(own.clone()).map_err(|error| ServeError::Client(Box::new(error)))?;
+
+    // The API servers: clients' requests and the daemon's own go to the same ones.
+    let own = config.upstream.load().await?;
+
+    let mut proxy_config = ProxyConfig::new(own.config);
+    proxy_config.other_servers = own.servers.iter().skip(1).cloned().collect();
+    proxy_config.server_mode = config.server_mode;
+    let node = config.node_kubeconfig.clone().map(Upstream::Kubeconfig);
+    // What is to be lent may come later: kubelet writes it when it has joined the cluster.
+    proxy_config.lent = match &node {
+        Some(node) => Some(match node.load().await {
+            Ok(loaded) => Ok(loaded.config),
+            Err(error) => {
+                let reason = in_full(&error);
+                tracing::error!(reason, "nothing can be lent yet: requests that bring no credential are answered 503");
+                Err(reason)
+            }
+        }),
+        None => None,
+    };
+    proxy_config.start_wait = config.start_wait;
+    proxy_config.compression = config.compression;
+    proxy_config.answer_memory = config.answer_memory;
+    proxy_config.allow_remote_plaintext = config.allow_remote_plaintext;
+    let (serving, served) = watch::channel(Serving::Unknown);
+    let proxy = Proxy::new(proxy_config, served.clone(), metrics.clone(), tasks.clone())?;
+    proxy.renew_credentials(config.upstream.clone(), node);
+    let client = proxy.client();
 
     // What filters look up.
     let feeds = Feeds::new(Some(client.clone()), &config.node_name, tasks.clone());
@@ -116,7 +148,6 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let loader = Loader::new(engine.clone(), compiler, lookups, metrics.clone(), 2 * workers);
 
     // The set in force.
-    let (serving, served) = watch::channel(Serving::Unknown);
     let place = match config.source {
         ConfigSource::File(path) => Place::File(path),
         ConfigSource::ConfigMap { namespace, name } => Place::ConfigMap { client, namespace, name },
@@ -139,17 +170,15 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let admin_address = admin_listener.local_addr().map_err(system("the admin port has no address"))?;
     tracing::info!(address = %admin_address, "admin port listens");
     admin.serve(admin_listener, &tasks);
-    let mut proxy_config = ProxyConfig::new(own);
-    proxy_config.lent = lent;
-    proxy_config.start_wait = config.start_wait;
-    proxy_config.compression = config.compression;
-    proxy_config.answer_memory = config.answer_memory;
-    proxy_config.allow_remote_plaintext = config.allow_remote_plaintext;
-    let upstream = proxy_config.upstream.cluster_url.clone();
-    let proxy = Proxy::new(proxy_config, served.clone(), metrics, tasks.clone())?;
     let address = proxy_listener.local_addr().map_err(system("the proxy's port has no address"))?;
-    tracing::info!(%address, %upstream, node = config.node_name, "proxy listens");
+    let upstream: Vec<_> = own.servers.iter().map(ToString::to_string).collect();
+    tracing::info!(%address, upstream = upstream.join(","), node = config.node_name, "proxy listens");
     proxy.serve(proxy_listener)?;
+    if let Some((listener, tls)) = secure {
+        let address = listener.local_addr().map_err(system("the HTTPS port has no address"))?;
+        tracing::info!(%address, "HTTPS port listens");
+        proxy.serve_tls(listener, tls);
+    }
     tasks.spawn_until_stop(tell_ready(served, began));
 
     tokio::select! {

@@ -4,6 +4,7 @@ mod breaker;
 mod chain;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
+mod foresight;
 mod outcome;
 mod reads;
 #[cfg(test)]
@@ -12,7 +13,7 @@ mod serving;
 mod set;
 mod validate;
 
-pub use chain::{Chain, Stamp};
+pub use chain::{Chain, Stamp, Unwritable, Written};
 pub use filter::{Filter, Lookups, Proven, RecordedReads};
 pub use outcome::{Failure, FailureClass, Outcome};
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! The proxy: what a node's clients talk to.
 //!
-//! A request's road: [`listener`] → [`route`] (parsed by [`request`], its identity by [`headers`]) → either
-//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], which send what the chain leaves. [`upstream`]
+//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by [`request`], its identity by [`identity`]) → either
+//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`write`], which send what the chain leaves. [`upstream`]
 //! carries both. [`accept`] says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
 mod accept;
+mod access;
 mod body;
 mod budget;
+mod certificate;
 mod compress;
 mod encoding;
 mod forward;
 mod get;
 mod headers;
+mod identity;
 mod ledger;
 mod list;
 mod listener;
@@ -23,8 +26,10 @@ mod respond;
 mod route;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod upstream;
 mod watch;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,20 +39,27 @@ use tokio::net::TcpListener;
 use self::budget::Budget;
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
+pub use self::tls::{ServerTls, TlsError};
 pub use self::upstream::SetupError;
-use self::upstream::Upstream;
+use self::upstream::{Renewal, Upstream};
 use crate::admin::metrics::Metrics;
-use crate::config::Compression;
+use crate::config::{self, Compression, ServerMode};
 use crate::filter::ServingReceiver;
 use crate::tasks::Tasks;
 
 /// How the proxy is to work.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// Where the API server is and which CA it is trusted by; its credentials are not used for clients' requests.
+    /// Where the preferred API server is, which CA all are trusted by, and who the daemon is there; its credentials are
+    /// not used for clients' requests.
     pub upstream: kube::Config,
-    /// The identity lent to loopback clients that bring none; without it nothing is lent.
-    pub lent: Option<kube::Config>,
+    /// API servers of the same cluster beside that one.
+    pub other_servers: Vec<http::Uri>,
+    /// Which of several is asked.
+    pub server_mode: ServerMode,
+    /// The identity lent to loopback clients that bring none; without it nothing is lent. Where it cannot be used yet:
+    /// why, for those whom it would be lent to.
+    pub lent: Option<Result<kube::Config, String>>,
     /// Bound on dialling the API server, TLS included.
     pub connect_timeout: Duration,
     /// How long a read waits for the first complete filter set before it is answered 503.
@@ -70,6 +82,8 @@ impl ProxyConfig {
     pub fn new(upstream: kube::Config) -> Self {
         Self {
             upstream,
+            other_servers: Vec::new(),
+            server_mode: ServerMode::default(),
             lent: None,
             connect_timeout: Duration::from_secs(10),
             start_wait: Duration::from_secs(10),
@@ -85,7 +99,7 @@ impl ProxyConfig {
 /// The proxy; serves any number of listeners.
 #[derive(Debug)]
 pub struct Proxy {
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
     serving: ServingReceiver,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -110,8 +124,10 @@ impl Proxy {
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Arc<Self>, SetupError> {
+        let upstream = Arc::new(Upstream::new(&config, metrics.clone())?);
+        upstream.watch_servers(&tasks);
         Ok(Arc::new(Self {
-            upstream: Upstream::new(&config.upstream, config.lent.as_ref(), config.connect_timeout)?,
+            upstream,
             serving,
             metrics,
             tasks,
@@ -126,6 +142,20 @@ impl Proxy {
         }))
     }
 
+    /// A client for the daemon's own requests: over the same servers and with the same fail-over as those of clients.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        self.upstream.client()
+    }
+
+    /// Takes credentials anew when the files change that they come from.
+    pub fn renew_credentials(&self, own: config::Upstream, lent: Option<config::Upstream>) {
+        let lent = lent.map(|lent| (Renewal::Lent, lent));
+        for (which, source) in std::iter::once((Renewal::Own, own)).chain(lent) {
+            self.tasks.spawn_until_stop(self.upstream.clone().renew(which, source));
+        }
+    }
+
     /// Serves plain HTTP on a bound listener until the daemon stops; returns at once.
     ///
     /// # Errors
@@ -135,7 +165,18 @@ impl Proxy {
         if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
             return Err(ListenError::NotLoopback(address));
         }
-        self.tasks.spawn(listener::accept(self.clone(), listener, self.max_connections, self.drain));
+        self.accept(listener, None);
         Ok(())
+    }
+
+    /// Serves HTTPS on a bound listener until the daemon stops, with the certificate taken anew when its files change;
+    /// returns at once.
+    pub fn serve_tls(self: &Arc<Self>, listener: TcpListener, tls: Arc<ServerTls>) {
+        self.tasks.spawn_until_stop(tls.clone().follow());
+        self.accept(listener, Some(tls));
+    }
+
+    fn accept(self: &Arc<Self>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
+        self.tasks.spawn(listener::accept(self.clone(), listener, tls));
     }
 }

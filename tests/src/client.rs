@@ -7,10 +7,16 @@ use futures_util::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+
+use crate::pki::Pair;
 
 /// Longest wait for anything that must come. Only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A client of one server, with one User-Agent and perhaps a token.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
     headers: HeaderMap,
 }
@@ -47,10 +53,38 @@ impl Client {
     /// A client of the server at `base`, calling itself `component`.
     #[must_use]
     pub fn new(base: &str, component: &str) -> Self {
+        Self::trusting(base, component, None, None)
+    }
+
+    /// The same over TLS: the server must prove itself by this CA, and the client may show a certificate.
+    #[must_use]
+    pub fn trusting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>) -> Self {
+        let mut roots = RootCertStore::empty();
+        if let Some(ca) = ca {
+            roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        }
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = builder.with_root_certificates(roots);
+        let tls = match shown {
+            None => builder.with_no_client_auth(),
+            Some(Pair { certificate, key }) => {
+                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+        };
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(http);
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
         Self {
-            pool: Pool::builder(TokioExecutor::new()).build_http(),
+            pool: Pool::builder(TokioExecutor::new()).build(connector),
             base: base.trim_end_matches('/').to_owned(),
             headers,
         }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::built;
 use crate::client::{Client, PATIENCE};
+use crate::pki::Pair;
 
 /// A daemon to be started.
 #[derive(Debug)]
@@ -68,6 +69,39 @@ impl Setup {
         }
         self.arguments.extend([name.to_owned(), value.to_owned()]);
         self
+    }
+
+    /// Without a flag that was given before.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        if let Some(at) = self.arguments.iter().position(|argument| argument == name) {
+            self.arguments.drain(at..at + 2);
+        }
+        self
+    }
+
+    /// A file in its folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A file in its folder, named by a flag.
+    #[must_use]
+    pub fn file(self, flag: &str, name: &str, text: &str) -> Self {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        let path = path.display().to_string();
+        self.flag(flag, &path)
+    }
+
+    /// With an HTTPS port on a free port, which shows this certificate.
+    #[must_use]
+    pub fn tls(self, pair: &Pair) -> Self {
+        self.without("--pod-address")
+            .flag("--secure-port", "0")
+            .file("--tls-cert-file", "tls.crt", &pair.certificate)
+            .file("--tls-private-key-file", "tls.key", &pair.key)
     }
 
     /// The configuration as a manifest file: the text of `filters.yaml`.
@@ -154,6 +188,12 @@ impl Daemon {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Its HTTPS port's URL.
+    pub async fn secure_url(&self) -> String {
+        let line = self.logged("HTTPS port listens").await;
+        format!("https://{}", line["fields"]["address"].as_str().unwrap())
     }
 
     /// A client of its proxy.

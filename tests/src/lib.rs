@@ -16,5 +16,6 @@ pub mod built;
 pub mod client;
 pub mod daemon;
 pub mod guests;
+pub mod pki;
 pub mod plane;
 pub mod protobuf;

@@ -20,6 +20,7 @@ type Seconds = Counter<f64, AtomicU64>;
 #[derive(Debug, Default)]
 pub struct Metrics {
     objects: Family<ObjectLabels, Counter>,
+    foreseen: Family<FilterLabel, Counter>,
     failures: Family<FailureLabels, Counter>,
     filter_seconds: Family<FilterLabel, Seconds>,
     impure: Family<FilterLabel, Counter>,
@@ -30,6 +31,8 @@ pub struct Metrics {
     request_seconds: Family<ClassLabel, Seconds>,
     watches: Gauge,
     informers_relisted: Family<ReasonLabel, Counter>,
+    server_up: Family<ServerLabel, Gauge>,
+    server_requests: Family<ServerLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -65,6 +68,17 @@ struct ClassLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServerLabel {
+    server: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServerLabels {
+    server: Arc<str>,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     class: &'static str,
     code: u16,
@@ -81,6 +95,8 @@ pub struct BatchCounts {
     pub hidden: u64,
     /// The filter failed on them, whatever the failure policy then did.
     pub failed: u64,
+    /// Of those kept or hidden: the ones that needed no call.
+    pub foreseen: u64,
 }
 
 impl Metrics {
@@ -93,7 +109,11 @@ impl Metrics {
                 self.objects.get_or_create(&ObjectLabels { filter: filter.clone(), outcome }).inc_by(count);
             }
         }
-        self.filter_seconds.get_or_create(&FilterLabel { filter: filter.clone() }).inc_by(time.as_secs_f64());
+        let label = FilterLabel { filter: filter.clone() };
+        if counts.foreseen > 0 {
+            self.foreseen.get_or_create(&label).inc_by(counts.foreseen);
+        }
+        self.filter_seconds.get_or_create(&label).inc_by(time.as_secs_f64());
     }
 
     /// Counts one failure of a filter by class.
@@ -136,9 +156,24 @@ impl Metrics {
         self.informers_relisted.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// Tells whether an API server works, as far as is known.
+    pub fn server_up(&self, server: &Arc<str>, up: bool) {
+        self.server_up.get_or_create(&ServerLabel { server: server.clone() }).set(i64::from(up));
+    }
+
+    /// Counts a request that was sent to an API server: `answered`, or why not, from a closed set.
+    pub fn server_request(&self, server: &Arc<str>, result: &'static str) {
+        self.server_requests.get_or_create(&ServerLabels { server: server.clone(), result }).inc();
+    }
+
     /// Registers every family under its public name.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
+        registry.register(
+            "weir_filter_foreseen",
+            "Objects kept or hidden without a call, because others answered the same questions alike",
+            self.foreseen.clone(),
+        );
         registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
         registry.register("weir_filter_seconds", "Wall time spent in a filter", self.filter_seconds.clone());
         registry.register(
@@ -153,5 +188,7 @@ impl Metrics {
         registry.register("weir_request_seconds", "Time of finished requests by class", self.request_seconds.clone());
         registry.register("weir_watches", "Open filtered watches", self.watches.clone());
         registry.register("weir_relists", "Watches ended with 410 by reason", self.informers_relisted.clone());
+        registry.register("weir_server_up", "1 while an API server works", self.server_up.clone());
+        registry.register("weir_server_requests", "Requests to API servers by result", self.server_requests.clone());
     }
 }

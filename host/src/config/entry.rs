@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use weir_document::Path;
 
 use super::manifest::{kind, yaml};
-use super::model::{FailurePolicy, FilterEntry};
+use super::model::{FailurePolicy, FilterEntry, Writes};
 use super::name::{FilterName, ModuleFile};
 use super::problem::Problems;
 use super::rule::MatchRule;
@@ -86,13 +86,14 @@ fn read_entry(at: &str, value: Value, problems: &mut Problems) -> Option<FilterE
     let matches = keys.list::<MatchRule>("match");
     let settings = keys.mapping("settings").unwrap_or_default();
     let failure_policy = keys.text("failurePolicy").and_then(|text| keys.parsed("failurePolicy", &text));
+    let writes = keys.text("writes").and_then(|text| keys.parsed("writes", &text));
     let grants = keys.list::<GroupResource>("grants");
     if let Some(i) = grants.iter().flatten().position(|grant| grant.resource == "secrets" && grant.group.is_empty()) {
         keys.problem(&format!("grants[{i}]"), "secrets are never granted to a filter");
     }
     let limits = keys.limits();
     let edits = keys.edits();
-    keys.unknown("name, module, digest, match, settings, failurePolicy, grants, limits and edits");
+    keys.unknown("name, module, digest, match, settings, failurePolicy, writes, grants, limits and edits");
 
     let name = name?;
     Some(FilterEntry {
@@ -102,6 +103,7 @@ fn read_entry(at: &str, value: Value, problems: &mut Problems) -> Option<FilterE
         matches,
         settings,
         failure_policy: failure_policy.unwrap_or_default(),
+        writes: writes.unwrap_or_default(),
         grants,
         limits,
         edits,
@@ -211,6 +213,18 @@ impl Keys<'_> {
     fn unknown(self, known: &str) {
         for key in self.map.keys() {
             self.problems.add(format!("{}.{key}", self.at), format_args!("unknown key: known are {known}"));
+        }
+    }
+}
+
+impl std::str::FromStr for Writes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "refuse" => Ok(Self::Refuse),
+            "pass" => Ok(Self::Pass),
+            other => Err(format!("{other:?} is not what becomes of writes: refuse or pass")),
         }
     }
 }

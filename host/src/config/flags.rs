@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::serve::{Compression, LogFormat, ServeConfig};
+use super::serve::{Compression, LogFormat, ServeConfig, ServerMode};
 
 /// A validated command line.
 #[derive(Debug, Clone)]
@@ -97,9 +97,12 @@ enum RawCommand {
 /// The flags of `weir serve`, as typed.
 #[derive(Debug, Args)]
 pub(super) struct ServeFlags {
-    /// The API server; or give --kubeconfig
-    #[arg(long, env = "WEIR_SERVER", value_name = "URL")]
-    pub(super) server: Option<http::Uri>,
+    /// The API servers, the preferred one first; or give --kubeconfig. Without both, in a pod, the cluster's own
+    #[arg(long, env = "WEIR_SERVER", value_name = "URL[,URL…]", value_delimiter = ',')]
+    pub(super) server: Vec<http::Uri>,
+    /// Which of several API servers is asked
+    #[arg(long, env = "WEIR_SERVER_MODE", value_name = "MODE", default_value = "round-robin")]
+    pub(super) server_mode: ServerMode,
     /// Server and identity of the daemon's own requests
     #[arg(long, env = "WEIR_KUBECONFIG", value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
@@ -136,10 +139,22 @@ pub(super) struct ServeFlags {
     /// Let --bind-address be other than loopback: anyone who reaches it may read what is lent to the node
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,
+    /// Certificate chain of the HTTPS port, PEM; without it there is none. Taken anew when it changes
+    #[arg(long, env = "WEIR_TLS_CERT_FILE", value_name = "FILE")]
+    pub(super) tls_cert_file: Option<PathBuf>,
+    /// Key of --tls-cert-file
+    #[arg(long, env = "WEIR_TLS_PRIVATE_KEY_FILE", value_name = "FILE")]
+    pub(super) tls_private_key_file: Option<PathBuf>,
+    /// CA bundle that client certificates on the HTTPS port are verified by; without it none is asked for
+    #[arg(long, env = "WEIR_CLIENT_CA_FILE", value_name = "FILE")]
+    pub(super) client_ca_file: Option<PathBuf>,
+    /// Address of the HTTPS port [default: --pod-address, else --bind-address]
+    #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
+    pub(super) secure_bind_address: Option<IpAddr>,
     /// Where pods of this node reach the daemon
     #[arg(long, env = "WEIR_POD_ADDRESS", value_name = "IP")]
     pub(super) pod_address: Option<IpAddr>,
-    /// The port beside --pod-address
+    /// The HTTPS port
     #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
     pub(super) secure_port: u16,
     /// Address of livez, readyz, metrics and filters
@@ -176,10 +191,14 @@ pub(super) struct ServeFlags {
 /// # Errors
 /// [`Refusal`]: what to print and the exit code, also for `--help`.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Refusal> {
+    parse_in(InCluster::from_environment(), arguments)
+}
+
+fn parse_in(in_cluster: Option<InCluster>, arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Refusal> {
     let line = Line::try_parse_from(arguments)
         .map_err(|error| Refusal { message: error.to_string(), code: if error.use_stderr() { 64 } else { 0 } })?;
     match line.command {
-        RawCommand::Serve(flags) => match ServeConfig::validate(*flags) {
+        RawCommand::Serve(flags) => match ServeConfig::validate(*flags, in_cluster) {
             Ok(config) => Ok(Command::Serve(Box::new(config))),
             Err(problems) => Err(Refusal {
                 message: problems.into_iter().fold(String::new(), |text, problem| text + "error: " + &problem + "\n"),
@@ -189,6 +208,20 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, R
         RawCommand::Run(flags) => Ok(Command::Run(flags)),
         RawCommand::Check(flags) => Ok(Command::Check(flags)),
         RawCommand::Compile(flags) => Ok(Command::Compile(flags)),
+    }
+}
+
+/// What kubelet tells every pod of where the API server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InCluster {
+    pub(super) host: String,
+    pub(super) port: String,
+}
+
+impl InCluster {
+    fn from_environment() -> Option<Self> {
+        let read = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Some(Self { host: read("KUBERNETES_SERVICE_HOST")?, port: read("KUBERNETES_SERVICE_PORT")? })
     }
 }
 
@@ -206,7 +239,11 @@ mod tests {
     use crate::config::{ConfigSource, Upstream};
 
     fn line(text: &str) -> Result<Command, Refusal> {
-        parse(std::iter::once("weir").chain(text.split_whitespace()).map(OsString::from))
+        line_in(None, text)
+    }
+
+    fn line_in(in_cluster: Option<InCluster>, text: &str) -> Result<Command, Refusal> {
+        parse_in(in_cluster, std::iter::once("weir").chain(text.split_whitespace()).map(OsString::from))
     }
 
     fn serve(text: &str) -> ServeConfig {
@@ -280,7 +317,58 @@ mod tests {
         );
         assert!(refused("serve --node-name n --server a").contains("--server: \"a\" is not a URL"));
         assert!(refused("serve --node-name n --server http://a/prefix").contains("without a path"));
-        assert!(refused("serve --node-name n --server http://a,http://b").contains("--server"));
+        assert!(refused("serve --node-name n --server http://a,b").contains("--server: \"b\" is not a URL"));
+        assert!(
+            refused("serve --node-name n --server http://a,https://b").contains("all with http, or all with https")
+        );
+        assert!(refused("serve --node-name n --server http://a,http://a").contains("named twice"));
+    }
+
+    #[test]
+    fn several_servers_keep_their_order() {
+        let Ok(Command::Serve(config)) =
+            line("serve --node-name n --server https://b:1,https://a --server-mode priority")
+        else {
+            panic!()
+        };
+        let Upstream::Server { urls, .. } = &config.upstream else { panic!() };
+        assert_eq!(urls.iter().map(ToString::to_string).collect::<Vec<_>>(), ["https://b:1/", "https://a/"]);
+        assert_eq!(config.server_mode, ServerMode::Priority);
+        assert_eq!(serve("").server_mode, ServerMode::RoundRobin);
+    }
+
+    #[test]
+    fn the_https_port_needs_a_certificate_with_its_key_and_an_address_that_is_not_left_to_chance() {
+        assert!(serve("").secure.is_none());
+        let config = serve("--tls-cert-file c --tls-private-key-file k --pod-address 169.254.2.1");
+        assert_eq!(config.secure.unwrap().address.to_string(), "169.254.2.1:10268");
+        let config = serve("--tls-cert-file c --tls-private-key-file k --secure-port 0 --client-ca-file a");
+        let secure = config.secure.unwrap();
+        assert_eq!((secure.address.to_string().as_str(), secure.client_ca.is_some()), ("127.0.0.1:0", true));
+        assert!(refused("serve --node-name n --server http://a --tls-cert-file c").contains("--tls-private-key-file"));
+        assert!(refused("serve --node-name n --server http://a --client-ca-file c").contains("--client-ca-file"));
+        assert!(
+            refused("serve --node-name n --server http://a --secure-port 0 --pod-address 169.254.2.1")
+                .contains("--secure-port")
+        );
+    }
+
+    #[test]
+    fn in_a_pod_the_clusters_own_server_is_the_default() {
+        let in_cluster = |host: &str| Some(InCluster { host: host.to_owned(), port: "443".to_owned() });
+        for (host, url) in [("10.96.0.1", "https://10.96.0.1:443/"), ("fd00::1", "https://[fd00::1]:443/")] {
+            let Ok(Command::Serve(config)) = line_in(in_cluster(host), "serve --node-name n") else { panic!() };
+            let Upstream::Server { urls, certificate_authority, token_file, .. } = config.upstream else { panic!() };
+            assert_eq!(urls[0].to_string(), url);
+            let folder = std::path::Path::new("/var/run/secrets/kubernetes.io/serviceaccount");
+            assert_eq!((certificate_authority, token_file), (Some(folder.join("ca.crt")), Some(folder.join("token"))));
+        }
+        let Ok(Command::Serve(config)) = line_in(in_cluster("10.96.0.1"), "serve --node-name n --server http://a")
+        else {
+            panic!()
+        };
+        let Upstream::Server { urls, token_file, .. } = config.upstream else { panic!() };
+        assert_eq!((urls[0].to_string().as_str(), token_file), ("http://a/", None), "what is said goes first");
     }
 
     #[test]

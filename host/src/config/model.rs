@@ -42,6 +42,8 @@ pub struct FilterEntry {
     pub settings: Map<String, Value>,
     /// What becomes of an object on which it fails.
     pub failure_policy: FailurePolicy,
+    /// What becomes of a write that would put back what the filter alters.
+    pub writes: Writes,
     /// What it may look up; none: [`default_grants`].
     pub grants: Option<Vec<GroupResource>>,
     /// Per call.
@@ -60,6 +62,17 @@ pub enum FailurePolicy {
     Ignore,
     /// The object is left out.
     Hide,
+}
+
+/// What becomes of a write that replaces an object which the filter shows altered, or not at all, to its writer: written
+/// back, the filter's cut would become the cluster's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Writes {
+    /// It is refused with 403.
+    #[default]
+    Refuse,
+    /// It passes: the writer is known to write only what it means.
+    Pass,
 }
 
 /// What a filter may look up when its entry says nothing: what the bundled filters need, and never secrets.
@@ -173,6 +186,7 @@ impl FilterEntry {
             matches,
             settings: Map::new(),
             failure_policy: FailurePolicy::default(),
+            writes: Writes::default(),
             grants: None,
             limits: Limits::default(),
             edits: Vec::new(),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::flags::ServeFlags;
+use super::flags::{InCluster, ServeFlags};
 use super::limits::{duration, quantity};
 use super::upstream::Upstream;
 use crate::wasm::Endpoint;
@@ -15,6 +15,8 @@ use crate::wasm::Endpoint;
 pub struct ServeConfig {
     /// The API server and the daemon's own identity there.
     pub upstream: Upstream,
+    /// Which of several API servers is asked.
+    pub server_mode: ServerMode,
     /// The identity lent to loopback clients that bring none; none: nothing is lent.
     pub node_kubeconfig: Option<PathBuf>,
     /// The local node.
@@ -23,6 +25,8 @@ pub struct ServeConfig {
     pub bind: SocketAddr,
     /// Whether `bind` may be other than loopback; checked already.
     pub allow_remote_plaintext: bool,
+    /// The HTTPS port; none: there is no such port.
+    pub secure: Option<SecureConfig>,
     /// Where pods reach the daemon.
     pub pod_address: Option<std::net::IpAddr>,
     /// The port beside it.
@@ -43,6 +47,29 @@ pub struct ServeConfig {
     pub answer_memory: usize,
     /// How to log.
     pub log: LogConfig,
+}
+
+/// The HTTPS port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecureConfig {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// PEM chain.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// What client certificates are verified by; none: they are not asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Which of several API servers is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ServerMode {
+    /// All that work, in turn.
+    #[default]
+    RoundRobin,
+    /// The first one that works, in the order given.
+    Priority,
 }
 
 /// Where the filters' configuration comes from. Shown as in messages: `ConfigMap kube-system/weir-filters`.
@@ -91,9 +118,10 @@ pub enum LogFormat {
 }
 
 impl ServeConfig {
-    pub(super) fn validate(flags: ServeFlags) -> Result<Self, Vec<String>> {
+    pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let upstream = Upstream::from_flags(&flags, &mut problems);
+        let upstream = Upstream::from_flags(&flags, in_cluster, &mut problems);
+        let secure = secure(&flags, &mut problems);
         let node_name = flags.node_name.filter(|name| !name.is_empty());
         if node_name.is_none() {
             problems.push("--node-name: missing: the name of this node in the cluster".to_owned());
@@ -108,7 +136,7 @@ impl ServeConfig {
             let kind = if address.is_loopback() { "loopback" } else { "unspecified" };
             problems.push(format!("--pod-address: pods can not reach the {kind} address {address}"));
         }
-        if flags.secure_port == 0 {
+        if flags.secure_port == 0 && flags.pod_address.is_some() {
             problems.push("--secure-port: 0 is no port that pods could be told".to_owned());
         }
         if flags.config_map.is_some() && flags.config_file.is_some() {
@@ -133,10 +161,12 @@ impl ServeConfig {
             {
                 Ok(Self {
                     upstream,
+                    server_mode: flags.server_mode,
                     node_kubeconfig: flags.node_kubeconfig,
                     node_name,
                     bind: SocketAddr::new(flags.bind_address, flags.port),
                     allow_remote_plaintext: flags.allow_remote_plaintext,
+                    secure,
                     pod_address: flags.pod_address,
                     secure_port: flags.secure_port,
                     admin: SocketAddr::new(flags.admin_address, flags.admin_port),
@@ -157,6 +187,35 @@ impl ServeConfig {
     #[must_use]
     pub fn secure_endpoint(&self) -> Option<Endpoint> {
         self.pod_address.map(|address| Endpoint { host: address.to_string(), port: self.secure_port })
+    }
+}
+
+fn secure(flags: &ServeFlags, problems: &mut Vec<String>) -> Option<SecureConfig> {
+    match (&flags.tls_cert_file, &flags.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Some(SecureConfig {
+            address: SocketAddr::new(
+                flags.secure_bind_address.or(flags.pod_address).unwrap_or(flags.bind_address),
+                flags.secure_port,
+            ),
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_ca: flags.client_ca_file.clone(),
+        }),
+        (None, None) => {
+            for (flag, given) in [
+                ("--client-ca-file", flags.client_ca_file.is_some()),
+                ("--secure-bind-address", flags.secure_bind_address.is_some()),
+            ] {
+                if given {
+                    problems.push(format!("{flag}: goes with --tls-cert-file and --tls-private-key-file"));
+                }
+            }
+            None
+        }
+        _ => {
+            problems.push("--tls-cert-file and --tls-private-key-file: give both or none".to_owned());
+            None
+        }
     }
 }
 

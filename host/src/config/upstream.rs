@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::flags::ServeFlags;
+use super::flags::{InCluster, ServeFlags};
 
 /// Where the API server is, and the daemon's own identity there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upstream {
     /// Given flag by flag.
     Server {
-        /// Scheme and authority only.
-        url: http::Uri,
+        /// Scheme and authority only, at least one; all of one scheme. The preferred one first.
+        urls: Vec<http::Uri>,
         /// PEM bundle; none: the system's.
         certificate_authority: Option<PathBuf>,
         /// PEM files of certificate and key.
@@ -22,6 +22,15 @@ pub enum Upstream {
     },
     /// Its current context.
     Kubeconfig(PathBuf),
+}
+
+/// What was loaded.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// For the first server.
+    pub config: kube::Config,
+    /// Every server, the preferred one first.
+    pub servers: Vec<http::Uri>,
 }
 
 /// The credentials could not be loaded. Retryable: files may be mended or arrive later.
@@ -50,8 +59,15 @@ pub enum UpstreamError {
     },
 }
 
+/// Where kubelet puts a pod's credential.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 impl Upstream {
-    pub(super) fn from_flags(flags: &ServeFlags, problems: &mut Vec<String>) -> Option<Self> {
+    pub(super) fn from_flags(
+        flags: &ServeFlags,
+        in_cluster: Option<InCluster>,
+        problems: &mut Vec<String>,
+    ) -> Option<Self> {
         let pair = match (&flags.client_certificate, &flags.client_key) {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
@@ -60,55 +76,95 @@ impl Upstream {
                 None
             }
         };
-        match (&flags.server, &flags.kubeconfig) {
-            (Some(_), Some(_)) => {
-                problems.push("--server and --kubeconfig: only one of them".to_owned());
-                None
-            }
-            (None, None) => {
-                problems.push("--server or --kubeconfig: one of them is needed".to_owned());
-                None
-            }
-            (Some(url), None) => Some(Self::Server {
-                url: server(url, problems)?,
-                certificate_authority: flags.certificate_authority.clone(),
-                client_certificate: pair,
-                token_file: flags.token_file.clone(),
-            }),
-            (None, Some(path)) => {
-                for (flag, given) in [
-                    ("--certificate-authority", &flags.certificate_authority),
-                    ("--client-certificate", &flags.client_certificate),
-                    ("--token-file", &flags.token_file),
-                ] {
-                    if given.is_some() {
-                        problems.push(format!("{flag}: goes with --server; a kubeconfig names its own"));
-                    }
+        let named = |urls| Self::Server {
+            urls,
+            certificate_authority: flags.certificate_authority.clone(),
+            client_certificate: pair,
+            token_file: flags.token_file.clone(),
+        };
+        let Some(path) = &flags.kubeconfig else {
+            return match (flags.server.is_empty(), in_cluster) {
+                (false, _) => servers(&flags.server, problems).map(named),
+                (true, Some(in_cluster)) => {
+                    others_unsaid(flags, "goes with --server", problems);
+                    Self::in_cluster(&in_cluster, problems)
                 }
-                Some(Self::Kubeconfig(path.clone()))
+                (true, None) => {
+                    problems.push("--server or --kubeconfig: one of them is needed".to_owned());
+                    None
+                }
+            };
+        };
+        if !flags.server.is_empty() {
+            problems.push("--server and --kubeconfig: only one of them".to_owned());
+            return None;
+        }
+        others_unsaid(flags, "goes with --server; a kubeconfig names its own", problems);
+        Some(Self::Kubeconfig(path.clone()))
+    }
+
+    /// What a pod's service account gives.
+    fn in_cluster(InCluster { host, port }: &InCluster, problems: &mut Vec<String>) -> Option<Self> {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let Ok(url) = format!("https://{host}:{port}").parse() else {
+            problems.push(format!("KUBERNETES_SERVICE_HOST and _PORT: {host:?} and {port:?} are no address"));
+            return None;
+        };
+        let folder = Path::new(SERVICE_ACCOUNT);
+        Some(Self::Server {
+            urls: vec![url],
+            certificate_authority: Some(folder.join("ca.crt")),
+            client_certificate: None,
+            token_file: Some(folder.join("token")),
+        })
+    }
+
+    /// Every server, the preferred one first, and who the daemon is there, as the files say at this moment.
+    ///
+    /// # Errors
+    /// [`UpstreamError`], naming the file.
+    pub async fn load(&self) -> Result<Loaded, UpstreamError> {
+        let mut config = self.read().await?;
+        // Kube's own retries go on for minutes inside one call and hide the reason; who asks has a back-off of its own.
+        config.default_retry = false;
+        let servers = match self {
+            Self::Server { urls, .. } => urls.clone(),
+            Self::Kubeconfig(_) => vec![config.cluster_url.clone()],
+        };
+        Ok(Loaded { config, servers })
+    }
+
+    /// The files that [`Upstream::load`] reads: when one changes it is time to load again. What an exec plug-in reads is
+    /// its own affair.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Server { certificate_authority, client_certificate, token_file, .. } => {
+                let pair = client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+                certificate_authority.iter().chain(pair).chain(token_file).cloned().collect()
+            }
+            Self::Kubeconfig(path) => {
+                let mut files = vec![path.clone()];
+                if let Ok(config) = Kubeconfig::read_from(path) {
+                    let clusters = config.clusters.into_iter().filter_map(|named| named.cluster);
+                    files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
+                    let users = config.auth_infos.into_iter().filter_map(|named| named.auth_info);
+                    let named = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
+                    files.extend(named.flatten().map(PathBuf::from));
+                }
+                files
             }
         }
     }
 
-    /// Loads what the files say at this moment.
-    ///
-    /// # Errors
-    /// [`UpstreamError`], naming the file.
-    pub async fn load(&self) -> Result<kube::Config, UpstreamError> {
-        let mut config = self.read().await?;
-        // Kube's own retries go on for minutes inside one call and hide the reason; who asks has a back-off of its own.
-        config.default_retry = false;
-        Ok(config)
-    }
-
     async fn read(&self) -> Result<kube::Config, UpstreamError> {
-        let (url, authority, certificate, token) = match self {
+        let (urls, authority, certificate, token) = match self {
             Self::Kubeconfig(path) => return from_kubeconfig(path).await,
-            Self::Server { url, certificate_authority, client_certificate, token_file } => {
-                (url, certificate_authority, client_certificate, token_file)
+            Self::Server { urls, certificate_authority, client_certificate, token_file } => {
+                (urls, certificate_authority, client_certificate, token_file)
             }
         };
-        let mut config = kube::Config::new(url.clone());
+        let mut config = kube::Config::new(urls.first().cloned().unwrap_or_default());
         if let Some(path) = authority {
             readable("--certificate-authority", path).await?;
             config.root_cert_file = Some(path.clone());
@@ -144,11 +200,38 @@ async fn readable(flag: &'static str, path: &Path) -> Result<(), UpstreamError> 
     }
 }
 
+/// Flags that mean nothing without --server.
+fn others_unsaid(flags: &ServeFlags, why: &str, problems: &mut Vec<String>) {
+    for (flag, given) in [
+        ("--certificate-authority", &flags.certificate_authority),
+        ("--client-certificate", &flags.client_certificate),
+        ("--token-file", &flags.token_file),
+    ] {
+        if given.is_some() {
+            problems.push(format!("{flag}: {why}"));
+        }
+    }
+}
+
+/// Several servers are one cluster: the same credential goes to all, so they are named once each and by one scheme.
+fn servers(urls: &[http::Uri], problems: &mut Vec<String>) -> Option<Vec<http::Uri>> {
+    let valid: Option<Vec<_>> = urls.iter().map(|url| server(url, problems)).collect();
+    let valid = valid?;
+    if valid.iter().any(|url| url.scheme() != valid.first().and_then(http::Uri::scheme)) {
+        problems.push("--server: write them all with http, or all with https".to_owned());
+        return None;
+    }
+    if let Some(twice) = valid.iter().enumerate().find(|(at, url)| valid.iter().take(*at).any(|other| other == *url)) {
+        problems.push(format!("--server: {} is named twice", twice.1));
+        return None;
+    }
+    Some(valid)
+}
+
 /// Scheme and authority, nothing else.
 fn server(url: &http::Uri, problems: &mut Vec<String>) -> Option<http::Uri> {
     let text = url.to_string();
-    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) || text.contains(',')
-    {
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
         problems.push(format!("--server: {text:?} is not a URL like https://10.0.0.1:6443"));
         return None;
     }
@@ -165,12 +248,12 @@ mod tests {
 
     fn server(token_file: Option<PathBuf>) -> Upstream {
         let url = "https://10.0.0.1:6443".parse().unwrap();
-        Upstream::Server { url, certificate_authority: None, client_certificate: None, token_file }
+        Upstream::Server { urls: vec![url], certificate_authority: None, client_certificate: None, token_file }
     }
 
     #[tokio::test]
     async fn a_failing_server_is_not_asked_again_behind_the_callers_back() {
-        assert!(!server(None).load().await.unwrap().default_retry);
+        assert!(!server(None).load().await.unwrap().config.default_retry);
     }
 
     #[tokio::test]
@@ -180,10 +263,24 @@ mod tests {
         let error = server(Some(path.clone())).load().await.unwrap_err();
         assert_eq!(error.to_string(), format!("--token-file {path:?}").replace('"', ""));
         std::fs::write(&path, "secret").unwrap();
-        let config = server(Some(path.clone())).load().await.unwrap();
+        let config = server(Some(path.clone())).load().await.unwrap().config;
         assert_eq!(config.auth_info.token_file.as_deref(), path.to_str());
         let error = Upstream::Kubeconfig(directory.path().join("none")).load().await.unwrap_err();
         assert!(error.to_string().starts_with("kubeconfig "), "{error}");
+    }
+
+    #[test]
+    fn the_files_that_a_kubeconfig_names_are_watched_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = r#"{apiVersion: v1, kind: Config, current-context: c,
+            clusters: [{name: a, cluster: {server: "https://a", certificate-authority: ca.crt}}],
+            users: [{name: u, user: {client-certificate: pki/a.crt, client-key: pki/a.key}}],
+            contexts: [{name: c, context: {cluster: a, user: u}}]}"#;
+        std::fs::write(&path, text).unwrap();
+        let files = Upstream::Kubeconfig(path.clone()).files();
+        let named = ["ca.crt", "pki/a.crt", "pki/a.key"].map(|name| directory.path().join(name));
+        assert_eq!(files, [vec![path], named.to_vec()].concat());
     }
 
     #[tokio::test]
@@ -194,7 +291,7 @@ mod tests {
             clusters: [{name: a, cluster: {server: "http://127.0.0.1:6443"}}],
             users: [{name: u, user: {token: t}}], contexts: [{name: c, context: {cluster: a, user: u}}]}"#;
         std::fs::write(&path, text).unwrap();
-        let config = Upstream::Kubeconfig(path).load().await.unwrap();
+        let config = Upstream::Kubeconfig(path).load().await.unwrap().config;
         assert_eq!(config.cluster_url.to_string(), "http://127.0.0.1:6443/");
         assert!(config.auth_info.token.is_some() && !config.default_retry);
     }

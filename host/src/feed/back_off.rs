@@ -34,7 +34,7 @@ impl BackOff {
 }
 
 /// Between half and the whole of a time.
-pub(super) fn spread(time: Duration) -> Duration {
+pub(crate) fn spread(time: Duration) -> Duration {
     // Keyed at random by std: no need of a generator for this.
     let random = RandomState::new().build_hasher().finish() % 1024;
     time / 2 + time.saturating_mul(u32::try_from(random).unwrap_or(0)) / 2048

@@ -1,11 +1,14 @@
 //! The chain of filters of one (component, resource): get, list and watch always run the same one.
 
+mod write;
+
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use futures_util::future::select_all;
 use weir_document::Document;
 
+pub use self::write::{Unwritable, Written};
 use super::filter::{Filter, Judged};
 use super::outcome::Outcome;
 use crate::resource::GroupResource;

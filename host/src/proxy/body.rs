@@ -21,7 +21,7 @@ use crate::filter::Failure;
 /// A boxed body of an answer to a client.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 /// A boxed body of a request to the API server.
-pub(super) type RequestBody = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(super) type RequestBody = UnsyncBoxBody<Bytes, tower::BoxError>;
 
 /// Why a body breaks off after its headers were sent.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,12 @@ pub(super) fn full(bytes: Bytes) -> ResponseBody {
 #[must_use]
 pub(super) fn no_request_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A request body that is there already.
+#[must_use]
+pub(super) fn whole_request_body(bytes: Bytes) -> RequestBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Counts a request when its body ends.

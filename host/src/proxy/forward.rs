@@ -66,10 +66,11 @@ pub(super) async fn forward(
     let purpose = match (&protocol, endless) {
         (Some(_), _) => Purpose::Upgrade,
         (None, true) => Purpose::Stream,
+        (None, false) if resource.is_some_and(ResourceRequest::is_heartbeat) => Purpose::Heartbeat,
         (None, false) => Purpose::Short,
     };
     let head = Head { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
-    let mut answer = match proxy.upstream.send(identity, purpose, head, body.boxed_unsync()).await {
+    let mut answer = match proxy.upstream.send(identity, purpose, head, body.map_err(Into::into).boxed_unsync()).await {
         Ok(answer) => answer,
         Err(error) => {
             let refusal = Refusal::Upstream(error);

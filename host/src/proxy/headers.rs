@@ -12,6 +12,10 @@ pub(super) enum Identity {
     Own,
     /// The node's, lent to a loopback client that brings none.
     Lent,
+    /// The daemon's, which impersonates whom a verified client certificate names.
+    Certified,
+    /// The daemon's, for requests of its own.
+    Daemon,
 }
 
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -27,18 +31,14 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 /// The sub-protocol in which a browser's WebSocket carries its bearer token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Whose identity a request travels under.
+/// Whether a client brings a credential of its own, which then travels as it is.
 #[must_use]
-pub(super) fn identity(headers: &HeaderMap, may_lend: bool) -> Identity {
-    let token_protocol = headers
-        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .any(|value| value.as_bytes().windows(TOKEN_PROTOCOL.len()).any(|part| part == TOKEN_PROTOCOL.as_bytes()));
-    if may_lend && !headers.contains_key(header::AUTHORIZATION) && !token_protocol {
-        Identity::Lent
-    } else {
-        Identity::Own
-    }
+pub(super) fn brings_credential(headers: &HeaderMap) -> bool {
+    let in_protocol = |value: &HeaderValue| {
+        value.as_bytes().windows(TOKEN_PROTOCOL.len()).any(|part| part == TOKEN_PROTOCOL.as_bytes())
+    };
+    headers.contains_key(header::AUTHORIZATION)
+        || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().any(in_protocol)
 }
 
 /// The protocol that a message asks to be upgraded to, if it does so properly.
@@ -186,12 +186,11 @@ mod tests {
 
     #[test]
     fn who_brings_a_token_travels_under_it() {
-        assert_eq!(identity(&headers(&[("authorization", "Bearer a")]), true), Identity::Own);
+        assert!(brings_credential(&headers(&[("authorization", "Bearer a")])));
         let browser =
             headers(&[("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ")]);
-        assert_eq!(identity(&browser, true), Identity::Own);
-        assert_eq!(identity(&HeaderMap::new(), true), Identity::Lent);
-        assert_eq!(identity(&HeaderMap::new(), false), Identity::Own);
+        assert!(brings_credential(&browser));
+        assert!(!brings_credential(&HeaderMap::new()));
     }
 
     #[test]

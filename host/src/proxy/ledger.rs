@@ -121,9 +121,9 @@ impl Key {
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
         };
-        part(&[u8::from(identity == Identity::Lent)]);
+        part(&[identity as u8]);
         // Under the lent identity these are stripped, so they say nothing about who asks.
-        if identity == Identity::Own {
+        if identity != Identity::Lent {
             for (name, value) in headers {
                 if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
                     part(name.as_str().as_bytes());

@@ -1,8 +1,8 @@
-//! The plain HTTP port: HTTP/1.1 and HTTP/2 with prior knowledge, told apart by their first bytes.
+//! The ports: HTTP/1.1 and HTTP/2, told apart by their first bytes; plain, or within TLS.
 //!
-//! Bounds: connections (a permit each, held by the connection and by streams upgraded from it), time for a request's
-//! head, size of a head, HTTP/2 streams per connection. It binds loopback only unless told otherwise, because whoever
-//! reaches it without a credential may be lent the node's.
+//! Bounds: connections (a permit each, held by the connection and by streams upgraded from it), time for a TLS handshake
+//! and for a request's head, size of a head, HTTP/2 streams per connection. The plain port binds loopback only unless
+//! told otherwise, because whoever reaches it without a credential may be lent the node's.
 
 use std::future::Future;
 use std::io;
@@ -15,15 +15,20 @@ use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Proxy;
+use super::certificate::Subject;
+use super::tls::ServerTls;
 use crate::tasks::Tasks;
 
 /// Time for a client to send a request's head. Idle connections count as waiting for one, so it is longer than clients
 /// keep those (client-go: 90 s): the side that closes first must not be the one that cannot know of a request under way.
 const HEAD_TIME: Duration = Duration::from_secs(120);
+/// Time for a TLS handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// The largest head of a request.
 const HEAD_BYTES: usize = 64 << 10;
 /// HTTP/2 streams per connection.
@@ -50,6 +55,8 @@ pub enum ListenError {
 pub(super) struct Peer {
     /// Its address.
     pub(super) address: SocketAddr,
+    /// Whom its client certificate names, verified.
+    pub(super) certificate: Option<Arc<Subject>>,
     /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
     _permit: Arc<OwnedSemaphorePermit>,
 }
@@ -65,9 +72,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
 }
 
 /// Accepts until the daemon stops.
-pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usize, drain: Duration) {
+pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let tasks = proxy.tasks.clone();
-    let permits = Arc::new(Semaphore::new(limit));
+    let permits = Arc::new(Semaphore::new(proxy.max_connections));
     let mut stopping = pin!(tasks.stopping());
     loop {
         let next = async {
@@ -80,8 +87,20 @@ pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usiz
         };
         match accepted {
             Ok((stream, address, permit)) => {
-                let peer = Peer { address, _permit: Arc::new(permit) };
-                tasks.spawn(connection(proxy.clone(), stream, peer, drain));
+                let _ = stream.set_nodelay(true);
+                let peer = Peer { address, certificate: None, _permit: Arc::new(permit) };
+                let (proxy, tls) = (proxy.clone(), tls.clone());
+                // It is watched by the runtime that serves it, not by this one.
+                match stream.into_std() {
+                    Ok(stream) => tasks.spawn_connection(async move {
+                        match (TcpStream::from_std(stream), tls) {
+                            (Ok(stream), None) => connection(proxy, stream, peer).await,
+                            (Ok(stream), Some(tls)) => secure_connection(proxy, tls, stream, peer).await,
+                            (Err(error), _) => tracing::warn!(%error, "a connection could not be served"),
+                        }
+                    }),
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted; trying on");
@@ -91,8 +110,38 @@ pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, limit: usiz
     }
 }
 
-async fn connection(proxy: Arc<Proxy>, stream: TcpStream, peer: Peer, drain: Duration) {
-    let _ = stream.set_nodelay(true);
+async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: TcpStream, peer: Peer) {
+    let address = peer.address;
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)) => shaken,
+        () = proxy.tasks.stopping() => return,
+    };
+    let stream = match shaken {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%address, %error, "TLS handshake failed");
+            return;
+        }
+        Err(_) => {
+            tracing::debug!(%address, "no TLS handshake within {HANDSHAKE_TIME:?}");
+            return;
+        }
+    };
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let certificate = shown.map(Subject::of);
+    if certificate == Some(None) {
+        tracing::warn!(%address, "a verified client certificate names no user: the connection is closed");
+        return;
+    }
+    let certificate = certificate.flatten().map(Arc::new);
+    connection(proxy, stream, Peer { certificate, ..peer }).await;
+}
+
+async fn connection<S>(proxy: Arc<Proxy>, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let drain = proxy.drain;
     let tasks = proxy.tasks.clone();
     let address = peer.address;
     let service = service_fn(move |request| {

@@ -2,7 +2,6 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, header};
-use hyper::body::Incoming;
 
 use super::Proxy;
 use super::accept::{Encoding, Form, Shape};
@@ -60,12 +59,11 @@ impl Read {
         chain: Chain,
         component: String,
         identity: Identity,
-        request: http::Request<Incoming>,
+        parts: http::request::Parts,
         Request { forward: path, query, .. }: Request,
         resource: ResourceRequest,
         compress: bool,
     ) -> Self {
-        let (parts, _) = request.into_parts();
         let mut headers = parts.headers;
         let key = Key::of(&headers, identity, &resource, &query);
         let form = Form::of(&headers, &resource, &query);

@@ -189,6 +189,15 @@ impl ResourceRequest {
         }
     }
 
+    /// Whether the cluster takes it for a sign of life: what happens to a lease, or to the status of a node or pod.
+    #[must_use]
+    pub fn is_heartbeat(&self) -> bool {
+        let GroupResource { resource, group } = &self.resource;
+        let core = group.is_empty() && matches!(resource.as_str(), "nodes" | "pods");
+        (group == "coordination.k8s.io" && resource == "leases" && self.name.is_some())
+            || (core && self.subresource.as_deref() == Some("status"))
+    }
+
     /// Whether the request may leave HTTP for a byte stream.
     #[must_use]
     pub fn may_upgrade(&self) -> bool {

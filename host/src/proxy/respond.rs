@@ -26,6 +26,43 @@ pub(super) enum Refusal {
     /// 405: CONNECT and TRACE.
     #[error("the method is not supported")]
     Method,
+    /// 403: nothing is lent under this name, which may lead elsewhere.
+    #[error(
+        "weir lends the node's identity only to requests for a loopback address or localhost, not for {0:?}: bring a token"
+    )]
+    Host(String),
+    /// 403: nothing is lent to a page in a browser.
+    #[error("weir lends nothing to a request with the header {0}, which browsers send for pages: bring a token")]
+    Page(&'static str),
+    /// 403: who comes with a client certificate is impersonated already.
+    #[error("a client certificate cannot travel through weir together with impersonation: bring a token")]
+    Impersonation,
+    /// 403: the API server does not let a certificate's user do this.
+    #[error("forbidden: user {user:?} cannot {asked}")]
+    Forbidden {
+        /// The user.
+        user: String,
+        /// What.
+        asked: String,
+    },
+    /// 503: whether a certificate's user may do this could not be found out.
+    #[error("weir cannot find out what the client certificate's user may do: {0}")]
+    Review(String),
+    /// 403: the client would write a filter's cut into the cluster.
+    #[error(
+        "{resource} {name:?} is forbidden: filter {filter:?} {} this client; replacing it would make that the cluster's state (server-side apply and strategic merge patch pass)",
+        if *hidden { "hides it from" } else { "alters what is shown of it to" }
+    )]
+    WriteBack {
+        /// Of the object.
+        resource: GroupResource,
+        /// Of the object.
+        name: String,
+        /// The first filter that alters it.
+        filter: std::sync::Arc<str>,
+        /// Whether it hides it.
+        hidden: bool,
+    },
     /// 404: the object is hidden from this client; worded as the API server words it.
     #[error("{resource} {name:?} not found")]
     NotFound {
@@ -99,11 +136,14 @@ impl Refusal {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Host(_) | Self::Page(_) | Self::Impersonation | Self::Forbidden { .. } | Self::WriteBack { .. } => {
+                StatusCode::FORBIDDEN
+            }
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Garbage(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
-            Self::Starting => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expired(_) => StatusCode::GONE,
         }
@@ -115,6 +155,7 @@ impl Refusal {
             _ => match self.code() {
                 StatusCode::BAD_REQUEST => "BadRequest",
                 StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+                StatusCode::FORBIDDEN => "Forbidden",
                 StatusCode::NOT_FOUND => "NotFound",
                 StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
                 StatusCode::GATEWAY_TIMEOUT => "Timeout",
@@ -125,7 +166,7 @@ impl Refusal {
 
     fn details(&self) -> Option<Details<'_>> {
         match self {
-            Self::NotFound { resource, name } => {
+            Self::NotFound { resource, name } | Self::WriteBack { resource, name, .. } => {
                 Some(Details { name, group: &resource.group, kind: &resource.resource, ..Details::default() })
             }
             Self::Filter(failure) => Some(Details {

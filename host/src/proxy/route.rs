@@ -10,11 +10,11 @@ use hyper::body::Incoming;
 use super::accept::Encoding;
 use super::body::{Meter, ResponseBody};
 use super::compress::compressed;
-use super::headers;
 use super::listener::Peer;
 use super::read::Read;
 use super::request::{Request, ResourceRequest, Verb, component};
 use super::respond::Refusal;
+use super::write::Write;
 use super::{Proxy, forward, get, list, watch};
 use crate::config::Class;
 use crate::filter::{Chain, Serving};
@@ -23,42 +23,55 @@ impl Proxy {
     /// Answers one request. The answer's body holds what the request occupies.
     pub(super) async fn answer(
         self: &Arc<Self>,
-        request: http::Request<Incoming>,
+        mut request: http::Request<Incoming>,
         peer: Peer,
     ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
-        let encoding = Encoding::of_errors(request.headers());
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(encoding));
+            return meter("refused").attach(Refusal::Method.response(Encoding::of_errors(request.headers())));
         }
         let parsed = match Request::parse(request.method(), request.uri()) {
             Ok(parsed) => parsed,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused").attach(Refusal::Malformed(error).response(encoding));
+                return meter("refused")
+                    .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
             }
         };
-        let may_lend = self.upstream.lends() && peer.address.ip().to_canonical().is_loopback();
-        let identity = headers::identity(request.headers(), may_lend);
         let component = component(request.headers()).to_owned();
+        let identity = match self.identify(&mut request, &parsed, &peer).await {
+            Ok(identity) => identity,
+            Err(refusal) => {
+                tracing::warn!(peer = %peer.address, path = %parsed.forward, component, error = %refusal, "request refused");
+                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+            }
+        };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
 
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        let readable = parsed.resource().filter(|resource| reads && resource.class() == Some(Class::Read)).cloned();
-        let Some(resource) = readable else {
+        // Filters match what a component is shown, be it the answer to a read or to a write.
+        let filterable = |resource: &&ResourceRequest| match resource.class() {
+            Some(class) => (class == Class::Read) == reads,
+            None => false,
+        };
+        let Some(resource) = parsed.resource().filter(filterable).cloned() else {
             return forward::forward(self, request, parsed, identity, &component, &peer, begun).await;
         };
         let chain = match self.chain(&component, &resource).await {
             Ok(Some(chain)) => chain,
             Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
             Err(refusal) => {
-                tracing::warn!(path = %parsed.forward, component, "a read waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(encoding));
+                tracing::warn!(path = %parsed.forward, component, "a request waited for the filters and is answered 503");
+                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
             }
         };
+        if !reads {
+            return Write { chain, component, identity, parsed, resource }.answer(self, request, begun).await;
+        }
         let compress = self.compression.is_for(peer.address.ip());
-        let read = Read::new(chain, component, identity, request, parsed, resource, compress);
+        let (parts, _) = request.into_parts();
+        let read = Read::new(chain, component, identity, parts, parsed, resource, compress);
         self.filtered(read, begun).await
     }
 
@@ -87,7 +100,7 @@ impl Proxy {
         meter.attach(answer)
     }
 
-    /// The chain for a read; none: nothing matches it. Waits, at most the start-up time, while that is not known.
+    /// The chain for what a component is shown; none: nothing matches it. Waits, at most the start-up time, while that is not known.
     /// Cancel-safe.
     async fn chain(&self, component: &str, resource: &ResourceRequest) -> Result<Option<Chain>, Refusal> {
         let decided = |serving: &Serving| match serving {

@@ -1,37 +1,59 @@
-//! The connections to the API server: which identity travels on which, how many there are, and what an error on them
-//! means.
+//! The connections to the API servers: which identity travels on which, how many there are, which server is asked, and
+//! what an error on them means.
 //!
 //! Two identities never share a connection: requests with a token of their own go over connections without a client
-//! certificate, because the API server takes the certificate where it gets both. Reads that end soon, watches, and
-//! upgrades have connections of their own, so that a bulk list never starves a watch and a byte stream is HTTP/1.1.
-//! Bounds: [`lane::LANES`] connections of [`lane::STREAMS`] streams each per identity and kind; a request beyond that
-//! is refused at once.
+//! certificate, because the API server takes the certificate where it gets both. Reads that end soon, watches, heartbeats
+//! and upgrades have connections of their own, so that a bulk list starves neither a watch nor a lease, and a byte stream
+//! is HTTP/1.1. Bounds: [`lane::LANES`] connections of [`lane::STREAMS`] streams each per identity, kind and server; a
+//! request beyond that is refused at once.
+//!
+//! A request goes to another server when nothing of it has reached the first one (connecting failed), or when it is safe
+//! to repeat and has no answer yet.
 
+mod base;
 mod connect;
+mod error;
+mod health;
+mod kept;
 mod lane;
+mod own;
+mod renew;
+mod server;
+mod wire;
 
-use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use arc_swap::ArcSwap;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Response};
 use http_body::Body as _;
 use kube::config::AuthInfo;
 
 pub use self::connect::SetupError;
-use self::connect::{Client, Credential, Protocols, client};
-use self::lane::Lanes;
+pub(super) use self::error::UpstreamError;
+use self::kept::Kept;
 pub(super) use self::lane::UpstreamBody;
-use super::body::{RequestBody, no_request_body};
+pub(super) use self::renew::Renewal;
+use self::server::Servers;
+use self::wire::Wire;
+use super::ProxyConfig;
+use super::body::RequestBody;
 use super::headers::Identity;
+use crate::admin::metrics::Metrics;
+use crate::problem::in_full;
 
 /// What a request needs of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Ends soon: everything but the next two.
+    /// Ends soon: everything but the others.
     Short,
     /// A watch or another body without an end.
     Stream,
+    /// What the cluster takes for a sign of life: leases and status.
+    Heartbeat,
+    /// A look at whether the server works.
+    Probe,
     /// HTTP/1.1 that becomes a byte stream.
     Upgrade,
 }
@@ -47,110 +69,81 @@ pub(super) struct Head {
     pub(super) headers: HeaderMap,
 }
 
-/// The API server.
+/// The API servers.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    base: Base,
-    own: Channel,
-    lent: Option<(Channel, Credential)>,
+    servers: Servers,
+    /// For clients' own credentials.
+    bare: ArcSwap<Wire>,
+    /// For the daemon's.
+    own: ArcSwap<Wire>,
+    /// For the node's.
+    lent: ArcSwap<Lent>,
+    connect_timeout: Duration,
+    metrics: Arc<Metrics>,
 }
 
+/// The node's identity, which is lent to clients that bring none.
 #[derive(Debug)]
-struct Base {
-    scheme: Scheme,
-    authority: Authority,
-    /// Without a slash at its end: `""`, `/k8s/clusters/c1`.
-    prefix: String,
+enum Lent {
+    /// There is none to lend.
+    Nothing,
+    /// To be lent.
+    Wire(Arc<Wire>),
+    /// There is to be one, and it cannot be used.
+    Broken(String),
 }
 
-#[derive(Debug)]
-struct Channel {
-    short: Lanes,
-    stream: Lanes,
-    upgrade: Client,
-}
-
-/// No answer from the API server. None of these is a reason to try a write again.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(super) enum UpstreamError {
-    /// It could not be reached.
-    #[error("cannot connect to the API server")]
-    Connect(#[source] hyper_util::client::legacy::Error),
-    /// Dialling or its handshake took too long.
-    #[error("connecting to the API server took too long")]
-    ConnectTimeout(#[source] hyper_util::client::legacy::Error),
-    /// The connection broke before the answer's head was there.
-    #[error("the API server closed the connection without an answer")]
-    Broken(#[source] hyper_util::client::legacy::Error),
-    /// All streams of all connections are in use.
-    #[error("too many requests to the API server are open")]
-    Busy,
-    /// The node's credential could not be had (its token file, its plug-in).
-    #[error("the node's credential cannot be used: {0}")]
-    Credential(String),
-    /// The request cannot be put into words for the API server.
-    #[error("the request cannot be forwarded")]
-    Unsendable(#[source] http::Error),
-}
-
-impl UpstreamError {
-    /// The status code of the proxy's answer.
-    #[must_use]
-    pub(super) fn code(&self) -> StatusCode {
-        match self {
-            Self::Connect(_) | Self::Busy | Self::Credential(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::ConnectTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Broken(_) => StatusCode::BAD_GATEWAY,
-            Self::Unsendable(_) => StatusCode::BAD_REQUEST,
-        }
-    }
-
-    fn from_client(error: hyper_util::client::legacy::Error) -> Self {
-        if !error.is_connect() {
-            return Self::Broken(error);
-        }
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
-                return Self::ConnectTimeout(error);
-            }
-            source = cause.source();
-        }
-        Self::Connect(error)
-    }
+/// One attempt at one server.
+struct Attempt<'a> {
+    wire: &'a Wire,
+    at: usize,
+    purpose: Purpose,
+    head: &'a Head,
+    body: &'a Kept,
+    /// Whether it may be repeated after something of it was sent.
+    safe: bool,
+    /// Whether there is another server to go to.
+    others: bool,
 }
 
 impl Upstream {
-    /// Makes the clients; nothing is dialled yet. `own` says where the API server is and whom to trust: its credentials
-    /// are not used. `lent` is the node's identity for clients that bring none.
+    /// Makes the clients; nothing is dialled yet.
     ///
     /// # Errors
     /// A certificate, key, token or address that cannot be used.
-    pub(super) fn new(
-        own: &kube::Config,
-        lent: Option<&kube::Config>,
-        connect_timeout: Duration,
-    ) -> Result<Self, SetupError> {
-        let base = Base::new(&own.cluster_url)?;
-        let mut anonymous = own.clone();
-        anonymous.auth_info = AuthInfo::default();
-        let lent =
-            lent.map(|config| Ok((Channel::new(config, connect_timeout)?, Credential::new(config)?))).transpose()?;
-        Ok(Self { base, own: Channel::new(&anonymous, connect_timeout)?, lent })
+    pub(super) fn new(config: &ProxyConfig, metrics: Arc<Metrics>) -> Result<Self, SetupError> {
+        let urls = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers);
+        let servers = Servers::new(urls, config.server_mode)?;
+        let (count, timeout) = (servers.len(), config.connect_timeout);
+        let lent = match &config.lent {
+            None => Lent::Nothing,
+            Some(Ok(lent)) => match Wire::new(lent, count, timeout) {
+                Ok(wire) => Lent::Wire(Arc::new(wire)),
+                Err(error) => Lent::Broken(in_full(&error)),
+            },
+            Some(Err(reason)) => Lent::Broken(reason.clone()),
+        };
+        Ok(Self {
+            bare: ArcSwap::from_pointee(Wire::bare(&anonymous(&config.upstream), count, timeout)?),
+            own: ArcSwap::from_pointee(Wire::new(&config.upstream, count, timeout)?),
+            lent: ArcSwap::from_pointee(lent),
+            servers,
+            connect_timeout: timeout,
+            metrics,
+        })
     }
 
     /// Whether there is an identity to lend.
     #[must_use]
     pub(super) fn lends(&self) -> bool {
-        self.lent.is_some()
+        !matches!(**self.lent.load(), Lent::Nothing)
     }
 
     /// Sends a request and waits for the head of its answer. Dropping the future, or later the body, frees the stream.
     ///
     /// # Errors
-    /// See [`UpstreamError`]. A read without a body that broke before its answer is tried once more, as its connection
-    /// may just have been closed for idleness.
+    /// See [`UpstreamError`]: that of the last server that was asked.
     pub(super) async fn send(
         &self,
         identity: Identity,
@@ -158,85 +151,98 @@ impl Upstream {
         mut head: Head,
         body: RequestBody,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let channel = match (identity, &self.lent) {
-            (Identity::Lent, Some((channel, credential))) => {
-                credential.apply(&mut head.headers).await?;
-                channel
-            }
-            _ => &self.own,
-        };
-        let again =
-            (purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream())
-                .then(|| head.clone());
-        match channel.send(purpose, self.base.request(head, body)?).await {
-            Err(UpstreamError::Broken(error)) => match again {
-                Some(head) => {
-                    tracing::debug!(%error, "the connection broke before an answer, the read is sent again");
-                    channel.send(purpose, self.base.request(head, no_request_body())?).await
+        let wire = self.wire(identity)?;
+        if let Some(credential) = &wire.credential {
+            credential.apply(&mut head.headers).await?;
+        }
+        let safe =
+            purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
+        let body = Kept::new(body);
+        let order = self.servers.order();
+        let mut problem = UpstreamError::Busy;
+        for (nth, at) in order.iter().copied().enumerate() {
+            let others = nth + 1 < order.len();
+            let attempt = Attempt { wire: &wire, at, purpose, head: &head, body: &body, safe, others };
+            match self.attempt(&attempt).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if others && error.may_be_another_servers(safe) => {
+                    tracing::debug!(%error, path = %head.path, "another API server is asked");
+                    problem = error;
                 }
-                None => Err(UpstreamError::Broken(error)),
-            },
-            result => result,
+                Err(error) => return Err(error),
+            }
         }
-    }
-}
-
-impl Base {
-    fn new(url: &Uri) -> Result<Self, SetupError> {
-        let authority = url.authority().cloned().ok_or_else(|| SetupError::Address(url.to_string()))?;
-        let scheme = url.scheme().cloned().unwrap_or(Scheme::HTTPS);
-        if scheme != Scheme::HTTPS && scheme != Scheme::HTTP {
-            return Err(SetupError::Address(url.to_string()));
-        }
-        Ok(Self { scheme, authority, prefix: url.path().trim_end_matches('/').to_owned() })
+        Err(problem)
     }
 
-    fn request(&self, head: Head, body: RequestBody) -> Result<Request<RequestBody>, UpstreamError> {
-        let path = if self.prefix.is_empty() {
-            head.path
-        } else {
-            PathAndQuery::try_from(format!("{}{}", self.prefix, head.path))
-                .map_err(|error| UpstreamError::Unsendable(error.into()))?
-        };
-        let uri = Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(path)
-            .build()
-            .map_err(UpstreamError::Unsendable)?;
-        let mut request = Request::new(body);
-        *request.method_mut() = head.method;
-        *request.uri_mut() = uri;
-        *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = head.headers;
-        Ok(request)
-    }
-}
-
-impl Channel {
-    fn new(config: &kube::Config, connect_timeout: Duration) -> Result<Self, SetupError> {
-        let pooled = client(config, connect_timeout, Protocols::Any)?;
-        Ok(Self {
-            short: Lanes::new(pooled.clone()),
-            stream: Lanes::new(pooled),
-            upgrade: client(config, connect_timeout, Protocols::Http1)?.build(),
-        })
-    }
-
-    async fn send(
-        &self,
-        purpose: Purpose,
-        request: Request<RequestBody>,
-    ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let (answer, slot) = match purpose {
-            Purpose::Upgrade => (self.upgrade.request(request).await, None),
-            Purpose::Short | Purpose::Stream => {
-                let lanes = if purpose == Purpose::Short { &self.short } else { &self.stream };
-                let slot = lanes.slot().ok_or(UpstreamError::Busy)?;
-                (slot.client().request(request).await, Some(slot))
+    /// A safe request that broke is tried once more at the same server: its connection may just have been closed for
+    /// idleness.
+    async fn attempt(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let Some(server) = self.servers.get(attempt.at) else { return Err(UpstreamError::Busy) };
+        let sent = async {
+            match self.once(attempt).await {
+                Err(error @ UpstreamError::Broken { .. }) if attempt.safe => {
+                    tracing::debug!(%error, "the connection broke before an answer, the read is sent again");
+                    self.once(attempt).await
+                }
+                result => result,
             }
         };
-        let answer = answer.map_err(UpstreamError::from_client)?;
-        Ok(answer.map(|body| UpstreamBody::new(body, slot)))
+        let result = if attempt.safe && attempt.others {
+            tokio::select! {
+                result = sent => result,
+                () = self.lost(attempt.at) => Err(UpstreamError::Lost { server: server.name.clone() }),
+            }
+        } else {
+            sent.await
+        };
+        self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
+        if let Err(error) = &result
+            && self.servers.len() > 1
+            && error.is_of_connecting()
+        {
+            self.turned(attempt.at, false, &in_full(error));
+        }
+        result
     }
+
+    async fn once(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let Some(server) = self.servers.get(attempt.at) else { return Err(UpstreamError::Busy) };
+        let body = match attempt.body.take() {
+            Some(body) => body,
+            // An empty body is as good as new.
+            None if attempt.safe => super::body::no_request_body(),
+            None => return Err(UpstreamError::Lost { server: server.name.clone() }),
+        };
+        let request = server.base.request(attempt.head.clone(), body)?;
+        attempt.wire.send(attempt.at, &server.name, attempt.purpose, request).await
+    }
+
+    fn wire(&self, identity: Identity) -> Result<Arc<Wire>, UpstreamError> {
+        match identity {
+            Identity::Own => Ok(self.bare.load_full()),
+            Identity::Daemon | Identity::Certified => Ok(self.own.load_full()),
+            Identity::Lent => match &**self.lent.load() {
+                Lent::Wire(wire) => Ok(wire.clone()),
+                Lent::Broken(reason) => Err(UpstreamError::Credential(reason.clone())),
+                Lent::Nothing => Ok(self.bare.load_full()),
+            },
+        }
+    }
+
+    /// Throws away all connections to a server.
+    fn retire(&self, server: usize) {
+        self.bare.load().retire(server);
+        self.own.load().retire(server);
+        if let Lent::Wire(wire) = &**self.lent.load() {
+            wire.retire(server);
+        }
+    }
+}
+
+/// The same servers and trust without a credential.
+fn anonymous(config: &kube::Config) -> kube::Config {
+    let mut anonymous = config.clone();
+    anonymous.auth_info = AuthInfo::default();
+    anonymous
 }

@@ -15,6 +15,7 @@ use crate::fault::{self, Action, Broken};
 use crate::negotiate;
 use crate::plane::Plane;
 use crate::read;
+use crate::record::Connection;
 use crate::request::{Place, Query, Target, target};
 use crate::selector::Selector;
 use crate::status::Status;
@@ -23,8 +24,12 @@ use crate::watch;
 use crate::write::{self, Posted, collect};
 
 /// Answers one request, or breaks its connection if a hook says so.
-pub(crate) async fn handle(plane: Arc<Plane>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
-    let recorded = plane.record.add(&request);
+pub(crate) async fn handle(
+    plane: Arc<Plane>,
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Broken> {
+    let recorded = plane.record.add(&request, &connection);
     let mut action = match plane.hook() {
         Some(hook) => hook(&recorded),
         None => Action::Serve,

@@ -58,7 +58,7 @@ pub use access::{Attributes, Enforce, User};
 pub use body::{Body, BodyError, Gzip};
 pub use catalog::Resource;
 pub use fault::{Action, Broken, End};
-pub use record::Recorded;
+pub use record::{Certificate, Recorded};
 pub use server::{ApiServer, Builder, StartError};
 pub use store::{Store, StoreError};
 pub use stream::PodLog;

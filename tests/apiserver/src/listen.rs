@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::handler;
 use crate::plane::Plane;
+use crate::record::Connection;
 
 /// Runs a connection's HTTP/2 streams as tasks of the server.
 #[derive(Clone)]
@@ -50,13 +51,15 @@ impl Listener {
     pub(crate) async fn run(self, socket: TcpListener) {
         let this = Arc::new(self);
         let mut connections = JoinSet::new();
+        let mut accepted = 0;
         loop {
             while connections.try_join_next().is_some() {}
             match socket.accept().await {
                 Ok((stream, _)) => {
+                    accepted += 1;
                     // Small writes are events: they must not wait for more.
                     let _ = stream.set_nodelay(true);
-                    connections.spawn(Arc::clone(&this).connection(stream));
+                    connections.spawn(Arc::clone(&this).connection(stream, accepted));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
@@ -66,28 +69,32 @@ impl Listener {
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: tokio::net::TcpStream) {
+    async fn connection(self: Arc<Self>, stream: tokio::net::TcpStream, number: u64) {
         let mut broken = self.broken.clone();
         broken.mark_unchanged();
         tokio::select! {
-            () = self.serve(stream) => {}
+            () = self.serve(stream, number) => {}
             _ = broken.changed() => {}
         }
     }
 
-    async fn serve(&self, stream: tokio::net::TcpStream) {
+    async fn serve(&self, stream: tokio::net::TcpStream, number: u64) {
         match &self.tls {
-            None => self.speak(stream).await,
+            None => self.speak(stream, Connection { number, certificate: None }).await,
             Some(tls) => match tls.accept(stream).await {
-                Ok(stream) => self.speak(stream).await,
+                Ok(stream) => {
+                    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                    let certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
+                    self.speak(stream, Connection { number, certificate }).await;
+                }
                 Err(error) => tracing::debug!(%error, "TLS handshake failed"),
             },
         }
     }
 
-    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let plane = Arc::clone(&self.plane);
-        let service = service_fn(move |request| handler::handle(Arc::clone(&plane), request));
+    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, connection: Connection) {
+        let (plane, connection) = (Arc::clone(&self.plane), Arc::new(connection));
+        let service = service_fn(move |request| handler::handle(Arc::clone(&plane), Arc::clone(&connection), request));
         let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
         server.http2().max_concurrent_streams(self.streams);
         let served = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;

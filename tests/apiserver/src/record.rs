@@ -23,6 +23,20 @@ pub struct Recorded {
     pub headers: HeaderMap,
     /// HTTP/1.1 or HTTP/2.
     pub version: Version,
+    /// The client certificate of its connection, DER.
+    pub certificate: Option<Certificate>,
+    /// Counts connections from 1 in the order in which they were accepted.
+    pub connection: u64,
+}
+
+/// A client certificate, DER.
+pub type Certificate = Arc<[u8]>;
+
+/// What is known of the connection that a request came by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    pub(crate) certificate: Option<Certificate>,
 }
 
 /// The last requests.
@@ -62,7 +76,7 @@ impl Record {
         Self { requests: Mutex::default(), limit, count: watch::Sender::new(0) }
     }
 
-    pub(crate) fn add<B>(&self, request: &Request<B>) -> Recorded {
+    pub(crate) fn add<B>(&self, request: &Request<B>, connection: &Connection) -> Recorded {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let number = *self.count.borrow() + 1;
         let recorded = Recorded {
@@ -72,6 +86,8 @@ impl Record {
             query: request.uri().query().unwrap_or("").to_owned(),
             headers: request.headers().clone(),
             version: request.version(),
+            certificate: connection.certificate.clone(),
+            connection: connection.number,
         };
         requests.push_back(recorded.clone());
         while requests.len() > self.limit {

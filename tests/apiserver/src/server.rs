@@ -55,6 +55,7 @@ pub struct Builder {
     record: usize,
     streams: u32,
     tls: Option<(Vec<u8>, Vec<u8>)>,
+    client_ca: Option<Vec<u8>>,
     catalog: Catalog,
 }
 
@@ -140,6 +141,13 @@ impl Builder {
         self
     }
 
+    /// Asks for client certificates over TLS and verifies them by this CA; what was shown is recorded with each request.
+    #[must_use]
+    pub fn client_ca(mut self, certificate: impl Into<Vec<u8>>) -> Self {
+        self.client_ca = Some(certificate.into());
+        self
+    }
+
     /// Serves one more resource.
     #[must_use]
     pub fn resource(self, resource: Resource) -> Self {
@@ -159,7 +167,7 @@ impl Builder {
         let tls = match &self.tls {
             None => None,
             Some((certificates, key)) => {
-                let config = tls::config(certificates, key).map_err(StartError::Tls)?;
+                let config = tls::config(certificates, key, self.client_ca.as_deref()).map_err(StartError::Tls)?;
                 Some(TlsAcceptor::from(Arc::new(config)))
             }
         };
@@ -201,6 +209,7 @@ impl ApiServer {
             record: 10_000,
             streams: 250,
             tls: None,
+            client_ca: None,
             catalog: Catalog::new(),
         }
     }

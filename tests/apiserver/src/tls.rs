@@ -2,10 +2,13 @@
 //!
 //! Memory: the certificate and the key.
 
-use tokio_rustls::rustls::ServerConfig;
+use std::sync::Arc;
+
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// Why a certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -23,20 +26,36 @@ pub enum TlsError {
     /// Certificate and key do not go together.
     #[error("certificate and key cannot be used")]
     Unusable(#[source] tokio_rustls::rustls::Error),
+    /// Nobody can be verified by the client CA.
+    #[error("the client CA cannot be used")]
+    ClientCa(#[source] VerifierBuilderError),
 }
 
-pub(crate) fn config(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, TlsError> {
+pub(crate) fn config(certificates: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, TlsError> {
     let unreadable = |what| move |source| TlsError::Pem { what, source };
     let chain = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<Vec<_>, _>>()
         .map_err(unreadable("the certificate"))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(unreadable("the key"))?;
-    let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Unusable)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
         .map_err(TlsError::Unusable)?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(pem) => {
+            let mut roots = RootCertStore::empty();
+            roots
+                .add(CertificateDer::from_pem_slice(pem).map_err(unreadable("the client CA"))?)
+                .map_err(TlsError::Unusable)?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .allow_unauthenticated()
+                .build()
+                .map_err(TlsError::ClientCa)?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

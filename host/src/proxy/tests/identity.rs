@@ -12,7 +12,7 @@ async fn lending() -> Rig {
     let mut rig = rig_with(|config| {
         config.upstream = kube::Config::new(url);
         config.upstream.auth_info = AuthInfo { token: Some("weir-token".to_owned().into()), ..AuthInfo::default() };
-        config.lent = Some(node);
+        config.lent = Some(Ok(node));
     })
     .await;
     rig.server = server;

@@ -1,0 +1,134 @@
+//! Whose identity a request travels under: its own credential as it is, a verified client certificate's by impersonation,
+//! or the node's where that may be lent.
+//!
+//! What is lent to a loopback client is everybody's on that node, so a web page must not get at it through a browser:
+//! the name under which the request reached this port must be a loopback one (else a name of the page's own server could
+//! lead here), and it must not come from a page.
+
+use std::net::IpAddr;
+
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
+
+use super::Proxy;
+use super::access::Review;
+use super::certificate::Subject;
+use super::headers::{Identity, brings_credential};
+use super::listener::Peer;
+use super::request;
+use super::respond::Refusal;
+
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+
+impl Proxy {
+    /// Decides, and makes the headers say it. Cancel-safe.
+    ///
+    /// # Errors
+    /// The refusal to be answered.
+    pub(super) async fn identify<B>(
+        &self,
+        request: &mut Request<B>,
+        parsed: &request::Request,
+        peer: &Peer,
+    ) -> Result<Identity, Refusal> {
+        if brings_credential(request.headers()) {
+            return Ok(Identity::Own);
+        }
+        if let Some(subject) = &peer.certificate {
+            let claims = request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
+            if claims {
+                return Err(Refusal::Impersonation);
+            }
+            self.review(subject, request.method(), parsed).await?;
+            impersonate(request.headers_mut(), subject);
+            return Ok(Identity::Certified);
+        }
+        if !self.upstream.lends() || !peer.address.ip().to_canonical().is_loopback() {
+            return Ok(Identity::Own);
+        }
+        let authority = request.uri().authority().map(Authority::as_str);
+        may_be_lent(authority, request.headers())?;
+        Ok(Identity::Lent)
+    }
+
+    /// Whether the API server lets the certificate's user do this. The server decides again when it sees whom the daemon
+    /// impersonates; this keeps the daemon's own right to impersonate out of the reach of those who have none here.
+    async fn review(&self, subject: &Subject, method: &http::Method, parsed: &request::Request) -> Result<(), Refusal> {
+        let review = Review::new(subject, method, parsed);
+        match review.ask(&self.upstream).await? {
+            true => Ok(()),
+            false => Err(Refusal::Forbidden { user: subject.user.clone(), asked: review.to_string() }),
+        }
+    }
+}
+
+fn impersonate(headers: &mut HeaderMap, subject: &Subject) {
+    let value = |text: &str| HeaderValue::from_str(text).ok();
+    headers.remove(&IMPERSONATE_USER);
+    headers.remove(&IMPERSONATE_GROUP);
+    if let Some(user) = value(&subject.user) {
+        headers.insert(IMPERSONATE_USER, user);
+    }
+    for group in subject.groups.iter().filter_map(|group| value(group)) {
+        headers.append(IMPERSONATE_GROUP, group);
+    }
+}
+
+/// Whether a request without a credential comes from a program of this node, as far as can be told.
+fn may_be_lent(authority: Option<&str>, headers: &HeaderMap) -> Result<(), Refusal> {
+    let hosts = headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
+    if let Some(host) = hosts.chain(authority).find(|host| !is_loopback(host)) {
+        return Err(Refusal::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
+    }
+    for name in ["origin", "sec-fetch-site"] {
+        if headers.contains_key(name) {
+            return Err(Refusal::Page(name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a host, with or without a port, is one that leads nowhere but here.
+fn is_loopback(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match address {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lent(authority: Option<&str>, pairs: &[(&str, &str)]) -> bool {
+        let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        may_be_lent(authority, &headers).is_ok()
+    }
+
+    #[test]
+    fn lending_needs_a_loopback_host() {
+        for host in
+            ["127.0.0.1:10261", "127.9.9.9", "localhost", "LOCALHOST:1", "localhost.", "[::1]:80", "[::ffff:127.0.0.1]"]
+        {
+            assert!(lent(None, &[("host", host)]) && lent(Some(host), &[]), "{host}");
+        }
+        for host in ["evil.example", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]", "a b"]
+        {
+            assert!(!lent(None, &[("host", host)]), "{host}");
+            assert!(!lent(Some("localhost"), &[("host", host)]), "both names count: {host}");
+        }
+        assert!(!lent(Some("evil.example"), &[("host", "localhost")]));
+        assert!(lent(None, &[]), "no browser leaves it out");
+    }
+
+    #[test]
+    fn nothing_is_lent_to_a_page_in_a_browser() {
+        for name in ["origin", "sec-fetch-site"] {
+            assert!(!lent(None, &[("host", "localhost"), (name, "null")]), "{name}");
+        }
+    }
+}

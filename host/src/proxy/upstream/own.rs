@@ -1,0 +1,49 @@
+//! The daemon's own requests as kube's client sends them: over the same servers, with the same fail-over and the same
+//! renewed credentials as those of clients.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use tower::{BoxError, Service};
+
+use super::super::headers::Identity;
+use super::{Head, Purpose, Upstream, UpstreamBody, UpstreamError};
+
+/// How the daemon calls itself.
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
+
+struct Own(Arc<Upstream>);
+
+impl Upstream {
+    /// A client with the daemon's own identity. What it asks passes no filter.
+    pub(in crate::proxy) fn client(self: &Arc<Self>) -> kube::Client {
+        kube::Client::new(Own(self.clone()), "default")
+    }
+}
+
+impl Service<Request<Body>> for Own {
+    type Response = Response<UpstreamBody>;
+    type Error = UpstreamError;
+    type Future = BoxFuture<'static, Result<Self::Response, UpstreamError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let upstream = self.0.clone();
+        let (mut parts, body) = request.into_parts();
+        parts.headers.insert(header::USER_AGENT, USER_AGENT);
+        let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+        let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
+        let purpose = if watch { Purpose::Stream } else { Purpose::Short };
+        let head = Head { method: parts.method, path, headers: parts.headers };
+        let body = body.map_err(BoxError::from).boxed_unsync();
+        Box::pin(async move { upstream.send(Identity::Daemon, purpose, head, body).await })
+    }
+}

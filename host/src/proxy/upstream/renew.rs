@@ -1,0 +1,70 @@
+//! Credentials that change while the daemon runs: certificates that are rotated, tokens, kubeconfigs that arrive late.
+//!
+//! New requests travel with what was loaded last; those under way keep their connections. What can not be loaded changes
+//! nothing and is told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::wire::Wire;
+use super::{Lent, SetupError, Upstream, anonymous};
+use crate::config;
+use crate::files::Files;
+use crate::problem::in_full;
+
+/// Whose credential is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Renewal {
+    /// The daemon's own, and by whom servers are trusted.
+    Own,
+    /// The node's.
+    Lent,
+}
+
+impl Upstream {
+    /// Loads a credential again whenever one of its files changes. Ends with the daemon only.
+    pub(in crate::proxy) async fn renew(self: Arc<Self>, which: Renewal, source: config::Upstream) {
+        let mut named: Vec<PathBuf> = source.files();
+        let mut files = Files::new(named.clone());
+        loop {
+            files.changed().await;
+            let result = match source.load().await {
+                Ok(loaded) => self.take(which, &loaded.config).map_err(|error| in_full(&error)),
+                Err(error) => Err(in_full(&error)),
+            };
+            match result {
+                Ok(()) => tracing::info!(identity = ?which, "credentials were renewed from their files"),
+                Err(reason) => {
+                    tracing::error!(identity = ?which, reason, "credentials have changed and cannot be used: the last good ones stay");
+                    self.still_broken(which, &reason);
+                }
+            }
+            let now = source.files();
+            if now != named {
+                files = Files::new(now.clone());
+                named = now;
+            }
+        }
+    }
+
+    /// Puts what was loaded into force.
+    fn take(&self, which: Renewal, config: &kube::Config) -> Result<(), SetupError> {
+        let (count, timeout) = (self.servers.len(), self.connect_timeout);
+        let wire = Arc::new(Wire::new(config, count, timeout)?);
+        match which {
+            Renewal::Own => {
+                self.bare.store(Arc::new(Wire::bare(&anonymous(config), count, timeout)?));
+                self.own.store(wire);
+            }
+            Renewal::Lent => self.lent.store(Arc::new(Lent::Wire(wire))),
+        }
+        Ok(())
+    }
+
+    /// Where there never was a good credential, the newest reason is what clients are told.
+    fn still_broken(&self, which: Renewal, reason: &str) {
+        if which == Renewal::Lent && matches!(**self.lent.load(), Lent::Broken(_)) {
+            self.lent.store(Arc::new(Lent::Broken(reason.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Writes of what filters match.
+//!
+//! A client that writes back what it was shown would make the filter's cut the cluster's state, and the server could not
+//! tell: the version is the true one. So an object that the client's chain alters is not to be replaced, nor patched by
+//! position or by whole arrays (JSON Patch, merge patch). What names its fields or merges by key (server-side apply,
+//! strategic merge), sub-resources and deletion pass. The object is looked at with the client's own credential; who may
+//! not read it was shown nothing of it. Between that look and the write it may change, which the version that the client
+//! sends along catches.
+//!
+//! The answer to a write shows the object as a read would, but never hides it: the write stands, whatever filters say.
+//! Memory: the object, or all that a deletion of a collection answers, at most [`LIMIT`].
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use weir_document::json::{self, Joiner, ListSplitter, Piece};
+use weir_document::{Document, TypeMeta};
+
+use super::Proxy;
+use super::accept::{Encoding, Form, Shape};
+use super::body::{Meter, ResponseBody, full};
+use super::encoding::Plain;
+use super::forward;
+use super::get::LIMIT;
+use super::headers::{self, Identity};
+use super::object::Object;
+use super::read::{Answer, Objects, Read};
+use super::request::{Request, ResourceRequest, Verb};
+use super::respond::Refusal;
+use super::upstream::{Head, Purpose};
+use crate::filter::{Chain, Failure, Unwritable};
+
+/// What stands for an answer that can not be shown: the write was done all the same.
+const DONE: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+
+/// A write that filters match.
+pub(super) struct Write {
+    pub(super) chain: Chain,
+    pub(super) component: String,
+    pub(super) identity: Identity,
+    pub(super) parsed: Request,
+    pub(super) resource: ResourceRequest,
+}
+
+/// An answer that can not be shown as the client asked for it.
+struct Unshown(String);
+
+impl Write {
+    /// Answers it.
+    pub(super) async fn answer(
+        self,
+        proxy: &Arc<Proxy>,
+        request: http::Request<Incoming>,
+        begun: Instant,
+    ) -> Response<ResponseBody> {
+        let encoding = Encoding::of_errors(request.headers());
+        let (path, component) = (self.parsed.forward.clone(), self.component.clone());
+        let answer = self.carried_out(proxy, request).await.unwrap_or_else(|refusal| {
+            tracing::warn!(%path, component, code = refusal.code().as_u16(), error = %refusal, "a write was not carried out; the client is told by a Status");
+            refusal.response(encoding)
+        });
+        Meter::new(proxy.metrics.clone(), "write", begun).attach(answer)
+    }
+
+    async fn carried_out(
+        self,
+        proxy: &Arc<Proxy>,
+        request: http::Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        if self.replaces(&parts.headers)
+            && let Some(answer) = self.refused(proxy, &parts.headers).await?
+        {
+            return Ok(answer);
+        }
+        let form = self.form(&parts.headers);
+        headers::prepare_request(&mut parts.headers, self.identity);
+        parts.headers.insert(header::ACCEPT, form.asked());
+        parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
+        let head = Head { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
+        let body = body.map_err(Into::into).boxed_unsync();
+        let answer = proxy.upstream.send(self.identity, purpose, head, body).await?;
+        let (mut parts, body) = answer.into_parts();
+        headers::prepare_answer(&mut parts);
+        if !parts.status.is_success() {
+            return Ok(Response::from_parts(parts, forward::through(body)));
+        }
+        let content_type =
+            parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let encoding = Encoding::of_answer(content_type);
+        let plain = Plain::new(&parts.headers, body);
+        let shown = match (encoding, plain) {
+            (Some(encoding), Ok(plain)) => self.shown(encoding, form, plain).await,
+            (None, _) => Err(Unshown(format!("content type {content_type:?}"))),
+            (_, Err(reason)) => Err(Unshown(reason)),
+        };
+        let (encoding, bytes, failure) = match shown {
+            Ok((bytes, failure)) => (encoding.unwrap_or(Encoding::Json), bytes, failure.map(|told| told.to_string())),
+            Err(Unshown(reason)) => (Encoding::Json, Bytes::from_static(DONE), Some(reason)),
+        };
+        headers::filtered_answer(&mut parts.headers, encoding.content_type(Verb::Get));
+        if let Some(reason) = failure {
+            tracing::warn!(path = %self.parsed.forward, component = self.component, reason, "a write was carried out and its answer is not wholly filtered");
+            warn(&mut parts.headers, &reason);
+        }
+        Ok(Response::from_parts(parts, full(bytes)))
+    }
+
+    /// Whether the write puts what the client holds in the place of what there is.
+    fn replaces(&self, headers: &HeaderMap) -> bool {
+        if self.resource.subresource.is_some() || self.resource.name.is_none() {
+            return false;
+        }
+        match self.resource.verb {
+            Verb::Update => true,
+            Verb::Patch => headers.get_all(header::CONTENT_TYPE).iter().any(|value| {
+                let media = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+                let media = media.split(';').next().unwrap_or_default().trim();
+                matches!(media, "application/json-patch+json" | "application/merge-patch+json")
+            }),
+            _ => false,
+        }
+    }
+
+    /// The answer instead of the write: none when it may go on.
+    async fn refused(
+        &self,
+        proxy: &Arc<Proxy>,
+        headers: &HeaderMap,
+    ) -> Result<Option<Response<ResponseBody>>, Refusal> {
+        let resource = ResourceRequest { verb: Verb::Get, ..self.resource.clone() };
+        let path: http::uri::PathAndQuery = self
+            .parsed
+            .forward
+            .path()
+            .parse()
+            .map_err(|_| Refusal::Garbage("the path of the object cannot be asked for".to_owned()))?;
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.headers = headers.clone();
+        let parsed = Request { forward: path.clone(), ..self.parsed.clone() };
+        let chain = self.chain.clone();
+        let read = Read::new(chain, self.component.clone(), self.identity, parts, parsed, resource, false);
+        let read = read.in_form(Form::PLAIN);
+        let Objects { plain, encoding, .. } = match read.ask(proxy, path).await? {
+            Answer::Objects(objects) => objects,
+            // Who was shown nothing writes nothing back; of what else is wrong the server tells at the write itself.
+            Answer::Other(answer)
+                if matches!(
+                    answer.status(),
+                    StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED
+                ) =>
+            {
+                return Ok(None);
+            }
+            Answer::Other(answer) => return Ok(Some(answer)),
+        };
+        let garbage = |reason: String| Refusal::Garbage(reason);
+        let bytes = plain.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
+        let object = Object::open(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
+        let Some(object) = object else { return Ok(None) };
+        match self.chain.may_write_back(object.document().clone()).await {
+            Ok(()) => Ok(None),
+            Err(Unwritable::Altered { filter, hidden }) => Err(Refusal::WriteBack {
+                resource: self.resource.resource.clone(),
+                name: self.resource.name.clone().unwrap_or_default(),
+                filter,
+                hidden,
+            }),
+            Err(Unwritable::Unknown(failure)) => Err(Refusal::Filter(failure)),
+        }
+    }
+
+    /// The form of the answer: a Table's cells may show what filters hide, and no second answer can be asked for.
+    fn form(&self, headers: &HeaderMap) -> Form {
+        let form = Form::of(headers, &self.resource, &self.parsed.query);
+        match (form.shape, self.resource.verb) {
+            (Shape::Table(..), _) | (_, Verb::DeleteCollection) => Form::PLAIN,
+            _ => form,
+        }
+    }
+
+    async fn shown(&self, encoding: Encoding, form: Form, plain: Plain) -> Result<(Bytes, Option<Failure>), Unshown> {
+        let bytes = plain.collect(LIMIT).await.map_err(|error| Unshown(error.to_string()))?;
+        let unshown = |error: weir_document::Error| Unshown(error.to_string());
+        if self.resource.verb == Verb::DeleteCollection
+            && encoding == Encoding::Json
+            && Document::json(bytes.clone()).kind().map_err(unshown)?.ends_with("List")
+        {
+            return self.list(bytes).await;
+        }
+        let Some(object) = Object::open(encoding, form.shape, bytes.clone()).map_err(unshown)? else {
+            return Ok((bytes, None));
+        };
+        // A deletion answers so when the object is gone at once.
+        if object.document().kind().map_err(unshown)? == "Status" {
+            return Ok((bytes, None));
+        }
+        let written = self.chain.show_written(object.document().clone()).await;
+        let bytes = object.show(written.edited.as_ref(), form.shape).map_err(unshown)?;
+        Ok((bytes, written.failure))
+    }
+
+    async fn list(&self, bytes: Bytes) -> Result<(Bytes, Option<Failure>), Unshown> {
+        let unshown = |error: json::SplitError| Unshown(error.to_string());
+        let mut splitter = ListSplitter::with_limit(LIMIT);
+        splitter.push(bytes);
+        splitter.finish();
+        let mut pieces = Vec::new();
+        while let Some(piece) = splitter.next().map_err(unshown)? {
+            pieces.push(piece);
+        }
+        let kind = splitter
+            .meta()
+            .kind
+            .as_deref()
+            .and_then(|kind| kind.strip_suffix("List"))
+            .map(|kind| Arc::new(TypeMeta { api_version: self.resource.api_version(), kind: kind.to_owned() }));
+        let (mut shown, mut joiner, mut failure) = (Vec::new(), Joiner::new(), None);
+        for piece in pieces {
+            let batch = match piece {
+                Piece::Head { bytes } | Piece::Tail { bytes } => {
+                    shown.push(bytes);
+                    continue;
+                }
+                Piece::Batch(batch) => batch,
+            };
+            let mut outcomes = Vec::with_capacity(batch.items.len());
+            for index in 0..batch.items.len() {
+                let mut document = Document::json(batch.item(index).unwrap_or_default());
+                if let Some(kind) = &kind {
+                    document = document.with_type(kind.clone());
+                }
+                let written = self.chain.show_written(document).await;
+                failure = failure.or(written.failure);
+                outcomes.push(written.edited.map_or(json::Outcome::Keep, json::Outcome::Edit));
+            }
+            shown.extend(joiner.push(&batch, outcomes).map_err(unshown)?);
+        }
+        Ok((shown.concat().into(), failure))
+    }
+}
+
+/// Tells the client of something that is not wrong with its request (RFC 7234, 5.5; kubectl prints it).
+fn warn(headers: &mut HeaderMap, reason: &str) {
+    let text: String = reason
+        .chars()
+        .filter(|c| (' '..='~').contains(c))
+        .flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c]))
+        .take(400)
+        .collect();
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - \"weir: {}\"", text.trim_end_matches('\\'))) {
+        headers.append(header::WARNING, value);
+    }
+}
