@@ -87,3 +87,52 @@ async fn who_may_not_write_is_told_the_servers_reason() {
         assert!(String::from_utf8_lossy(&told.stderr).to_lowercase().contains("forbidden"), "{told:?}");
     }
 }
+
+/// Closes node ports in the pool `hangzhou`, for every client.
+const CLOSED: &str = "
+filters:
+  - name: nodeportisolation
+    module: nodeportisolation.wasm
+    match: ['*/services']
+    settings: {nodePool: hangzhou}
+";
+
+const DASHBOARD: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: dashboard, annotations: {nodeport.openyurt.io/listen: beijing}}
+spec: {type: NodePort, ports: [{name: http, port: 80}]}
+";
+
+#[tokio::test]
+async fn what_was_read_through_a_filter_is_not_written_back() {
+    let namespace = "cuts";
+    let Some(kubectl) = Kubectl::start("admin", namespace, CLOSED).await else { return };
+    kubectl.create(namespace, DASHBOARD).await;
+    let before = held(&kubectl, namespace, "service/dashboard").await;
+    let in_namespace = ["--namespace", namespace];
+    let named = [&["service", "dashboard"][..], &in_namespace].concat();
+    let read = kubectl.prints(Way::Through, &[&["get"][..], &named, &["--output=json"]].concat()).await;
+    assert!(read.contains("\"type\": \"ClusterIP\"") && !read.contains("nodePort\":"), "{read}");
+    let merge = r#"--patch={"metadata":{"labels":{"a":"b"}}}"#;
+    let json = r#"--patch=[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]"#;
+    for (arguments, input) in [
+        (&["replace", "--filename=-"][..], read.as_str()),
+        (&["patch", "service", "dashboard", "--type=merge", merge], ""),
+        (&["patch", "service", "dashboard", "--type=json", json], ""),
+    ] {
+        let refused = kubectl.run(Way::Through, &[arguments, &in_namespace].concat(), input).await;
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains("nodeportisolation"), "{arguments:?}: {told}");
+    }
+    assert_eq!(held(&kubectl, namespace, "service/dashboard").await, before);
+    // What names only what it means to change does no harm.
+    let apply = [&["apply", "--server-side", "--filename=-"][..], &in_namespace].concat();
+    let label = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"dashboard","labels":{"server":"side"}}}"#;
+    let applied = kubectl.run(Way::Through, &apply, label).await;
+    assert!(applied.status.success(), "{applied:?}");
+    kubectl.prints(Way::Through, &[&["patch"][..], &named, &[merge]].concat()).await;
+    let after = held(&kubectl, namespace, "service/dashboard").await;
+    assert_eq!((&after["spec"], &after["metadata"]["labels"]), (&before["spec"], &json!({"server": "side", "a": "b"})));
+    kubectl.prints(Way::Through, &[&["delete"][..], &named].concat()).await;
+}
