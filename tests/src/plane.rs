@@ -22,7 +22,6 @@ pub struct Plane {
 
 #[derive(Debug, Deserialize)]
 struct Ready {
-    server: String,
     control: String,
     folder: PathBuf,
 }
@@ -54,12 +53,6 @@ impl Plane {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready = serde_json::from_str(&line).expect("the control plane starts; what is wrong it says above");
         Some(Self { ready, _process: child })
-    }
-
-    /// The API server's URL.
-    #[must_use]
-    pub fn server(&self) -> &str {
-        &self.ready.server
     }
 
     /// Where `POST /cut` ends every connection of those who go by a `…-cut` kubeconfig, and `POST /restart` the API server.
