@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test controlplane converge demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -20,8 +20,14 @@ modules: guest-target
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 
-test: check-format schema-check build lint docs ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
+test: check-format schema-check build controlplane lint docs ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
+
+# Without it the tests against a real API server say that they are skipped; where CI is set they fail instead.
+controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the first time (needs Go)
+	@if ! command -v go >/dev/null; then echo "controlplane: skipped, Go is not installed"; \
+	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controlplane: skipped, its Go modules cannot be had"; \
+	else sh tests/controlplane/build.sh $(abspath $(TARGET))/controlplane; fi
 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
 	cargo build --release --locked -p weir-tests --bin weir-demo
@@ -63,6 +69,10 @@ schema-check: ## the committed table is what the published types say (skipped wi
 	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && echo "schema-check: the table is up to date"; fi
 
 # Long runs, each a target of its own.
+MUTATIONS ?= 100000
+converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, as a failed run told
+	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz
 

@@ -35,13 +35,23 @@ impl Setup {
     /// In front of the API server at `server`, as node `edge-a`, with a folder of its own and an empty modules folder.
     #[must_use]
     pub fn new(server: &str) -> Self {
+        Self::upstream("--server", server)
+    }
+
+    /// Likewise, with the server and the daemon's own identity there as a kubeconfig file says.
+    #[must_use]
+    pub fn kubeconfig(path: &Path) -> Self {
+        Self::upstream("--kubeconfig", &path.display().to_string())
+    }
+
+    fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
         let setup = Self { arguments: Vec::new(), folder };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
-            .flag("--server", server)
+            .flag(flag, value)
             .flag("--node-name", "edge-a")
             .flag("--port", "0")
             .flag("--admin-port", "0")

@@ -17,4 +17,5 @@ pub mod client;
 pub mod daemon;
 pub mod guests;
 pub mod pki;
+pub mod plane;
 pub mod protobuf;

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+// collection is one resource as a client lists and watches it.
+type collection struct {
+	example runtime.Object
+	list    func(context.Context, meta.ListOptions) (runtime.Object, error)
+	watch   func(context.Context, meta.ListOptions) (watch.Interface, error)
+}
+
+// mirror is client-go's reflector, delta queue and indexer, put together as its informer does, with two differences: it
+// waits a moment where a reflector waits up to a minute after some failures, so that what it lacks is what it was not
+// sent; and it knows whether events made sense.
+type mirror struct {
+	name       string
+	store      cache.Indexer
+	lists      atomic.Int64
+	watchLists atomic.Int64
+	// proxy is told of every change as kube-proxy would be, of the object that an event brings when something goes.
+	proxy *tracked
+	// fault is the first event that made no sense.
+	fault atomic.Pointer[string]
+}
+
+// hurried is a clock whose timers do not outlast a moment.
+type hurried struct{ clock.RealClock }
+
+const moment = 50 * time.Millisecond
+
+type hurriedTimer struct{ clock.Timer }
+
+func (h hurried) NewTimer(after time.Duration) clock.Timer {
+	return hurriedTimer{h.RealClock.NewTimer(min(after, moment))}
+}
+
+func (t hurriedTimer) Reset(after time.Duration) bool { return t.Timer.Reset(min(after, moment)) }
+
+func follow(ctx context.Context, name string, of collection, node string) *mirror {
+	m := &mirror{name: name, proxy: newTracked(node), store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}
+	queue := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: m.store, EmitDeltaTypeReplaced: true})
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options meta.ListOptions) (runtime.Object, error) {
+			m.lists.Add(1)
+			return of.list(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options meta.ListOptions) (watch.Interface, error) {
+			if options.SendInitialEvents != nil && *options.SendInitialEvents {
+				m.watchLists.Add(1)
+			}
+			return of.watch(ctx, options)
+		},
+	}
+	reflector := cache.NewReflectorWithOptions(source, of.example, queue, cache.ReflectorOptions{Name: name, Clock: hurried{}})
+	go reflector.RunWithContext(ctx)
+	go func() {
+		<-ctx.Done()
+		queue.Close()
+	}()
+	go func() {
+		for {
+			_, err := queue.Pop(func(item any, _ bool) error { return m.process(item.(cache.Deltas)) })
+			if errors.Is(err, cache.ErrFIFOClosed) {
+				return
+			}
+			if err != nil {
+				text := fmt.Sprintf("%s: %v", name, err)
+				m.fault.CompareAndSwap(nil, &text)
+			}
+		}
+	}()
+	return m
+}
+
+func (m *mirror) process(deltas cache.Deltas) error {
+	for _, delta := range deltas {
+		held, _, err := m.store.Get(delta.Object)
+		if err != nil {
+			return err
+		}
+		if delta.Type == cache.Deleted {
+			object := delta.Object
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			m.proxy.changed(object, nil)
+			err = m.store.Delete(object)
+		} else {
+			m.proxy.changed(held, delta.Object)
+			err = m.store.Update(delta.Object)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mirror) get(key string) runtime.Object {
+	object, _, _ := m.store.GetByKey(key)
+	found, _ := object.(runtime.Object)
+	return found
+}
+
+func (m *mirror) all() map[string]runtime.Object {
+	all := map[string]runtime.Object{}
+	for _, key := range m.store.ListKeys() {
+		if object := m.get(key); object != nil {
+			all[key] = object
+		}
+	}
+	return all
+}

@@ -1,0 +1,357 @@
+package main
+
+import (
+	"context"
+	encoding "encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"weir/controlplane/internal/cut"
+)
+
+// settling is how long both sides may differ once nobody writes any more.
+const settling = 5 * time.Second
+
+// pair is one resource seen through Weir beside the same past it.
+type pair struct {
+	straight, through *mirror
+}
+
+// run is a random run: one seed, one sequence of changes and mishaps.
+type run struct {
+	*sides
+	random  *rand.Rand
+	mutator *mutator
+	world   *world
+	pairs   []pair
+	link    *cut.Proxy
+	rules   rules
+
+	reloads, broken, cuts, restarts, pauses int
+	waited, longest, longestAfter           time.Duration
+	// away is how long the API server was, if it was since the last pause.
+	away time.Duration
+}
+
+// converge makes random changes of the cluster, of the filters and of the connections, and asserts that whenever that
+// pauses, clients of Weir hold what the rules make of what clients of the API server hold.
+func converge(ctx context.Context, s *sides) error {
+	if s.seed == 0 {
+		s.seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	s.watchList = s.seed%2 == 0
+	if err := s.setWatchList(); err != nil {
+		return err
+	}
+	fmt.Printf("seed %d, %d mutations, watch-list %v\n", s.seed, s.mutations, s.watchList)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, err := prepare(ctx, s)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	err = r.stretches(ctx)
+	lists, watchLists := int64(0), int64(0)
+	for _, pair := range r.pairs {
+		lists += pair.through.lists.Load()
+		watchLists += pair.through.watchLists.Load()
+	}
+	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
+		"settled in %.2f s on average, %.2f s at most, %.2f s after a restart; %d lists and %d watch-lists of %d clients\n",
+		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
+		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), lists, watchLists, len(r.pairs))
+	if err == nil && s.watchList != (watchLists > 0) {
+		err = errors.New("the clients did not begin as they were told")
+	}
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", s.seed, err)
+	}
+	return nil
+}
+
+func prepare(ctx context.Context, s *sides) (*run, error) {
+	weir, err := url.Parse(s.weir)
+	if err != nil {
+		return nil, err
+	}
+	link, err := cut.Start(weir.Host)
+	if err != nil {
+		return nil, err
+	}
+	straight, err := typed(s.straight())
+	if err != nil {
+		return nil, err
+	}
+	custom, err := untyped(s.straight())
+	if err != nil {
+		return nil, err
+	}
+	writer, err := typed(s.through(s.weir, "writer", protobuf))
+	if err != nil {
+		return nil, err
+	}
+	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: space}}
+	if _, err := straight.CoreV1().Namespaces().Create(ctx, namespace, meta.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(s.seed, 0))
+	r := &run{sides: s, random: random, link: link, mutator: &mutator{
+		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
+		pools: []string{space + "-hangzhou", space + "-beijing"},
+	}}
+	services, slices := r.follow(ctx, "services", servicesOf(straight)), r.follow(ctx, "slices", slicesOf(straight))
+	endpoints, configMaps := r.follow(ctx, "endpoints", endpointsOf(straight)), r.follow(ctx, "configmaps", configMapsOf(straight))
+	nodes, pools := r.follow(ctx, "nodes", nodesOf(straight)), r.follow(ctx, "pools", customOf(custom, poolResource))
+	buckets := r.follow(ctx, "buckets", customOf(custom, bucketResource))
+	r.world = &world{node: s.node, services: services, slices: slices, nodes: nodes, pools: pools, buckets: buckets}
+
+	for _, format := range []string{protobuf, json} {
+		word := strings.TrimPrefix(format, "application/")
+		client, err := typed(s.through("http://"+link.Address, "reader-"+word[max(0, len(word)-8):], format))
+		if err != nil {
+			return nil, err
+		}
+		through := func(past *mirror, of collection) {
+			r.pairs = append(r.pairs, pair{past, r.follow(ctx, past.name+" as "+word, of)})
+		}
+		through(services, servicesOf(client))
+		through(slices, slicesOf(client))
+		through(endpoints, endpointsOf(client))
+		through(configMaps, configMapsOf(client))
+		through(nodes, nodesOf(client))
+	}
+	client, err := untyped(s.through("http://"+link.Address, "reader-custom", json))
+	if err != nil {
+		return nil, err
+	}
+	r.pairs = append(r.pairs, pair{pools, r.follow(ctx, "pools", customOf(client, poolResource))})
+	return r, r.reload()
+}
+
+func (r *run) follow(ctx context.Context, name string, of collection) *mirror {
+	return follow(ctx, name, of, r.node)
+}
+
+// stretches runs in stretches of changes with a pause after each.
+func (r *run) stretches(ctx context.Context) error {
+	if err := r.settle(ctx, "at the start"); err != nil {
+		return err
+	}
+	for done := 0; done < r.mutations; {
+		stretch := min(20+r.random.IntN(150), r.mutations-done)
+		if r.random.IntN(8) == 0 {
+			if err := r.breakConfiguration(); err != nil {
+				return err
+			}
+		}
+		for range stretch {
+			if err := r.mishap(ctx); err != nil {
+				return err
+			}
+			if err := r.mutator.one(ctx); err != nil {
+				return fmt.Errorf("change %d: %w", done, err)
+			}
+			done++
+		}
+		if err := r.settle(ctx, fmt.Sprintf("after %d changes", done)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mishap is what goes wrong, or is changed, beside the objects. Rare enough that watches get to live, too.
+func (r *run) mishap(ctx context.Context) error {
+	switch roll := r.random.IntN(2400); {
+	case roll < 30:
+		return r.reload()
+	case roll < 40:
+		r.cuts++
+		r.link.Cut()
+	case roll < 50:
+		return r.cutServer(ctx)
+	case roll < 60:
+		// Clients come back exactly at the swap.
+		r.cuts++
+		err := r.reload()
+		r.link.Cut()
+		return err
+	case roll < 70:
+		return errors.Join(r.reload(), r.cutServer(ctx))
+	case roll < 72:
+		r.restarts++
+		begun := time.Now()
+		err := r.command(ctx, "restart")
+		r.away = time.Since(begun)
+		return err
+	}
+	return nil
+}
+
+func (r *run) reload() error {
+	r.reloads++
+	r.rules = randomRules(r.random)
+	return r.write(r.rules.manifest())
+}
+
+// breakConfiguration writes what can not be loaded: the filters stay as they are. Only done when the last good ones are
+// known to be in force.
+func (r *run) breakConfiguration() error {
+	r.broken++
+	return r.write(strings.ReplaceAll(r.rules.manifest(), "settings: {", "settings: {unknown: 1, ") + "  broken: [\n")
+}
+
+func (r *run) write(text string) error {
+	aside := r.config + ".aside"
+	if err := os.WriteFile(aside, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(aside, r.config)
+}
+
+func (r *run) cutServer(ctx context.Context) error {
+	r.cuts++
+	return r.command(ctx, "cut")
+}
+
+// command is for the control plane, which answers when it is done.
+func (r *run) command(ctx context.Context, name string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.control+"/"+name, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", name, answer.Status)
+	}
+	return errors.Join(err, answer.Body.Close())
+}
+
+// settle waits until both sides hold the same. Who could not reach the API server for some time asks it again after about as
+// long, at most twice, so that not all nodes ask at once: that is added where it was away.
+func (r *run) settle(ctx context.Context, when string) error {
+	r.pauses++
+	begun, limit := time.Now(), settling+2*r.away
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		difference, err := r.difference()
+		if err != nil {
+			return fmt.Errorf("%s: %w", when, err)
+		}
+		took := time.Since(begun)
+		if difference == "" {
+			r.waited += took
+			if r.away == 0 {
+				r.longest = max(r.longest, took)
+			} else {
+				r.longestAfter = max(r.longestAfter, took)
+			}
+			r.away = 0
+			return nil
+		}
+		if took > limit {
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, limit, r.rules, r.world.pool(), difference)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// difference tells of the first one, if there is any.
+func (r *run) difference() (string, error) {
+	for _, pair := range r.pairs {
+		if fault := pair.through.fault.Load(); fault != nil {
+			return "", errors.New(*fault)
+		}
+		expected := map[string]runtime.Object{}
+		for key, object := range pair.straight.all() {
+			if shown := r.rules.shown(r.world, object); shown != nil {
+				expected[key] = shown
+			}
+		}
+		if text := compare(expected, pair.through.all()); text != "" {
+			return pair.through.name + ": " + text, nil
+		}
+		if text := r.proxied(pair.through, expected); text != "" {
+			return pair.through.name + ", as kube-proxy tracks it: " + text, nil
+		}
+	}
+	return "", nil
+}
+
+// proxied compares what kube-proxy's trackers have made of all events so far with what they make of the final state alone:
+// a port or an endpoint that an event did not name stays behind in their maps, whatever the cache says.
+func (r *run) proxied(m *mirror, expected map[string]runtime.Object) string {
+	anew := newTracked(r.node)
+	for _, object := range expected {
+		anew.changed(nil, object)
+	}
+	wanted, is := anew.rules(), m.proxy.rules()
+	for key, rule := range wanted {
+		if is[key] != rule {
+			return fmt.Sprintf("%s is %q, expected %q", key, is[key], rule)
+		}
+	}
+	for key, rule := range is {
+		if wanted[key] == "" {
+			return fmt.Sprintf("%s is %q, expected nothing", key, rule)
+		}
+	}
+	return ""
+}
+
+func compare(expected, held map[string]runtime.Object) string {
+	keys := map[string]bool{}
+	for key := range expected {
+		keys[key] = true
+	}
+	for key := range held {
+		keys[key] = true
+	}
+	sorted := make([]string, 0, len(keys))
+	for key := range keys {
+		sorted = append(sorted, key)
+	}
+	sort.Strings(sorted)
+	for _, key := range sorted {
+		if !equality.Semantic.DeepEqual(expected[key], held[key]) {
+			return fmt.Sprintf("%s\n expected %s\n held     %s", key, text(expected[key]), text(held[key]))
+		}
+	}
+	return ""
+}
+
+func text(object runtime.Object) string {
+	if object == nil {
+		return "nothing"
+	}
+	plain := object.DeepCopyObject()
+	if accessor, ok := plain.(meta.Object); ok {
+		accessor.SetManagedFields(nil)
+	}
+	bytes, err := encoding.Marshal(plain)
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes)
+}

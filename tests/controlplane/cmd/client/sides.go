@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	feature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/features"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	protobuf = "application/vnd.kubernetes.protobuf"
+	json     = "application/json"
+)
+
+// sides are the two ways to the same cluster, and what a run is told.
+type sides struct {
+	kubeconfig, weir, token, node, control, config string
+	mutations                                      int
+	seed                                           uint64
+	watchList                                      bool
+}
+
+// setWatchList says whether reflectors begin with a watch-list. kube-proxy's packages bring Kubernetes' own feature gates
+// along, which take the place of client-go's and its environment variables.
+func (s *sides) setWatchList() error {
+	return feature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WatchListClient): s.watchList})
+}
+
+// straight is the administrator's way, past Weir.
+func (s *sides) straight() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	config.ContentType = protobuf
+	config.AcceptContentTypes = protobuf + "," + json
+	return config, nil
+}
+
+// through is the way of a component of this name at this URL of Weir.
+func (s *sides) through(url, component, encoding string) (*rest.Config, error) {
+	token, err := os.ReadFile(s.token)
+	if err != nil {
+		return nil, err
+	}
+	config := &rest.Config{Host: url, BearerToken: strings.TrimSpace(string(token)), QPS: -1}
+	config.UserAgent = component + "/v1.34.2 (linux/amd64) kubernetes/test"
+	config.ContentType = encoding
+	config.AcceptContentTypes = json
+	if encoding == protobuf {
+		config.AcceptContentTypes = protobuf + "," + json
+	}
+	return config, nil
+}
+
+func typed(config *rest.Config, err error) (kubernetes.Interface, error) {
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// untyped reads JSON, whatever the configuration says: there is nothing else for custom resources.
+func untyped(config *rest.Config, err error) (dynamic.Interface, error) {
+	if err != nil {
+		return nil, err
+	}
+	return dynamic.NewForConfig(config)
+}

@@ -1,0 +1,143 @@
+// Controlplane is a real Kubernetes control plane for tests: etcd and kube-apiserver with certificates of a CA made at
+// each start, RBAC, service-account tokens, OpenYurt's CRDs, and a stub of one node's kubelet.
+//
+// It prints one line of JSON when everything can be used, and ends with SIGTERM, SIGINT or the end of its standard input,
+// so that it never outlives the test that started it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"weir/controlplane/internal/cut"
+)
+
+// patience bounds every wait of a start. Only a hang reaches it.
+const patience = 2 * time.Minute
+
+// ready is what the test that started us is told.
+type ready struct {
+	// Server is the API server's URL.
+	Server string `json:"server"`
+	// Control takes POST /cut: all connections past the proxy of the kubeconfigs NAME-cut end at once; and POST /restart: the
+	// API server ends as in a crash, and it is answered when there is a new one.
+	Control string `json:"control"`
+	// Version is the API server's own.
+	Version string `json:"version"`
+	// Folder holds NAME.kubeconfig and NAME.token of each identity.
+	Folder string `json:"folder"`
+}
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == "run" {
+		builtin(os.Args[2], os.Args[3:])
+		return
+	}
+	folder := flag.String("data-dir", "", "where everything is kept; without it, a folder of its own that goes at the end")
+	apply := flag.String("apply", "", "manifests to install, separated by commas")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, ended := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		ended()
+	}()
+	if err := temporary(ctx, *folder, strings.FieldsFunc(*apply, func(r rune) bool { return r == ',' })); err != nil {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		os.Exit(1)
+	}
+}
+
+// temporary serves from a folder that is removed at the end, if none was given.
+func temporary(ctx context.Context, folder string, manifests []string) error {
+	if folder != "" {
+		return serve(ctx, folder, manifests)
+	}
+	folder, err := os.MkdirTemp("", "controlplane-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, folder, manifests), os.RemoveAll(folder))
+}
+
+func serve(ctx context.Context, folder string, manifests []string) error {
+	// What the libraries have to say about failing commands and cut connections is meant to happen.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	authority, err := newAuthority(folder)
+	if err != nil {
+		return fmt.Errorf("certificates: %w", err)
+	}
+	plane, err := startPlane(ctx, folder)
+	if err != nil {
+		return err
+	}
+	defer plane.stop()
+	proxy, err := cut.Start(plane.address)
+	if err != nil {
+		return fmt.Errorf("the proxy that cuts: %w", err)
+	}
+	if err := authority.writeIdentities(plane.url(), "https://"+proxy.Address); err != nil {
+		return fmt.Errorf("kubeconfigs: %w", err)
+	}
+	kubelet, err := startKubelet(folder)
+	if err != nil {
+		return fmt.Errorf("stub kubelet: %w", err)
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cluster, err := plane.connect(limited, folder)
+	if err != nil {
+		return err
+	}
+	if err := cluster.install(limited, kubelet, manifests); err != nil {
+		return err
+	}
+	if err := cluster.writeServiceAccount(limited, authority, plane.url(), "https://"+proxy.Address); err != nil {
+		return err
+	}
+	version, err := cluster.typed.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	control, err := startControl(ctx, proxy, plane, cluster)
+	if err != nil {
+		return fmt.Errorf("the control port: %w", err)
+	}
+	line := ready{plane.url(), control, version.GitVersion, folder}
+	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
+		return err
+	}
+	return plane.wait(ctx)
+}
+
+// startControl listens for what tests want to go wrong.
+func startControl(ctx context.Context, proxy *cut.Proxy, plane *plane, cluster *cluster) (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	commands := http.NewServeMux()
+	commands.HandleFunc("POST /cut", func(http.ResponseWriter, *http.Request) { proxy.Cut() })
+	commands.HandleFunc("POST /restart", func(answer http.ResponseWriter, _ *http.Request) {
+		if err := errors.Join(plane.restart(ctx), plane.ready(ctx, cluster)); err != nil {
+			http.Error(answer, err.Error(), http.StatusInternalServerError)
+		}
+	})
+	go func() { _ = http.Serve(listener, commands) }()
+	return "http://" + listener.Addr().String(), nil
+}

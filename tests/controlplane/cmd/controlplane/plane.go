@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// plane is etcd and kube-apiserver, each a process with its log beside its data.
+type plane struct {
+	address   string
+	folder    string
+	arguments []string
+
+	mutex        sync.Mutex
+	etcd, server *part
+	// changed is told when there is another server.
+	changed chan struct{}
+}
+
+type part struct {
+	name    string
+	command *exec.Cmd
+	ended   chan struct{}
+	log     string
+}
+
+// cluster is what an administrator does with the control plane.
+type cluster struct {
+	typed      kubernetes.Interface
+	dynamic    dynamic.Interface
+	extensions clientset.Interface
+}
+
+func startPlane(ctx context.Context, folder string) (*plane, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	client, peer := "http://"+ports[0], "http://"+ports[1]
+	host, port, err := net.SplitHostPort(ports[2])
+	if err != nil {
+		return nil, err
+	}
+	file := func(name string) string { return filepath.Join(folder, name) }
+	p := &plane{address: ports[2], folder: folder, changed: make(chan struct{}, 1), arguments: []string{
+		"--etcd-servers=" + client, "--bind-address=" + host, "--secure-port=" + port,
+		// Loopback may not stand in the Endpoints of the kubernetes Service; nobody connects to this one.
+		"--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.96.0.0/16",
+		"--tls-cert-file=" + file("server.crt"), "--tls-private-key-file=" + file("server.key"),
+		"--client-ca-file=" + file("ca.crt"), "--token-auth-file=" + file("tokens.csv"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		// There are no controllers here that would give each namespace its default service account.
+		"--disable-admission-plugins=ServiceAccount",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + file("accounts.pub"), "--service-account-signing-key-file=" + file("accounts.key"),
+		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
+		"--kubelet-certificate-authority=" + file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
+		"--profiling=false", "--v=0",
+	}}
+	p.etcd, err = start(folder, "etcd",
+		"--data-dir="+filepath.Join(folder, "etcd"), "--name=one", "--initial-cluster=one="+peer,
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
+		// The data lives as long as the test.
+		"--unsafe-no-fsync", "--log-level=warn",
+	)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.listening(ctx, ports[0]); err != nil {
+		p.stop()
+		return nil, err
+	}
+	if err := p.serve(ctx); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// serve starts the API server and waits until it listens.
+func (p *plane) serve(ctx context.Context) error {
+	server, err := start(p.folder, "kube-apiserver", p.arguments...)
+	if err != nil {
+		return err
+	}
+	p.replace(server)
+	return p.listening(ctx, p.address)
+}
+
+// replace says which server is to run from now on.
+func (p *plane) replace(server *part) *part {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	old := p.server
+	p.server = server
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+	return old
+}
+
+// restart ends the API server as a crash would and starts it anew at the same address.
+func (p *plane) restart(ctx context.Context) error {
+	if old := p.replace(nil); old != nil {
+		old.kill()
+	}
+	return p.serve(ctx)
+}
+
+func (p *plane) url() string { return "https://" + p.address }
+
+func start(folder, name string, arguments ...string) (*part, error) {
+	path, first, err := program(name)
+	if err != nil {
+		return nil, err
+	}
+	log := filepath.Join(folder, name+".log")
+	output, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	command := exec.Command(path, append(first, arguments...)...)
+	command.Stdout, command.Stderr = output, output
+	// Should we be killed, our parts go too. The signal is bound to the thread that started them.
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := &part{name, command, make(chan struct{}), log}
+	begun := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := command.Start()
+		begun <- err
+		if err == nil {
+			_ = command.Wait()
+			close(started.ended)
+		}
+	}()
+	if err := <-begun; err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return started, nil
+}
+
+// kill ends a part. Nothing of it is kept, so it is given no time for more than its end.
+func (p *part) kill() {
+	_ = p.command.Process.Kill()
+	<-p.ended
+}
+
+// parts are those that are to run now, the last started first.
+func (p *plane) parts() []*part {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	var parts []*part
+	for _, part := range []*part{p.server, p.etcd} {
+		if part != nil {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// listening waits until something answers at an address.
+func (p *plane) listening(ctx context.Context, address string) error {
+	return p.until(ctx, address+" answers", func() bool {
+		connection, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = connection.Close()
+		}
+		return err == nil
+	})
+}
+
+func (p *plane) until(ctx context.Context, what string, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		if err := p.anyEnded(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain until %s", what)
+		}
+	}
+	return nil
+}
+
+func (p *plane) anyEnded() error {
+	for _, part := range p.parts() {
+		select {
+		case <-part.ended:
+			text, _ := os.ReadFile(part.log)
+			return fmt.Errorf("%s has ended; the end of its log:\n%s", part.name, text[max(0, len(text)-4000):])
+		default:
+		}
+	}
+	return nil
+}
+
+// ready waits until the API server says that it is.
+func (p *plane) ready(ctx context.Context, c *cluster) error {
+	ready := c.typed.Discovery().RESTClient().Get().AbsPath("/readyz")
+	return p.until(ctx, "the API server is ready", func() bool { return ready.Do(ctx).Error() == nil })
+}
+
+// connect waits until the API server is ready and gives the administrator's clients of it.
+func (p *plane) connect(ctx context.Context, folder string) (*cluster, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(folder, "admin.kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 1000, 1000
+	typed, typedErr := kubernetes.NewForConfig(config)
+	untyped, untypedErr := dynamic.NewForConfig(config)
+	extensions, extensionsErr := clientset.NewForConfig(config)
+	if err := errors.Join(typedErr, untypedErr, extensionsErr); err != nil {
+		return nil, err
+	}
+	c := &cluster{typed, untyped, extensions}
+	return c, p.ready(ctx, c)
+}
+
+// wait returns when we are told to stop, or with an error when a part has ended by itself.
+func (p *plane) wait(ctx context.Context) error {
+	for {
+		// etcd is there for good; the server is another after a restart.
+		server := make(chan struct{})
+		if parts := p.parts(); len(parts) == 2 {
+			server = parts[0].ended
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.etcd.ended:
+			return p.anyEnded()
+		case <-server:
+			if err := p.anyEnded(); err != nil {
+				return err
+			}
+		case <-p.changed:
+		}
+	}
+}
+
+// stop ends the parts.
+func (p *plane) stop() {
+	for _, part := range p.parts() {
+		part.kill()
+	}
+}
+
+// freePorts finds loopback addresses that nobody uses at this moment.
+func freePorts(count int) ([]string, error) {
+	var addresses []string
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close()
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses, nil
+}

@@ -1,0 +1,19 @@
+//! Weir between a real kube-apiserver and real clients, a file for each kind of client. Needs `make controlplane`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests and their helpers: a panic is the report"
+)]
+
+mod real {
+    mod clients;
+    mod config;
+    mod kubectl;
+    mod prints;
+    mod streams;
+    mod writes;
+}

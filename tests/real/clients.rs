@@ -1,0 +1,101 @@
+//! Clients built on client-go, and kube-proxy's own: programs of `tests/controlplane/cmd/client`, which fail by themselves.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tokio::process::Command;
+use weir_tests::built;
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::plane::{self, Plane};
+
+/// The Go client, the control plane, and a daemon as a node of its own.
+struct Clients<'a> {
+    program: PathBuf,
+    plane: &'a Plane,
+    weir: Daemon,
+    node: &'static str,
+}
+
+impl<'a> Clients<'a> {
+    async fn start(plane: &'a Plane, node: &'static str, kubeconfig: &str, filters: &str) -> Option<Self> {
+        let program = plane::program("client")?;
+        let weir = Setup::kubeconfig(&plane.kubeconfig(kubeconfig))
+            .flag("--node-name", node)
+            .flag("--modules-dir", &built::modules().display().to_string())
+            .filters(filters)
+            .start_ready()
+            .await;
+        Some(Self { program, plane, weir, node })
+    }
+
+    /// Runs one of its commands as this identity; it must succeed. What it says is shown if it does not.
+    async fn run(&self, command: &str, identity: &str, more: &[String]) {
+        let output = Command::new(&self.program)
+            .arg(command)
+            .arg("--kubeconfig")
+            .arg(self.plane.kubeconfig("admin"))
+            .args(["--weir", self.weir.url(), "--node", self.node, "--control", self.plane.control()])
+            .arg("--token-file")
+            .arg(self.plane.token(identity))
+            .arg("--config-file")
+            .arg(self.weir.path("filters-config.yaml"))
+            .args(more)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .unwrap();
+        let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            let log = self.weir.log_text();
+            let end: Vec<_> = log.lines().rev().take(40).collect();
+            let end: Vec<_> = end.into_iter().rev().collect();
+            panic!("{command}: {told}{wrong}\nthe end of Weir's log:\n{}", end.join("\n"));
+        }
+        print!("{told}");
+    }
+}
+
+/// `WEIR_MUTATIONS` makes it longer, `WEIR_SEED` repeats a run: `make converge` sets both. `WEIR_CLIENT_LOG` names a file
+/// for what client-go does, `WEIR_TEST_LOG` shows what Weir does.
+#[tokio::test]
+async fn caches_behind_weir_converge_whatever_happens() {
+    let Some(plane) = Plane::own() else { return };
+    let Some(clients) = Clients::start(&plane, "converge", "weir-cut", "filters: []\n").await else { return };
+    let variable = |name: &str, flag: &str| {
+        std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| [flag.to_owned(), value])
+    };
+    let more = [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")];
+    let more = more.map(|(name, flag)| variable(name, flag));
+    clients.run("converge", "admin", &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
+}
+
+/// Hides LoadBalancers from every client.
+const NO_LOAD_BALANCERS: &str = "
+filters:
+  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}
+";
+
+#[tokio::test]
+async fn informers_of_every_kind_hold_what_the_filters_show() {
+    let Some(plane) = Plane::shared() else { return };
+    let Some(clients) = Clients::start(plane, "informers", "weir", NO_LOAD_BALANCERS).await else { return };
+    for begin in ["--watch-list=false", "--watch-list=true"] {
+        clients.run("informers", "admin", &[begin.to_owned()]).await;
+    }
+}
+
+/// The bundled configuration's filters for kube-proxy, by their modules' own rules.
+const FOR_KUBE_PROXY: &str = "
+filters:
+  - {name: servicetopology, module: servicetopology.wasm}
+  - {name: discardcloudservice, module: discardcloudservice.wasm}
+  - {name: nodeportisolation, module: nodeportisolation.wasm}
+";
+
+#[tokio::test]
+async fn the_rules_that_kube_proxy_computes_follow_pools_and_annotations() {
+    let Some(plane) = Plane::shared() else { return };
+    let Some(clients) = Clients::start(plane, "proxy-a", "weir", FOR_KUBE_PROXY).await else { return };
+    clients.run("proxy", "kube-proxy", &[]).await;
+}
