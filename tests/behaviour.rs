@@ -13,6 +13,7 @@ mod behaviour {
     mod bad_input;
     mod bundled;
     mod deploy;
+    mod drain;
     mod faults;
     mod forms;
     mod forward;
@@ -22,6 +23,7 @@ mod behaviour {
     mod lookups;
     mod node;
     mod reload;
+    mod servers;
     mod start;
     mod tls;
     mod watch;

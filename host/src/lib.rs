@@ -13,5 +13,6 @@ pub mod module;
 pub mod problem;
 pub mod proxy;
 pub mod resource;
+pub mod sockets;
 pub mod tasks;
 pub mod wasm;

@@ -27,6 +27,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod until;
 mod upstream;
 mod watch;
 mod write;
@@ -91,7 +92,7 @@ impl ProxyConfig {
             max_connections: 4096,
             compression: Compression::default(),
             answer_memory: 256 << 20,
-            drain: Duration::from_secs(5),
+            drain: Duration::from_secs(10),
         }
     }
 }

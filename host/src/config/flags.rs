@@ -178,6 +178,9 @@ pub(super) struct ServeFlags {
     /// How long a request may wait for the first complete set of filters
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,
+    /// How long requests may take to finish when the daemon stops
+    #[arg(long, env = "WEIR_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
+    pub(super) drain_timeout: String,
     /// How log lines are written
     #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,

@@ -41,6 +41,8 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// How long a request may wait for the first complete set.
     pub start_wait: Duration,
+    /// How long requests may take to finish when the daemon stops.
+    pub drain: Duration,
     /// Which clients get large filtered answers compressed.
     pub compression: Compression,
     /// Bytes for answers that are held until they are whole, all together.
@@ -148,6 +150,13 @@ impl ServeConfig {
         if start_wait.is_none() {
             problems.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
         }
+        let drain = duration(&flags.drain_timeout);
+        if drain.is_none() {
+            problems.push(format!(
+                "--drain-timeout: {:?} is not a duration: write it as 10s or 500ms",
+                flags.drain_timeout
+            ));
+        }
         let answer_memory = quantity(&flags.answer_memory).and_then(|bytes| usize::try_from(bytes).ok());
         if answer_memory.is_none() {
             problems.push(format!(
@@ -155,8 +164,8 @@ impl ServeConfig {
                 flags.answer_memory
             ));
         }
-        match (upstream, node_name, source, start_wait, answer_memory) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(answer_memory))
+        match (upstream, node_name, source, start_wait, drain, answer_memory) {
+            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(answer_memory))
                 if problems.is_empty() =>
             {
                 Ok(Self {
@@ -174,6 +183,7 @@ impl ServeConfig {
                     modules_dir: flags.modules_dir,
                     cache_dir: flags.cache_dir,
                     start_wait,
+                    drain,
                     compression: flags.compress,
                     answer_memory,
                     log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
