@@ -18,6 +18,7 @@ mod behaviour {
     mod forms;
     mod forward;
     mod get;
+    mod hostile_clients;
     mod kubectl;
     mod list;
     mod lookups;
