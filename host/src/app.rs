@@ -123,6 +123,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         }),
         None => None,
     };
+    proxy_config.lend_to = config.lend_to.clone();
     proxy_config.start_wait = config.start_wait;
     proxy_config.drain = config.drain;
     proxy_config.compression = config.compression;

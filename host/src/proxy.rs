@@ -20,6 +20,7 @@ mod ledger;
 mod list;
 mod listener;
 mod object;
+mod owner;
 mod read;
 pub mod request;
 mod respond;
@@ -61,6 +62,8 @@ pub struct ProxyConfig {
     /// The identity lent to loopback clients that bring none; without it nothing is lent. Where it cannot be used yet:
     /// why, for those whom it would be lent to.
     pub lent: Option<Result<kube::Config, String>>,
+    /// Users of this machine whom it is lent to; empty: all.
+    pub lend_to: Vec<u32>,
     /// Bound on dialling the API server, TLS included.
     pub connect_timeout: Duration,
     /// How long a read waits for the first complete filter set before it is answered 503.
@@ -86,6 +89,7 @@ impl ProxyConfig {
             other_servers: Vec::new(),
             server_mode: ServerMode::default(),
             lent: None,
+            lend_to: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
@@ -101,6 +105,7 @@ impl ProxyConfig {
 #[derive(Debug)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
+    lend_to: Vec<u32>,
     serving: ServingReceiver,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -129,6 +134,7 @@ impl Proxy {
         upstream.watch_servers(&tasks);
         Ok(Arc::new(Self {
             upstream,
+            lend_to: config.lend_to,
             serving,
             metrics,
             tasks,

@@ -109,6 +109,9 @@ pub(super) struct ServeFlags {
     /// The identity lent to loopback clients that bring none
     #[arg(long, env = "WEIR_NODE_KUBECONFIG", value_name = "FILE")]
     pub(super) node_kubeconfig: Option<PathBuf>,
+    /// Lend only to programs of these users of the machine [default: all]
+    #[arg(long, env = "WEIR_LEND_TO_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
+    pub(super) lend_to_uids: Vec<u32>,
     /// CA bundle that proves the API server, with --server
     #[arg(long, env = "WEIR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
     pub(super) certificate_authority: Option<PathBuf>,

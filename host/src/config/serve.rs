@@ -19,6 +19,8 @@ pub struct ServeConfig {
     pub server_mode: ServerMode,
     /// The identity lent to loopback clients that bring none; none: nothing is lent.
     pub node_kubeconfig: Option<PathBuf>,
+    /// Users of this machine whom it is lent to; empty: all.
+    pub lend_to: Vec<u32>,
     /// The local node.
     pub node_name: String,
     /// The plain HTTP port.
@@ -124,6 +126,9 @@ impl ServeConfig {
         let mut problems = Vec::new();
         let upstream = Upstream::from_flags(&flags, in_cluster, &mut problems);
         let secure = secure(&flags, &mut problems);
+        if !flags.lend_to_uids.is_empty() && flags.node_kubeconfig.is_none() {
+            problems.push("--lend-to-uids: goes with --node-kubeconfig, without which nothing is lent".to_owned());
+        }
         let node_name = flags.node_name.filter(|name| !name.is_empty());
         if node_name.is_none() {
             problems.push("--node-name: missing: the name of this node in the cluster".to_owned());
@@ -172,6 +177,7 @@ impl ServeConfig {
                     upstream,
                     server_mode: flags.server_mode,
                     node_kubeconfig: flags.node_kubeconfig,
+                    lend_to: flags.lend_to_uids,
                     node_name,
                     bind: SocketAddr::new(flags.bind_address, flags.port),
                     allow_remote_plaintext: flags.allow_remote_plaintext,

@@ -18,11 +18,12 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Proxy;
 use super::body::holding;
 use super::certificate::Subject;
+use super::owner::owner;
 use super::tls::ServerTls;
 use crate::tasks::Tasks;
 
@@ -59,10 +60,22 @@ pub enum ListenError {
 pub(super) struct Peer {
     /// Its address.
     pub(super) address: SocketAddr,
+    /// Our address, as it sees it.
+    local: Option<SocketAddr>,
+    /// The user of this machine who it belongs to, once that was asked; none: not to be told.
+    owner: Arc<OnceCell<Option<u32>>>,
     /// Whom its client certificate names, verified.
     pub(super) certificate: Option<Arc<Subject>>,
     /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
     _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Peer {
+    /// The user of this machine who opened the connection; none if that cannot be told. Cancel-safe.
+    pub(super) async fn owner(&self) -> Option<u32> {
+        let local = self.local?;
+        *self.owner.get_or_init(|| owner(self.address, local)).await
+    }
 }
 
 /// A request that is being answered.
@@ -128,7 +141,8 @@ fn begin(
     permit: OwnedSemaphorePermit,
 ) {
     let _ = stream.set_nodelay(true);
-    let peer = Peer { address, certificate: None, _permit: Arc::new(permit) };
+    let local = stream.local_addr().ok();
+    let peer = Peer { address, local, owner: Arc::default(), certificate: None, _permit: Arc::new(permit) };
     match tls {
         None => proxy.tasks.spawn(connection(proxy.clone(), stream, peer)),
         Some(tls) => proxy.tasks.spawn(secure_connection(proxy.clone(), tls.clone(), stream, peer)),
