@@ -24,6 +24,7 @@ use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, SetupError, TlsEr
 use crate::sockets::Sockets;
 use crate::tasks::Tasks;
 use crate::wasm::{Engine, EngineError, Lookup, World};
+use crate::workers::Workers;
 
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +76,9 @@ pub enum ServeError {
 /// When it can't start. Once it serves, nothing but a signal ends it.
 pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
     log_to_stderr(config.log);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build();
+    // For what is no connection of a client: configuration, modules, lookups, the admin port.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
     runtime.map_err(system("the runtime could not be started"))?.block_on(run(config))
 }
 
@@ -83,7 +86,8 @@ pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
 /// the first set is in force, and make what may be filtered wait for it.
 async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let began = std::time::Instant::now();
-    let tasks = Tasks::default();
+    let workers = Workers::start().map_err(system("the threads for connections could not be started"))?;
+    let tasks = Tasks::default().with_workers(workers);
     let metrics = Arc::new(Metrics::default());
     let board = Arc::new(StatusBoard::default());
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT can not be handled"))?;

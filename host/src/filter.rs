@@ -4,6 +4,7 @@ mod breaker;
 mod chain;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
+mod foresight;
 mod outcome;
 mod reads;
 #[cfg(test)]

@@ -16,3 +16,4 @@ pub mod resource;
 pub mod sockets;
 pub mod tasks;
 pub mod wasm;
+pub mod workers;

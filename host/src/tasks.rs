@@ -7,11 +7,15 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::workers::Workers;
+
 /// A handle to the owner; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+    /// Where connections are served; none: where they are spawned.
+    workers: Option<Workers>,
 }
 
 impl Tasks {
@@ -21,6 +25,23 @@ impl Tasks {
         F: Future<Output = ()> + Send + 'static,
     {
         self.tracker.spawn(future);
+    }
+
+    /// The same owner, with threads for connections.
+    #[must_use]
+    pub fn with_workers(self, workers: Workers) -> Self {
+        Self { workers: Some(workers), ..self }
+    }
+
+    /// Serves a connection, on a thread that it does not leave, until it ends by itself.
+    pub fn spawn_connection<F>(&self, connection: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match &self.workers {
+            Some(workers) => workers.spawn(&self.tracker, connection),
+            None => self.spawn(connection),
+        }
     }
 
     /// Runs a future until it ends or the daemon stops, whichever is first; for tasks that hold nothing worth finishing.

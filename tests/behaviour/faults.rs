@@ -125,7 +125,7 @@ async fn a_module_that_remembers_is_found_out() {
     let filters = "filters:\n  - {name: remembers, module: remembers.wasm, match: ['*/services']}\n";
     let weir = Setup::new(server.url()).filters(filters).module("remembers", &hostile("remembers")).start_ready().await;
     let client = weir.client("test");
-    // One object in 1,024 is run again on a fresh instance.
+    // The second call contradicts the first; and one object in 1,024 is run again on a fresh instance.
     let mut lists = 0;
     while weir.metric("weir_filter_impure_total{filter=\"remembers\"}").await < 1.0 {
         for _ in 0..64 {

@@ -22,6 +22,36 @@ async fn a_hidden_object_is_left_out_and_the_others_leave_as_they_came() {
 }
 
 #[tokio::test]
+async fn objects_that_answer_a_filter_alike_need_no_call_and_have_the_outcome_of_one() {
+    let server = edge().await;
+    for n in 0..40 {
+        server.store().put(service(&format!("plain-{n}"), "ClusterIP")).unwrap();
+        server.store().put(service(&format!("cloud-{n}"), "LoadBalancer")).unwrap();
+    }
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let client = weir.client("kube-proxy");
+    let direct = weir_tests::client::Client::new(server.url(), "test").json(SERVICES).await;
+    let all = direct["items"].as_array().unwrap();
+    let visible = all.iter().filter(|item| item["spec"]["type"] != "LoadBalancer").count();
+    for _ in 0..2 {
+        assert_eq!(client.names(SERVICES).await.len(), visible);
+    }
+    // Four calls for each way to an outcome, then none.
+    let of = |series: &str| format!("{series}{{filter=\"discardcloudservice\"");
+    let foreseen = weir.metric(&format!("{}}}", of("weir_filter_foreseen_total"))).await;
+    assert!(foreseen >= 2.0 * all.len() as f64 - 16.0, "{foreseen} of twice {}", all.len());
+    assert_eq!(
+        weir.metric(&format!("{},outcome=\"hidden\"}}", of("weir_filter_objects_total"))).await,
+        2.0 * (all.len() - visible) as f64
+    );
+    // One that answers otherwise is called for.
+    let mut spared = service("spared", "LoadBalancer");
+    spared["metadata"]["annotations"] = json!({"openyurt.io/skip-discard": "true"});
+    server.store().put(spared).unwrap();
+    assert_eq!(client.names(SERVICES).await.len(), visible + 1);
+}
+
+#[tokio::test]
 async fn without_a_match_the_answer_is_the_servers_byte_for_byte() {
     let server = edge().await;
     let weir = Setup::new(server.url())

@@ -21,8 +21,8 @@ mod model {
 
 use bytes::Bytes;
 use model::{
-    edit,
-    generate::{self, Edit, Kind, Random},
+    edit::{self, Edit, Kind},
+    generate::{self, Random},
     read,
     typed::{self, KINDS, Root},
     types::{difference, normal},

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 
 static TYPE: Path = Path::new("spec.type");
+static NAME: Path = Path::new("metadata.name");
 
 /// The settings: see the crate's documentation.
 #[derive(Deserialize)]
@@ -45,8 +46,10 @@ impl Default for Settings {
 /// The filter.
 pub struct DiscardCloudService {
     load_balancers: LoadBalancers,
-    /// As namespace and name.
+    /// The Services that go whatever their type, as namespace and name.
     services: Vec<(String, String)>,
+    /// What they are called, in the same order.
+    names: Vec<String>,
 }
 
 impl Filter for DiscardCloudService {
@@ -59,7 +62,9 @@ impl Filter for DiscardCloudService {
             }
             _ => Err(Error::setting("services", format!("`{service}` is not of the form namespace/name"))),
         });
-        Ok(Self { load_balancers: settings.load_balancers, services: services.collect::<Result<_, _>>()? })
+        let services = services.collect::<Result<Vec<_>, _>>()?;
+        let names = services.iter().map(|service| service.1.clone()).collect();
+        Ok(Self { load_balancers: settings.load_balancers, services, names })
     }
 
     fn plan(&self) -> Plan {
@@ -75,16 +80,11 @@ impl Filter for DiscardCloudService {
 
 impl DiscardCloudService {
     fn is_named(&self, object: &Object<'_>) -> bool {
-        if self.services.is_empty() {
+        let Some(name) = object.one_of(&NAME, &self.names).and_then(|position| self.names.get(position)) else {
             return false;
-        }
-        let name = object.name();
-        let mut of_name = self.services.iter().filter(|service| service.1 == name).peekable();
-        if of_name.peek().is_none() {
-            return false;
-        }
+        };
         let namespace = object.namespace().unwrap_or_default();
-        of_name.any(|service| service.0 == namespace)
+        self.services.iter().any(|service| service.0 == namespace && service.1 == *name)
     }
 
     fn is_cloud_balancer(&self, object: &Object<'_>) -> bool {

@@ -52,7 +52,7 @@ impl Filter for ForwardKubeSvcTraffic {
             IpAddr::V4(_) => "IPv4",
             IpAddr::V6(_) => "IPv6",
         };
-        if object.name() == "kubernetes"
+        if object.is_named("kubernetes")
             && object.namespace().as_deref() == Some("default")
             && object.is("discovery.k8s.io/v1", "EndpointSlice")
             && object.text(&ADDRESS_TYPE).as_deref() == Some(family)

@@ -46,7 +46,7 @@ impl Filter for MasterService {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        if object.name() == "kubernetes"
+        if object.is_named("kubernetes")
             && object.namespace().as_deref() == Some("default")
             && object.is("v1", "Service")
         {

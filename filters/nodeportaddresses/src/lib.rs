@@ -103,7 +103,7 @@ impl Filter for NodePortAddresses {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        if object.name() == "kube-proxy"
+        if object.is_named("kube-proxy")
             && object.namespace().as_deref() == Some("kube-system")
             && object.is("v1", "ConfigMap")
             && let Some(config) = object.text(&CONFIG)

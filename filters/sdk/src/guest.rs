@@ -95,6 +95,10 @@ impl Handle<'_> {
         self.raw().text(compiled(at))
     }
 
+    pub(crate) fn one_of(&self, at: &Path, texts: &[String]) -> Option<u32> {
+        self.raw().one_of(compiled(at), texts)
+    }
+
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
         let column = self.raw().column(compiled(at));
         (column.text, column.ends)

@@ -6,6 +6,8 @@
 
 use crate::{Column, Error, Path, Rows, Value, backend};
 
+static NAME: Path = Path::new("metadata.name");
+
 /// A Kubernetes object: the one being filtered, or one that was looked up.
 ///
 /// Rows of a path are the elements of the array at its last `[*]`, flattened over outer ones; without `[*]`, the object
@@ -41,6 +43,11 @@ impl<'a> Object<'a> {
         self.handle.namespace()
     }
 
+    /// Whether metadata.name is this: the way to be for one object, see [`one_of`](Self::one_of).
+    pub fn is_named(&self, name: &str) -> bool {
+        self.one_of(&NAME, &[name.to_owned()]).is_some()
+    }
+
     /// metadata.name, or an empty string.
     pub fn name(&self) -> String {
         self.handle.name()
@@ -64,6 +71,12 @@ impl<'a> Object<'a> {
     /// The value at a path without `[*]` as text: strings unescaped, all else as JSON; none if it is missing or null.
     pub fn text(&self, at: &Path) -> Option<String> {
         self.handle.text(at)
+    }
+
+    /// Which of these texts [`text`](Self::text) would give at the path. The question to ask of names: most objects
+    /// answer it alike, and those that answer all questions alike are judged without a call.
+    pub fn one_of(&self, at: &Path, texts: &[String]) -> Option<usize> {
+        self.handle.one_of(at, texts).and_then(|position| usize::try_from(position).ok())
     }
 
     /// The values of all rows, in one crossing.

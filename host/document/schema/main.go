@@ -16,38 +16,14 @@ import (
 	"strconv"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
-	certificatesv1 "k8s.io/api/certificates/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	discoveryv1beta1 "k8s.io/api/discovery/v1beta1"
-	eventsv1 "k8s.io/api/events/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	nodev1 "k8s.io/api/node/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
-)
 
-var groups = []func(*runtime.Scheme) error{
-	admissionregistrationv1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
-	batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme,
-	discoveryv1.AddToScheme, discoveryv1beta1.AddToScheme, eventsv1.AddToScheme, flowcontrolv1.AddToScheme,
-	networkingv1.AddToScheme, nodev1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, schedulingv1.AddToScheme,
-	storagev1.AddToScheme,
-}
+	"weir/schema/kinds"
+)
 
 // Types with a JSON form of their own.
 var scalars = map[reflect.Type]string{
@@ -83,31 +59,23 @@ func main() {
 }
 
 func run() error {
-	scheme := runtime.NewScheme()
-	for _, add := range groups {
-		if err := add(scheme); err != nil {
-			return err
+	all, err := kinds.All()
+	if err != nil {
+		return err
+	}
+	var order []schema.GroupVersionKind
+	for kind, known := range all {
+		// Lists and options are no objects, but for what a failure is told by.
+		if reflect.PointerTo(known).Implements(object) || kind.Kind == "Status" {
+			order = append(order, kind)
 		}
-	}
-	kinds := map[schema.GroupVersionKind]reflect.Type{
-		metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"): reflect.TypeFor[metav1.PartialObjectMetadata](),
-		{Version: "v1", Kind: "Status"}:                             reflect.TypeFor[metav1.Status](),
-	}
-	for kind, known := range scheme.AllKnownTypes() {
-		if kind.Version != runtime.APIVersionInternal && reflect.PointerTo(known).Implements(object) {
-			kinds[kind] = known
-		}
-	}
-	order := make([]schema.GroupVersionKind, 0, len(kinds))
-	for kind := range kinds {
-		order = append(order, kind)
 	}
 	sort.Slice(order, func(i, j int) bool { return order[i].String() < order[j].String() })
 
 	t := table{numbers: map[reflect.Type]int{}}
 	var lines []string
 	for _, kind := range order {
-		number, err := t.message(kinds[kind])
+		number, err := t.message(all[kind])
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}

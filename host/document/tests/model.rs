@@ -6,11 +6,12 @@
 mod model {
     pub(crate) mod edit;
     pub(crate) mod generate;
+    pub(crate) mod generate_edit;
     pub(crate) mod read;
 }
 
 use bytes::Bytes;
-use model::{edit, generate, read};
+use model::{edit, generate, generate_edit, read};
 use proptest::prelude::*;
 use serde_json::Value as Tree;
 use weir_document::{Document, Error, Path};
@@ -69,7 +70,7 @@ proptest! {
     fn edits_agree_with_the_model(
         value in generate::object(),
         spelling in any::<u64>(),
-        edits in prop::collection::vec(generate::edit(), 1..6),
+        edits in prop::collection::vec(generate_edit::edit(), 1..6),
     ) {
         let mut document = document(&generate::spell(&value, spelling));
         let mut model = value;
@@ -108,7 +109,7 @@ proptest! {
         value in generate::object(),
         spelling in any::<u64>(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), generate::bad_byte()), 1..4),
-        edits in prop::collection::vec(generate::edit(), 1..3),
+        edits in prop::collection::vec(generate_edit::edit(), 1..3),
     ) {
         let mut bytes = generate::spell(&value, spelling).into_bytes();
         for (at, byte) in damage {

@@ -12,7 +12,7 @@ use weir_document::{
 };
 
 #[path = "model/generate.rs"]
-#[expect(dead_code, reason = "paths and edits are for the other test")]
+#[expect(dead_code, reason = "paths are for the other test")]
 mod generate;
 
 /// Cuts a body at these places.

@@ -20,6 +20,7 @@ type Seconds = Counter<f64, AtomicU64>;
 #[derive(Debug, Default)]
 pub struct Metrics {
     objects: Family<ObjectLabels, Counter>,
+    foreseen: Family<FilterLabel, Counter>,
     failures: Family<FailureLabels, Counter>,
     filter_seconds: Family<FilterLabel, Seconds>,
     impure: Family<FilterLabel, Counter>,
@@ -94,6 +95,8 @@ pub struct BatchCounts {
     pub hidden: u64,
     /// The filter failed on them, whatever the failure policy then did.
     pub failed: u64,
+    /// Of those kept or hidden: the ones that needed no call.
+    pub foreseen: u64,
 }
 
 impl Metrics {
@@ -106,7 +109,11 @@ impl Metrics {
                 self.objects.get_or_create(&ObjectLabels { filter: filter.clone(), outcome }).inc_by(count);
             }
         }
-        self.filter_seconds.get_or_create(&FilterLabel { filter: filter.clone() }).inc_by(time.as_secs_f64());
+        let label = FilterLabel { filter: filter.clone() };
+        if counts.foreseen > 0 {
+            self.foreseen.get_or_create(&label).inc_by(counts.foreseen);
+        }
+        self.filter_seconds.get_or_create(&label).inc_by(time.as_secs_f64());
     }
 
     /// Counts one failure of a filter by class.
@@ -162,6 +169,11 @@ impl Metrics {
     /// Registers every family under its public name.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
+        registry.register(
+            "weir_filter_foreseen",
+            "Objects kept or hidden without a call, because others answered the same questions alike",
+            self.foreseen.clone(),
+        );
         registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
         registry.register("weir_filter_seconds", "Wall time spent in a filter", self.filter_seconds.clone());
         registry.register(

@@ -8,12 +8,13 @@ use tokio::sync::watch;
 use weir_document::{Document, Path};
 
 use super::breaker::{Breaker, Turn};
+use super::foresight::{Foreseen, Foresight};
 use super::outcome::{Failure, FailureClass};
 use super::reads::Reads;
 use crate::admin::metrics::{BatchCounts, Metrics};
 use crate::config::{Class, FailurePolicy, FilterEntry, MatchRule};
 use crate::resource::GroupResource;
-use crate::wasm::{Answer, Checkout, Description, Fault, Pool, Read, Recorder, Snapshot};
+use crate::wasm::{Answer, Checkout, Description, Fault, Lesson, Pool, Read, Recorder, Snapshot};
 
 /// One object in this many is run again on a fresh instance, and the outcomes compared.
 const SPOT_CHECK: u64 = 1024;
@@ -33,6 +34,7 @@ pub struct Filter {
     pool: Pool,
     guards: Arc<[Path]>,
     breaker: Breaker,
+    foresight: Foresight,
     reads: Arc<Reads>,
     metrics: Arc<Metrics>,
     judged: AtomicU64,
@@ -132,6 +134,7 @@ impl Filter {
             matches,
             pool,
             breaker: Breaker::default(),
+            foresight: Foresight::default(),
             reads: reads.0,
             metrics,
             judged: AtomicU64::new(0),
@@ -225,26 +228,46 @@ impl Filter {
         let began = Instant::now();
         let mut counts = BatchCounts::default();
         let mut out = None;
+        // While the breaker is open, the failure policy decides.
+        let foreseeing = !self.breaker.is_open();
+        let mut known = self.foresight.tree();
         for slot in batch {
             // What is hidden, or has failed, stays so.
             if !matches!(slot, Judged::Kept(_)) {
                 continue;
             }
             let Judged::Kept(document) = std::mem::replace(slot, Judged::Hidden) else { continue };
+            let foreseen = if foreseeing { known.foresee(&document) } else { Foreseen::Nothing };
+            if let Foreseen::Keep | Foreseen::Hide = foreseen {
+                let keep = foreseen == Foreseen::Keep;
+                counts.foreseen += 1;
+                *if keep { &mut counts.kept } else { &mut counts.hidden } += 1;
+                if self.is_check_due() {
+                    self.check(&document, keep, &document).await;
+                }
+                *slot = if keep { Judged::Kept(document) } else { Judged::Hidden };
+                continue;
+            }
             // The guards are this filter's own: the next one of the chain sets its own.
             let guards = if guarded { self.guards.clone() } else { Arc::default() };
             let before = document.with_guards(guards);
-            *slot = match self.call(&mut out, before.clone()).await {
-                Ok(answer) => {
-                    self.spot_check(&before, &answer).await;
+            *slot = match self.call(&mut out, before.clone(), foreseen == Foreseen::Unknown).await {
+                Ok(Answer { keep, object, lesson }) => {
                     self.turned(self.breaker.answered());
-                    if !answer.keep {
+                    if self.is_check_due() {
+                        self.check(&before, keep, &object).await;
+                    }
+                    if lesson.is_wanted() {
+                        self.learn(lesson, keep);
+                        known = self.foresight.tree();
+                    }
+                    if !keep {
                         counts.hidden += 1;
                         Judged::Hidden
                     } else {
-                        let edited = !same(&answer.object, &before);
+                        let edited = !same(&object, &before);
                         *if edited { &mut counts.edited } else { &mut counts.kept } += 1;
-                        Judged::Kept(answer.object)
+                        Judged::Kept(object)
                     }
                 }
                 Err(fault) => {
@@ -260,8 +283,9 @@ impl Filter {
         self.metrics.batch(&self.name, counts, began.elapsed());
     }
 
-    /// One call, on the instance that is out or a new one. Any fault retires the instance.
-    async fn call(&self, out: &mut Option<Checkout>, document: Document) -> Result<Answer, Fault> {
+    /// One call, on the instance that is out or a new one; `learn`: what it asks is wanted. Any fault retires the
+    /// instance.
+    async fn call(&self, out: &mut Option<Checkout>, document: Document, learn: bool) -> Result<Answer, Fault> {
         if self.breaker.is_open() {
             return Err(Fault::new(FailureClass::BreakerOpen, "not called: it failed too often, see /filters"));
         }
@@ -269,33 +293,43 @@ impl Filter {
             Some(checkout) => checkout,
             None => self.pool.check_out().await?,
         };
-        let answer = checkout.instance().filter(document).await?;
+        let answer = checkout.instance().filter(document, learn).await?;
         *out = Some(checkout);
         Ok(answer)
     }
 
-    /// Runs one object in [`SPOT_CHECK`] again on a fresh instance: a filter whose answers depend on anything but what
-    /// it reads through its imports would break every cache behind it.
-    async fn spot_check(&self, before: &Document, answer: &Answer) {
-        if self.judged.fetch_add(1, Ordering::Relaxed) % SPOT_CHECK != SPOT_CHECK / 2 {
-            return;
-        }
-        if !self.is_check_due() {
-            return;
-        }
-        let Some(mut fresh) = self.pool.try_fresh().await else { return };
-        let Ok(again) = fresh.instance().filter(before.clone()).await else { return };
-        if again.keep != answer.keep || (answer.keep && !same(&again.object, &answer.object)) {
-            tracing::warn!(
-                filter = %self.name,
-                digest = %self.digest,
-                "the module answered differently on a fresh instance: it keeps state between objects, which filters must not"
-            );
-            self.metrics.impure(&self.name);
+    fn learn(&self, lesson: Lesson, keep: bool) {
+        if self.foresight.learn(lesson, keep).is_err() {
+            self.found_impure("the module asked or answered differently on the same replies");
         }
     }
 
+    /// Runs an object again on a fresh instance: a filter whose answers depend on anything but what it reads through its
+    /// imports would break every cache behind it.
+    async fn check(&self, before: &Document, keep: bool, after: &Document) {
+        let Some(mut fresh) = self.pool.try_fresh().await else { return };
+        let Ok(again) = fresh.instance().filter(before.clone(), false).await else { return };
+        if again.keep != keep || (keep && !same(&again.object, after)) {
+            self.found_impure("the module answered differently on a fresh instance");
+        }
+    }
+
+    /// A filter that is no pure function of what it reads: it goes on, called for each object.
+    fn found_impure(&self, how: &str) {
+        tracing::warn!(
+            filter = %self.name,
+            digest = %self.digest,
+            "{how}: it keeps state between objects, which filters must not"
+        );
+        self.metrics.impure(&self.name);
+        self.foresight.distrust();
+    }
+
+    /// Whether this object is the one in [`SPOT_CHECK`] that is judged twice.
     fn is_check_due(&self) -> bool {
+        if self.judged.fetch_add(1, Ordering::Relaxed) % SPOT_CHECK != SPOT_CHECK / 2 {
+            return false;
+        }
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         let due = checked.is_none_or(|last| last.elapsed() >= SPOT_CHECK_PAUSE);
         if due {

@@ -5,8 +5,6 @@
 //! encodings that cannot be filtered (CBOR, YAML). Where nothing is left the answer is plain JSON: every client's
 //! decoder of a Kubernetes API reads it. Upstream is asked for what was chosen, so that no read is converted.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, HeaderValue, header};
 use weir_document::{TypeMeta, protobuf};
 
@@ -230,9 +228,9 @@ fn ranges(text: &str) -> Vec<Range<'_>> {
 }
 
 /// All `Accept` lines as one; what is not text counts as not there.
-fn accepted(headers: &HeaderMap) -> Arc<str> {
+fn accepted(headers: &HeaderMap) -> String {
     let lines: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
-    lines.join(",").into()
+    lines.join(",")
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderValue, Method, Response, header};
 use http_body::Frame;
@@ -121,7 +121,7 @@ async fn begin(pump: &mut Pump, limit: usize) -> Result<(Vec<Bytes>, bool), Refu
 /// A list for a client that could not see it break off.
 async fn whole(mut pump: Pump) -> Result<ResponseBody, Refusal> {
     match begin(&mut pump, HELD_WHOLE).await? {
-        (held, true) => Ok(joined(held)),
+        (held, true) => Ok(full(held.concat().into())),
         (_, false) => Err(Refusal::OldClient),
     }
 }
@@ -130,7 +130,7 @@ async fn whole(mut pump: Pump) -> Result<ResponseBody, Refusal> {
 async fn streamed(mut pump: Pump) -> Result<ResponseBody, Refusal> {
     let (held, ended) = begin(&mut pump, HELD).await?;
     if ended {
-        return Ok(joined(held));
+        return Ok(full(held.concat().into()));
     }
     let rest = stream::unfold(Some(pump), |pump| async move {
         let mut pump = pump?;
@@ -151,13 +151,4 @@ async fn streamed(mut pump: Pump) -> Result<ResponseBody, Refusal> {
         })
         .map(|bytes: Result<Bytes, BodyError>| bytes.map(Frame::data));
     Ok(StreamBody::new(frames).boxed_unsync())
-}
-
-fn joined(chunks: Vec<Bytes>) -> ResponseBody {
-    let length = chunks.iter().map(Bytes::len).sum();
-    let body = chunks.into_iter().fold(BytesMut::with_capacity(length), |mut body, bytes| {
-        body.extend_from_slice(&bytes);
-        body
-    });
-    full(body.freeze())
 }

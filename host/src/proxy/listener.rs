@@ -143,9 +143,17 @@ fn begin(
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
     let peer = Peer { address, local, owner: Arc::default(), certificate: None, _permit: Arc::new(permit) };
-    match tls {
-        None => proxy.tasks.spawn(connection(proxy.clone(), stream, peer)),
-        Some(tls) => proxy.tasks.spawn(secure_connection(proxy.clone(), tls.clone(), stream, peer)),
+    let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
+    // It is watched by the runtime that serves it, not by this one.
+    match stream.into_std() {
+        Ok(stream) => tasks.spawn_connection(async move {
+            match (TcpStream::from_std(stream), tls) {
+                (Ok(stream), None) => connection(proxy, stream, peer).await,
+                (Ok(stream), Some(tls)) => secure_connection(proxy, tls, stream, peer).await,
+                (Err(error), _) => tracing::warn!(%error, "a connection could not be served"),
+            }
+        }),
+        Err(error) => tracing::warn!(%error, "a connection could not be served"),
     }
 }
 

@@ -32,6 +32,7 @@ struct Paths {
     first_object: Path,
     object: Path,
     columns: Path,
+    metadata: Path,
 }
 
 static PATHS: LazyLock<Result<Paths, PathError>> = LazyLock::new(|| {
@@ -40,6 +41,7 @@ static PATHS: LazyLock<Result<Paths, PathError>> = LazyLock::new(|| {
         first_object: Path::parse("rows[0].object")?,
         object: Path::parse("object")?,
         columns: Path::parse("columnDefinitions")?,
+        metadata: Path::parse("metadata")?,
     })
 });
 
@@ -183,6 +185,14 @@ pub(super) fn of_row(row: &Document) -> Result<Option<Document>, Error> {
 /// An object whose metadata cannot be read.
 pub(super) fn row(row: &Document, object: &Document, version: MetaVersion, include: Include) -> Result<Bytes, Error> {
     Ok(replaced(row, &paths()?.object, shown_in_row(object, version, include)?)?.bytes().clone())
+}
+
+/// The metadata of a JSON list or Table.
+///
+/// # Errors
+/// Bytes that are no object.
+pub(super) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
+    Ok(list.json_at(&paths()?.metadata)?.unwrap_or(Bytes::from_static(b"{}")))
 }
 
 fn shown_in_row(object: &Document, version: MetaVersion, include: Include) -> Result<Option<Value>, Error> {

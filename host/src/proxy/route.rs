@@ -28,15 +28,15 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
-        let encoding = Encoding::of_errors(request.headers());
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(encoding));
+            return meter("refused").attach(Refusal::Method.response(Encoding::of_errors(request.headers())));
         }
         let parsed = match Request::parse(request.method(), request.uri()) {
             Ok(parsed) => parsed,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused").attach(Refusal::Malformed(error).response(encoding));
+                return meter("refused")
+                    .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
             }
         };
         let component = component(request.headers()).to_owned();
@@ -44,7 +44,7 @@ impl Proxy {
             Ok(identity) => identity,
             Err(refusal) => {
                 tracing::warn!(peer = %peer.address, path = %parsed.forward, component, error = %refusal, "request refused");
-                return meter("refused").attach(refusal.response(encoding));
+                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
             }
         };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
@@ -63,7 +63,7 @@ impl Proxy {
             Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a request waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(encoding));
+                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
             }
         };
         if !reads {

@@ -19,10 +19,21 @@ const COLUMN: usize = 16 << 20;
 
 impl GuestState {
     /// The declared lookup that covers a question about `resource` (and one name).
-    fn declared(&self, resource: &str, name: Option<&str>) -> Result<Arc<Lookup>> {
+    fn declared(&mut self, resource: &str, name: Option<&str>) -> Result<Arc<Lookup>> {
         let undeclared = |hint| Refusal::Undeclared(resource.to_owned(), hint);
-        let wanted: GroupResource = resource.parse().map_err(|_| undeclared(" (no such resource name)"))?;
-        let of_kind = || self.surroundings.lookups.iter().filter(|lookup| lookup.resource == wanted);
+        let kind = match self.declared.get(resource) {
+            Some(kind) => kind.clone(),
+            None => {
+                let wanted: GroupResource = resource.parse().map_err(|_| undeclared(" (no such resource name)"))?;
+                let of_kind = self.surroundings.lookups.iter().filter(|lookup| lookup.resource == wanted);
+                let kind: Arc<[_]> = of_kind.cloned().collect();
+                if !kind.is_empty() {
+                    self.declared.insert(resource.to_owned(), kind.clone());
+                }
+                kind
+            }
+        };
+        let of_kind = || kind.iter();
         let found = match name {
             // The narrowest that holds it: by this name, else a whole kind, else a selected part of it.
             Some(name) => of_kind()

@@ -13,6 +13,7 @@ use super::bindings::exports::weir::filter::module;
 use super::bindings::{Filter as Bindings, FilterPre};
 use super::engine::{Engine, TICK};
 use super::fault::Fault;
+use super::lesson::Lesson;
 use super::state::{GuestState, Phase, Surroundings};
 use super::wasi;
 use crate::filter::FailureClass;
@@ -106,6 +107,8 @@ pub struct Answer {
     pub keep: bool,
     /// The object after this filter's edits.
     pub object: Document,
+    /// What the filter asked of it, if that was wanted.
+    pub lesson: Lesson,
 }
 
 impl Linked {
@@ -187,7 +190,7 @@ impl Linked {
                 }
             })
         });
-        store.data_mut().begin(Phase::Configure, ticks(START), None);
+        store.data_mut().begin(Phase::Configure, ticks(START), None, false);
         match self.pre.instantiate_async(&mut store).await {
             Ok(bindings) => Ok((store, bindings)),
             Err(error) => Err(fault(&mut store, &error)),
@@ -201,16 +204,17 @@ impl Instance {
     ///
     /// # Errors
     /// When the module faults, or says that it can't judge this object.
-    pub async fn filter(&mut self, object: Document) -> Result<Answer, Fault> {
+    pub async fn filter(&mut self, object: Document, learn: bool) -> Result<Answer, Fault> {
         self.objects += 1;
-        self.store.data_mut().begin(Phase::Filter, self.ticks, Some(object));
+        self.store.data_mut().begin(Phase::Filter, self.ticks, Some(object), learn);
         self.store.set_epoch_deadline(1);
         let verdict = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0)).await;
         match verdict {
             Ok(Ok(verdict)) => {
-                let object = self.store.data_mut().end();
-                let object = object.ok_or_else(|| Fault::new(FailureClass::Host, "the object was lost in the call"))?;
-                Ok(Answer { keep: matches!(verdict, module::Verdict::Keep), object })
+                let over = self.store.data_mut().end();
+                let lost = || Fault::new(FailureClass::Host, "the object was lost in the call");
+                let (object, lesson) = over.ok_or_else(lost)?;
+                Ok(Answer { keep: matches!(verdict, module::Verdict::Keep), object, lesson })
             }
             Ok(Err(reason)) => Err(Fault::new(FailureClass::Refused, &reason)),
             Err(error) => Err(fault(&mut self.store, &error)),

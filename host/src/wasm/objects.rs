@@ -1,6 +1,7 @@
 //! The `objects` import: reads and edits of the object at hand, reads of looked-up ones. Every function is total and
 //! bounded; what can't be answered traps.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use wasmtime::Result;
@@ -9,6 +10,7 @@ use weir_document::{Document, Path, Value};
 
 use super::bindings::weir::filter::objects::{self, Column};
 use super::fault::Refusal;
+use super::lesson::{Question, Reply, position};
 use super::recall::Found;
 use super::state::{GuestState, Map, ObjectHandle, PathHandle};
 use super::world::value_at;
@@ -41,11 +43,23 @@ impl GuestState {
         }
     }
 
+    /// A question to the object at hand was answered: part of what the call teaches.
+    fn teach(&mut self, handle: &Resource<ObjectHandle>, question: impl FnOnce() -> Question, reply: Reply<'_>) {
+        if handle.rep() == AT_HAND && self.lesson.listens() {
+            self.lesson.note(question(), reply);
+        }
+    }
+
+    fn teach_text(&mut self, handle: &Resource<ObjectHandle>, question: impl FnOnce() -> Question, text: Option<&str>) {
+        self.teach(handle, question, Reply::text(text.map(Cow::Borrowed)));
+    }
+
     fn edit<T>(
         &mut self,
         handle: &Resource<ObjectHandle>,
         change: impl FnOnce(&mut Document) -> Result<T, weir_document::Error>,
     ) -> Result<Result<T, String>> {
+        self.lesson.interrupt();
         if handle.rep() != AT_HAND {
             self.looked_up(handle.rep())?;
             return Ok(Err("a looked-up object can not be edited".to_owned()));
@@ -81,24 +95,34 @@ impl objects::HostPath for GuestState {
 
 impl objects::HostObject for GuestState {
     fn api_version(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
-        Ok(self.identity(&this)?.api_version()?.to_string())
+        let text = self.identity(&this)?.api_version()?.to_string();
+        self.teach_text(&this, || Question::ApiVersion, Some(&text));
+        Ok(text)
     }
 
     fn kind(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
-        Ok(self.identity(&this)?.kind()?.to_string())
+        let text = self.identity(&this)?.kind()?.to_string();
+        self.teach_text(&this, || Question::Kind, Some(&text));
+        Ok(text)
     }
 
     fn namespace(&mut self, this: Resource<ObjectHandle>) -> Result<Option<String>> {
-        Ok(self.identity(&this)?.namespace()?.map(|text| text.to_string()))
+        let text = self.identity(&this)?.namespace()?.map(|text| text.to_string());
+        self.teach_text(&this, || Question::Namespace, text.as_deref());
+        Ok(text)
     }
 
     fn name(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
-        Ok(self.identity(&this)?.name()?.to_string())
+        let text = self.identity(&this)?.name()?.to_string();
+        self.teach_text(&this, || Question::Name, Some(&text));
+        Ok(text)
     }
 
     fn label(&mut self, this: Resource<ObjectHandle>, key: String) -> Result<Option<String>> {
         if this.rep() == AT_HAND {
-            return Ok(self.identity(&this)?.label(&key)?.map(|text| text.to_string()));
+            let text = self.identity(&this)?.label(&key)?.map(|text| text.to_string());
+            self.teach_text(&this, || Question::Label(key.into()), text.as_deref());
+            return Ok(text);
         }
         let at = self.member(Map::Labels, &key)?;
         Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
@@ -106,7 +130,9 @@ impl objects::HostObject for GuestState {
 
     fn annotation(&mut self, this: Resource<ObjectHandle>, key: String) -> Result<Option<String>> {
         if this.rep() == AT_HAND {
-            return Ok(self.identity(&this)?.annotation(&key)?.map(|text| text.to_string()));
+            let text = self.identity(&this)?.annotation(&key)?.map(|text| text.to_string());
+            self.teach_text(&this, || Question::Annotation(key.into()), text.as_deref());
+            return Ok(text);
         }
         let at = self.member(Map::Annotations, &key)?;
         Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
@@ -114,31 +140,54 @@ impl objects::HostObject for GuestState {
 
     fn get(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Option<objects::Value>> {
         let at = self.single(&at)?;
-        Ok(self.reading(&this, &at)?.get(&at)?.map(lower))
+        let value = self.reading(&this, &at)?.get(&at)?;
+        if self.lesson.listens() {
+            let reply = value.clone().map_or(Reply::Nothing, Reply::Value);
+            self.teach(&this, || Question::Get(at), reply);
+        }
+        Ok(value.map(lower))
     }
 
     fn text(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Option<String>> {
         let at = self.single(&at)?;
-        Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
+        let text = self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string());
+        self.teach_text(&this, || Question::Text(at), text.as_deref());
+        Ok(text)
+    }
+
+    fn one_of(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        texts: Vec<String>,
+    ) -> Result<Option<u32>> {
+        let at = self.single(&at)?;
+        let found = position(self.reading(&this, &at)?.text(&at)?.as_deref(), &texts);
+        self.teach(&this, || Question::OneOf(at, texts.into()), found.map_or(Reply::Nothing, Reply::Position));
+        Ok(found)
     }
 
     fn column(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Column> {
+        self.lesson.interrupt();
         let at = self.path_of(&at)?;
         let column = self.reading(&this, &at)?.column(&at)?;
         Ok(Column { text: column.text, ends: column.ends })
     }
 
     fn lengths(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Vec<u32>> {
+        self.lesson.interrupt();
         let at = self.path_of(&at)?;
         Ok(self.reading(&this, &at)?.lengths(&at)?)
     }
 
     fn keys(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Vec<String>> {
+        self.lesson.interrupt();
         let at = self.single(&at)?;
         Ok(self.reading(&this, &at)?.keys(&at)?)
     }
 
     fn fingerprint(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<u64> {
+        self.lesson.interrupt();
         let at = self.path_of(&at)?;
         if this.rep() == AT_HAND {
             return Ok(self.identity(&this)?.fingerprint(&at)?);
@@ -148,6 +197,7 @@ impl objects::HostObject for GuestState {
     }
 
     fn to_json(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
+        self.lesson.interrupt();
         let root = match self.intern("$")? {
             Ok(number) => self.path(number)?.clone(),
             Err(reason) => return Err(wasmtime::Error::msg(reason)),

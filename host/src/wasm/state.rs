@@ -10,6 +10,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, Path};
 
 use super::fault::Refusal;
+use super::lesson::Lesson;
 use super::recall::{Found, FoundSelection, Recall};
 use super::wasi::{self, Printed};
 use super::world::{Lookup, Read, Recorder, Snapshot, World};
@@ -85,9 +86,13 @@ pub struct GuestState {
     /// Numbers of the paths of labels and annotations.
     label_paths: HashMap<String, u32, foldhash::fast::RandomState>,
     annotation_paths: HashMap<String, u32, foldhash::fast::RandomState>,
+    /// The declared lookups of a kind, as the module spells it: one or two spellings each.
+    pub(super) declared: HashMap<String, Arc<[Arc<Lookup>]>, foldhash::fast::RandomState>,
     pub(super) held: Slots<Arc<Found>>,
     pub(super) selections: Slots<Arc<FoundSelection>>,
     pub(super) recall: Recall,
+    /// What the running call asks of the object at hand.
+    pub(super) lesson: Lesson,
 }
 
 /// Caps the memory and tables of an instance and remembers whether it was refused.
@@ -124,14 +129,17 @@ impl GuestState {
             path_numbers: HashMap::default(),
             label_paths: HashMap::default(),
             annotation_paths: HashMap::default(),
+            declared: HashMap::default(),
             held: Slots::new(LOOKED_UP, "looked-up objects"),
             selections: Slots::new(SELECTIONS, "selections"),
             recall: Recall::default(),
+            lesson: Lesson::default(),
         }
     }
 
-    /// A call begins.
-    pub(super) fn begin(&mut self, phase: Phase, budget: u64, object: Option<Document>) {
+    /// A call begins; `learn`: what it asks is wanted.
+    pub(super) fn begin(&mut self, phase: Phase, budget: u64, object: Option<Document>, learn: bool) {
+        self.lesson.begin(learn);
         self.phase = phase;
         self.budget = budget;
         self.object = object;
@@ -139,10 +147,14 @@ impl GuestState {
         self.printed.begin();
     }
 
-    /// A call is over: what it held is let go, and the object comes back.
-    pub(super) fn end(&mut self) -> Option<Document> {
+    /// A call is over: what it held is let go, the object comes back, and what it asked of it.
+    pub(super) fn end(&mut self) -> Option<(Document, Lesson)> {
         self.snapshot = None;
-        self.object.take()
+        if self.lesson.listens() && self.printed.has_spoken() {
+            // A line that people are meant to see is not saved.
+            self.lesson.interrupt();
+        }
+        Some((self.object.take()?, std::mem::take(&mut self.lesson)))
     }
 
     /// Interns a path and gives its number.
@@ -190,6 +202,7 @@ impl GuestState {
 
     /// The state that this call's lookups see; what is remembered belongs to it from here on.
     pub(super) fn snapshot(&mut self) -> &Arc<dyn Snapshot> {
+        self.lesson.interrupt();
         let Self { snapshot, surroundings, recall, .. } = self;
         snapshot.get_or_insert_with(|| {
             let snapshot = surroundings.world.snapshot();

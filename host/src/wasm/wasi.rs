@@ -136,6 +136,12 @@ impl Printed {
         lines.partial.clear();
     }
 
+    /// Whether this call has printed or logged anything.
+    pub(super) fn has_spoken(&self) -> bool {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.logged > 0 || !lines.partial.is_empty()
+    }
+
     /// The last lines printed in this call, as one line.
     pub(super) fn last(&self) -> String {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,12 @@
-//! Random objects by their message types, and random edits of them. An edit has the face that the model of the engine's
-//! own tests asks for.
+//! Random objects by their message types, and random edits of them.
 
 use super::{
+    edit::{Edit, Kind},
     typed::Root,
     types::{Field, Kind as Of, Message, Shape, TYPES},
 };
 use serde_json::{Map, Value as Tree, json};
-use weir_document::{Path, Value};
+use weir_document::Value;
 
 const KEYS: [&str; 3] = ["a", "x.io/y", "zone"];
 
@@ -16,34 +16,7 @@ const PROTECTED: [&str; 5] = ["namespace", "uid", "resourceVersion", "labels", "
 /// Chooses by a number: proptest gives the seed, and need not shrink what is in an object.
 pub(crate) struct Random(pub(crate) u64);
 
-/// One edit with its arguments. Bits are cut or stretched to the number of rows by whoever runs it.
-#[derive(Debug, Clone)]
-pub(crate) struct Edit {
-    pub(crate) kind: Kind,
-    pub(crate) expression: String,
-    pub(crate) bits: Vec<u8>,
-    pub(crate) raw: bool,
-    pub(crate) value: Value,
-    path: Path,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Set,
-    SetRows,
-    Remove,
-    RemoveRows,
-    Retain,
-    Append,
-}
-
 const ALL: [Kind; 6] = [Kind::Set, Kind::SetRows, Kind::Remove, Kind::RemoveRows, Kind::Retain, Kind::Append];
-
-impl Edit {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
 
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
@@ -135,8 +108,7 @@ pub(crate) fn edit(random: &mut Random, root: &Root) -> Edit {
         None => json!("a"),
     };
     let bits = (0..8).map(|_| random.below(256) as u8).collect();
-    let path = Path::parse(&expression).unwrap();
-    Edit { kind, expression, bits, raw: false, value: written(&tree), path }
+    Edit::new(kind, expression, bits, false, written(&tree))
 }
 
 fn written(tree: &Tree) -> Value {

@@ -95,6 +95,11 @@ impl Handle<'_> {
         read(at, |path| self.document().text(path).map(|text| text.map(|text| text.into_owned())))
     }
 
+    pub(crate) fn one_of(&self, at: &Path, texts: &[String]) -> Option<u32> {
+        let text = read(at, |path| self.document().text(path))?;
+        texts.iter().position(|other| *other == text).and_then(|position| u32::try_from(position).ok())
+    }
+
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
         let column = read(at, |path| self.document().column(path));
         (column.text, column.ends)

@@ -1,9 +1,41 @@
 //! What an edit should do, by the words of the contract; and the same edit on a document.
 
-use super::generate::{Edit, Kind};
 use super::read::{self, Step};
 use serde_json::{Map, Value as Tree};
-use weir_document::{Document, Error, Value};
+use weir_document::{Document, Error, Path, Value};
+
+/// One edit with its arguments. Bits are cut or stretched to the number of rows, unless `raw`.
+#[derive(Debug, Clone)]
+pub(crate) struct Edit {
+    pub(crate) kind: Kind,
+    pub(crate) expression: String,
+    pub(crate) bits: Vec<u8>,
+    pub(crate) raw: bool,
+    pub(crate) value: Value,
+    path: Path,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Set,
+    SetRows,
+    Remove,
+    RemoveRows,
+    Retain,
+    Append,
+}
+
+impl Edit {
+    /// At a place that is one.
+    pub(crate) fn new(kind: Kind, expression: String, bits: Vec<u8>, raw: bool, value: Value) -> Self {
+        let path = Path::parse(&expression).unwrap();
+        Edit { kind, expression, bits, raw, value, path }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
 
 /// The edit on a document; how many were removed.
 pub(crate) fn run(document: &mut Document, edit: &Edit) -> Result<usize, Error> {

@@ -1,37 +1,9 @@
-//! Random documents with few names, so that paths meet them; random spellings; random paths and edits.
+//! Random documents with few names, so that paths meet them; random spellings; random paths.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value as Tree};
-use weir_document::{Path, Value};
 
 const NAMES: [&str; 8] = ["a", "b", "c", "metadata", "name", "x.io/y", "ü", "\"\\\n"];
-
-/// One edit with its arguments. Bits are cut or stretched to the number of rows by whoever runs it, unless `raw`.
-#[derive(Debug, Clone)]
-pub(crate) struct Edit {
-    pub(crate) kind: Kind,
-    pub(crate) expression: String,
-    pub(crate) bits: Vec<u8>,
-    pub(crate) raw: bool,
-    pub(crate) value: Value,
-    path: Path,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Set,
-    SetRows,
-    Remove,
-    RemoveRows,
-    Retain,
-    Append,
-}
-
-impl Edit {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![4 => prop::sample::select(&NAMES[..3]), 1 => prop::sample::select(&NAMES[..])].prop_map(str::to_owned)
@@ -50,7 +22,8 @@ fn leaf() -> impl Strategy<Value = Tree> {
     ]
 }
 
-fn value() -> impl Strategy<Value = Tree> {
+/// One value.
+pub(crate) fn value() -> impl Strategy<Value = Tree> {
     leaf().prop_recursive(5, 80, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Tree::from),
@@ -83,25 +56,6 @@ pub(crate) fn path() -> impl Strategy<Value = String> {
     (name(), prop::collection::vec(step, 0..5)).prop_map(|(first, rest)| {
         let escaped = first.replace('\\', "\\\\").replace('\n', "\\n");
         format!("['{escaped}']{}", rest.concat())
-    })
-}
-
-pub(crate) fn edit() -> impl Strategy<Value = Edit> {
-    let kind = prop::sample::select(
-        &[Kind::Set, Kind::SetRows, Kind::Remove, Kind::RemoveRows, Kind::Retain, Kind::Append][..],
-    );
-    let new = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::Boolean),
-        any::<i32>().prop_map(|number| Value::Number(number.to_string())),
-        any::<String>().prop_map(Value::Text),
-        value().prop_map(|tree| Value::Json(tree.to_string())),
-    ];
-    let bits = prop::collection::vec(any::<u8>(), 4);
-    let raw = prop::bool::weighted(0.05);
-    (kind, path(), bits, raw, new).prop_map(|(kind, expression, bits, raw, value)| {
-        let path = Path::parse(&expression).unwrap();
-        Edit { kind, expression, bits, raw, value, path }
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
 use weir_document::json::{self, Batch, Piece, SplitError};
@@ -210,9 +210,5 @@ fn coalesce(slices: Vec<Bytes>, batch: usize) -> Vec<Bytes> {
     if slices.is_empty() || !(small || length < batch / 2) {
         return slices;
     }
-    let whole = slices.into_iter().fold(BytesMut::with_capacity(length), |mut whole, slice| {
-        whole.extend_from_slice(&slice);
-        whole
-    });
-    vec![whole.freeze()]
+    vec![slices.concat().into()]
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_document::Document;
 use weir_document::json::{self, Batch, Joiner, ListSplitter, Piece};
-use weir_document::{Document, Path};
 
 use super::Held;
 use super::pump::PumpError;
@@ -15,7 +15,7 @@ use crate::proxy::Proxy;
 use crate::proxy::accept::Shape;
 use crate::proxy::encoding::Plain;
 use crate::proxy::ledger::Listing;
-use crate::proxy::object::{of_row, row};
+use crate::proxy::object::{list_metadata, of_row, row};
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 
@@ -113,8 +113,7 @@ impl Rows {
 
     /// The objects as a list.
     fn plain(self, table: &Document) -> Result<Vec<Bytes>, PumpError> {
-        let metadata = Path::parse("metadata").map_err(|error| PumpError::Garbage(error.to_string()))?;
-        let metadata = table.json_at(&metadata)?.unwrap_or(Bytes::from_static(b"{}"));
+        let metadata = list_metadata(table)?;
         let first = Document::json(self.objects.first().cloned().unwrap_or_default());
         let kind = serde_json::Value::from(format!("{}List", first.kind()?));
         let api_version = serde_json::Value::from(first.api_version()?);

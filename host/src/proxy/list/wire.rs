@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_document::json::{self, Batch, ListMeta, Outcome, Piece, SplitError};
-use weir_document::{Document, Path, TypeMeta, protobuf};
+use weir_document::{Document, TypeMeta, protobuf};
 
 use crate::proxy::accept::{Encoding, MetaVersion, Shape};
+use crate::proxy::object::list_metadata;
 
 /// A list on its way through.
 pub(super) struct Wire {
@@ -108,11 +109,7 @@ impl Wire {
             (Halves::Json(..), Some(_)) => {
                 // Without its items the list is a small object; its metadata may stand before or after them.
                 let rest = Document::json([&self.head[..], &bytes].concat().into());
-                let at = Path::parse("metadata").map_err(|error| weir_document::Error::Malformed {
-                    offset: error.position,
-                    reason: error.reason,
-                })?;
-                let metadata = rest.json_at(&at)?.unwrap_or(Bytes::from_static(b"{}"));
+                let metadata = list_metadata(&rest)?;
                 Ok(vec![Bytes::from_static(b"],\"metadata\":"), metadata, Bytes::from_static(b"}\n")])
             }
         }

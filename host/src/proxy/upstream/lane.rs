@@ -3,6 +3,8 @@
 //! A pooled client keeps one HTTP/2 connection per server and waits, unseen, when the server's limit of streams is
 //! reached (kube-apiserver: 100). So streams are counted here and a new lane is opened before that. Over HTTP/1.1 a
 //! lane is only a share of the pool.
+//!
+//! Each thread that serves connections has lanes of its own (`workers.rs`), so that nothing crosses between them.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,17 +16,19 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::connect::{Client, ClientParts};
+use crate::workers;
 
 /// Streams on one lane at a time; below the 100 that API servers allow.
 pub(super) const STREAMS: usize = 80;
-/// Lanes of one kind and identity.
+/// Lanes of one kind, identity and thread.
 pub(super) const LANES: usize = 64;
 
 /// The lanes of one kind and identity.
 #[derive(Debug)]
 pub(super) struct Lanes {
     parts: ClientParts,
-    open: Mutex<Vec<Arc<Lane>>>,
+    /// By the number of the thread.
+    open: [Mutex<Vec<Arc<Lane>>>; workers::MOST + 1],
 }
 
 #[derive(Debug)]
@@ -46,12 +50,12 @@ pub(in crate::proxy) struct UpstreamBody {
 
 impl Lanes {
     pub(super) fn new(parts: ClientParts) -> Self {
-        Self { parts, open: Mutex::default() }
+        Self { parts, open: Default::default() }
     }
 
     /// A slot on the first lane that has one, so that few connections stay warm; none when all are taken.
     pub(super) fn slot(&self) -> Option<Slot> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.get(workers::here())?.lock().unwrap_or_else(PoisonError::into_inner);
         // INVARIANT: counts are raised under the lock only, so no lane goes over its limit.
         let free = open.iter().find(|lane| lane.streams.load(Ordering::Acquire) < STREAMS).cloned();
         let lane = match free {
@@ -69,7 +73,9 @@ impl Lanes {
 
     /// Begins anew: who asks next dials. Streams that are open go on over the connections they have.
     pub(super) fn retire(&self) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for open in &self.open {
+            open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
     }
 }
 
@@ -119,7 +125,7 @@ mod tests {
     fn a_lane_is_opened_before_the_streams_of_the_last_run_out_and_all_are_bounded() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let lanes = Lanes::new(client(&config, Duration::from_secs(1), Protocols::Any).unwrap());
-        let open = |lanes: &Lanes| lanes.open.lock().unwrap().len();
+        let open = |lanes: &Lanes| lanes.open[0].lock().unwrap().len();
         let mut slots: Vec<_> = (0..STREAMS).map(|_| lanes.slot().unwrap()).collect();
         assert_eq!(open(&lanes), 1);
         slots.push(lanes.slot().unwrap());

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use weir_document::json::EventType;
 use weir_document::{Document, Path};
@@ -18,6 +18,7 @@ use super::wire::{Event, Wire, WireError};
 use crate::filter::{Outcome, Serving};
 use crate::proxy::Proxy;
 use crate::proxy::accept::Encoding;
+use crate::proxy::body::BodyError;
 use crate::proxy::encoding::Plain;
 use crate::proxy::ledger::Hidden;
 use crate::proxy::read::Read;
@@ -124,7 +125,7 @@ impl Live {
         (events, None)
     }
 
-    fn take(&mut self, next: Result<Option<Bytes>, crate::proxy::body::BodyError>) {
+    fn take(&mut self, next: Result<Option<Bytes>, BodyError>) {
         match next {
             Ok(Some(bytes)) => self.wire.push(bytes),
             Ok(None) => {
@@ -259,13 +260,5 @@ async fn end(proxy: Arc<Proxy>, read: Arc<Read>) -> End {
 }
 
 fn join(mut events: Vec<Bytes>) -> Bytes {
-    if events.len() == 1 {
-        return events.pop().unwrap_or_default();
-    }
-    let length = events.iter().map(Bytes::len).sum();
-    let all = events.into_iter().fold(BytesMut::with_capacity(length), |mut all, event| {
-        all.extend_from_slice(&event);
-        all
-    });
-    all.freeze()
+    if events.len() == 1 { events.pop().unwrap_or_default() } else { events.concat().into() }
 }
