@@ -13,15 +13,18 @@ mod behaviour {
     mod bad_input;
     mod bundled;
     mod deploy;
+    mod drain;
     mod faults;
     mod forms;
     mod forward;
     mod get;
+    mod hostile_clients;
     mod kubectl;
     mod list;
     mod lookups;
     mod node;
     mod reload;
+    mod servers;
     mod start;
     mod tls;
     mod watch;

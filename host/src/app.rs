@@ -21,12 +21,10 @@ use crate::filter::{Lookups, Serving, validate_reads};
 use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
 use crate::problem::in_full;
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, SetupError, TlsError};
+use crate::sockets::Sockets;
 use crate::tasks::Tasks;
 use crate::wasm::{Engine, EngineError, Lookup, World};
 use crate::workers::Workers;
-
-/// How long the daemon may take to end: lists finish, watches are closed.
-const DRAIN: Duration = Duration::from_secs(10);
 
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +50,9 @@ pub enum ServeError {
         #[source]
         source: std::io::Error,
     },
+    /// A socket was passed on that is none of the daemon's.
+    #[error("systemd passed on a socket for {0}, which no flag names")]
+    Socket(std::net::SocketAddr),
     /// The daemon's or the node's credentials.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -92,18 +93,20 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT can not be handled"))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM can not be handled"))?;
 
-    let bind = |flag, address| async move {
-        TcpListener::bind(address).await.map_err(|source| ServeError::Bind { flag, address, source })
-    };
-    let admin_listener = bind("--admin-address/--admin-port", config.admin).await?;
-    let proxy_listener = bind("--bind-address/--port", config.bind).await?;
+    let mut sockets = Sockets::passed_on().map_err(system("the sockets that were passed on can not be used"))?;
+    let admin_listener = listen(&mut sockets, "--admin-address/--admin-port", config.admin).await?;
+    let proxy_listener = listen(&mut sockets, "--bind-address/--port", config.bind).await?;
     let secure = match config.secure.clone() {
         Some(secure) => {
-            let listener = bind("--secure-bind-address/--secure-port", secure.address).await?;
+            let listener = listen(&mut sockets, "--secure-bind-address/--secure-port", secure.address).await?;
             Some((listener, ServerTls::load(secure)?))
         }
         None => None,
     };
+
+    if let Some(address) = sockets.left().first() {
+        return Err(ServeError::Socket(*address));
+    }
 
     // The API servers: clients' requests and the daemon's own go to the same ones.
     let own = config.upstream.load().await?;
@@ -124,7 +127,9 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         }),
         None => None,
     };
+    proxy_config.lend_to = config.lend_to.clone();
     proxy_config.start_wait = config.start_wait;
+    proxy_config.drain = config.drain;
     proxy_config.compression = config.compression;
     proxy_config.answer_memory = config.answer_memory;
     proxy_config.allow_remote_plaintext = config.allow_remote_plaintext;
@@ -185,12 +190,21 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
     }
-    if tasks.drain(DRAIN).await {
+    // Connections end by the same deadline; the moment more is for what they leave behind.
+    if tasks.drain(config.drain + Duration::from_millis(500)).await {
         tracing::info!("stopped");
     } else {
-        tracing::warn!("stopped with work unfinished after {DRAIN:?}");
+        tracing::warn!("stopped with work unfinished after {:?}", config.drain);
     }
     Ok(())
+}
+
+async fn listen(
+    sockets: &mut Sockets,
+    flag: &'static str,
+    address: std::net::SocketAddr,
+) -> Result<TcpListener, ServeError> {
+    sockets.listen(address).await.map_err(|source| ServeError::Bind { flag, address, source })
 }
 
 /// Lookups answered from feeds.

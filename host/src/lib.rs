@@ -13,6 +13,7 @@ pub mod module;
 pub mod problem;
 pub mod proxy;
 pub mod resource;
+pub mod sockets;
 pub mod tasks;
 pub mod wasm;
 pub mod workers;

@@ -1,7 +1,7 @@
 //! The proxy: what a node's clients talk to.
 //!
 //! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by [`request`], its identity by [`identity`]) → either
-//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`write`], which send what the chain leaves. [`upstream`]
+//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. [`upstream`]
 //! carries both. [`accept`] says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
@@ -20,6 +20,7 @@ mod ledger;
 mod list;
 mod listener;
 mod object;
+mod owner;
 mod read;
 pub mod request;
 mod respond;
@@ -27,6 +28,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod until;
 mod upstream;
 mod watch;
 mod write;
@@ -60,6 +62,8 @@ pub struct ProxyConfig {
     /// The identity lent to loopback clients that bring none; without it nothing is lent. Where it cannot be used yet:
     /// why, for those whom it would be lent to.
     pub lent: Option<Result<kube::Config, String>>,
+    /// Users of this machine whom it is lent to; empty: all.
+    pub lend_to: Vec<u32>,
     /// Bound on dialling the API server, TLS included.
     pub connect_timeout: Duration,
     /// How long a read waits for the first complete filter set before it is answered 503.
@@ -85,13 +89,14 @@ impl ProxyConfig {
             other_servers: Vec::new(),
             server_mode: ServerMode::default(),
             lent: None,
+            lend_to: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
             max_connections: 4096,
             compression: Compression::default(),
             answer_memory: 256 << 20,
-            drain: Duration::from_secs(5),
+            drain: Duration::from_secs(10),
         }
     }
 }
@@ -100,6 +105,7 @@ impl ProxyConfig {
 #[derive(Debug)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
+    lend_to: Vec<u32>,
     serving: ServingReceiver,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -128,6 +134,7 @@ impl Proxy {
         upstream.watch_servers(&tasks);
         Ok(Arc::new(Self {
             upstream,
+            lend_to: config.lend_to,
             serving,
             metrics,
             tasks,

@@ -137,6 +137,11 @@ fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
         assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{file}");
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{file}");
     }
+    // The sockets that systemd passes on are those of the flags' defaults.
+    let sockets = text("weir.socket");
+    for port in ["127.0.0.1:10261", "127.0.0.1:10267"] {
+        assert!(sockets.contains(&format!("ListenStream={port}\n")), "{port}");
+    }
     let unit = text("weir.service").replace("\\\n", " ");
     let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/weir ")).unwrap();
     assert_known(&start.split_whitespace().collect::<Vec<_>>(), "weir.service");

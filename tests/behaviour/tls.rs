@@ -334,6 +334,25 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
 }
 
 #[tokio::test]
+async fn lending_may_be_left_to_some_users_of_the_machine() {
+    use std::os::unix::fs::MetadataExt as _;
+    let server = super::edge().await;
+    let ca = Authority::new("unused");
+    let own = std::fs::metadata("/proc/self").unwrap().uid().to_string();
+    for (uids, status) in [(format!("4000000,{own}"), 200), ("4000000".to_owned(), 403)] {
+        let weir = Setup::new(server.url())
+            .filters("filters: []")
+            .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), ca.pem(), "token: nodes"))
+            .flag("--lend-to-uids", &uids)
+            .start_ready()
+            .await;
+        assert_eq!(weir.client("tool").get("/api/v1/nodes").await.status, status, "{uids}");
+        let with_token = weir.client("tool").with("authorization", "Bearer mine");
+        assert_eq!(with_token.get("/api/v1/nodes").await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn a_page_in_a_browser_and_a_foreign_name_are_lent_nothing() {
     let server = super::edge().await;
     let ca = Authority::new("unused");

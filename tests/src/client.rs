@@ -150,10 +150,19 @@ impl Client {
 
     /// Opens a watch, which must be a success.
     pub async fn watch(&self, path: &str) -> Events {
-        let answer = self.send(Method::GET, path, Bytes::new()).await;
-        let (head, body) = answer.into_parts();
-        assert_eq!(head.status, StatusCode::OK, "{path}");
-        Events { headers: head.headers, body, rest: BytesMut::new() }
+        self.try_watch(path).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Opens a watch.
+    ///
+    /// # Errors
+    /// When there is no answer, or one that is no success.
+    pub async fn try_watch(&self, path: &str) -> Result<Events, String> {
+        let (head, body) = self.try_send(Method::GET, path, Bytes::new()).await?.into_parts();
+        if head.status != StatusCode::OK {
+            return Err(format!("{path}: {}", head.status));
+        }
+        Ok(Events { headers: head.headers, body, rest: BytesMut::new() })
     }
 }
 
@@ -192,6 +201,16 @@ impl Answer {
 }
 
 impl Events {
+    /// All bytes up to the end of the stream.
+    ///
+    /// # Errors
+    /// When it breaks off, or does not end.
+    pub async fn rest(self) -> Result<Bytes, String> {
+        let rest = tokio::time::timeout(PATIENCE, self.body.collect()).await;
+        let rest = rest.map_err(|_| "it does not end".to_owned())?.map_err(|error| format!("{error:?}"))?;
+        Ok(rest.to_bytes())
+    }
+
     /// The next event, `None` at a clean end.
     ///
     /// # Errors

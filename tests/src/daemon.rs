@@ -1,5 +1,7 @@
 //! The daemon as a child process, with its log read line by line.
 
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -18,6 +20,7 @@ use crate::pki::Pair;
 pub struct Setup {
     arguments: Vec<String>,
     folder: tempfile::TempDir,
+    socket: Option<OwnedFd>,
 }
 
 /// A running daemon; it is killed when dropped.
@@ -47,7 +50,7 @@ impl Setup {
     fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self { arguments: Vec::new(), folder };
+        let setup = Self { arguments: Vec::new(), folder, socket: None };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -133,13 +136,34 @@ impl Setup {
         self.folder.path().join("modules")
     }
 
+    /// On a socket that is passed on to it, as systemd does.
+    #[must_use]
+    pub fn socket(mut self, socket: TcpListener) -> Self {
+        let port = socket.local_addr().unwrap().port().to_string();
+        self.socket = Some(socket.into());
+        self.flag("--port", &port)
+    }
+
     /// Starts it; returns when it listens, which is before it is ready.
     pub async fn start(self) -> Daemon {
-        let mut child = Command::new(built::weir())
+        let mut command = match self.socket {
+            None => {
+                let mut command = Command::new(built::weir());
+                command.stdin(Stdio::null());
+                command
+            }
+            Some(socket) => {
+                // The shell's own process id is the daemon's, as it becomes the daemon.
+                let script = r#"LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@" 3<&0 </dev/null"#;
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", script]).arg(built::weir()).stdin(Stdio::from(socket));
+                command
+            }
+        };
+        let mut child = command
             .arg("serve")
             .args(&self.arguments)
             .env_clear()
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)

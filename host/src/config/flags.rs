@@ -109,6 +109,9 @@ pub(super) struct ServeFlags {
     /// The identity lent to loopback clients that bring none
     #[arg(long, env = "WEIR_NODE_KUBECONFIG", value_name = "FILE")]
     pub(super) node_kubeconfig: Option<PathBuf>,
+    /// Lend only to programs of these users of the machine [default: all]
+    #[arg(long, env = "WEIR_LEND_TO_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
+    pub(super) lend_to_uids: Vec<u32>,
     /// CA bundle that proves the API server, with --server
     #[arg(long, env = "WEIR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
     pub(super) certificate_authority: Option<PathBuf>,
@@ -178,6 +181,9 @@ pub(super) struct ServeFlags {
     /// How long a request may wait for the first complete set of filters
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,
+    /// How long requests may take to finish when the daemon stops
+    #[arg(long, env = "WEIR_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
+    pub(super) drain_timeout: String,
     /// How log lines are written
     #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,

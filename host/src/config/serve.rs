@@ -19,6 +19,8 @@ pub struct ServeConfig {
     pub server_mode: ServerMode,
     /// The identity lent to loopback clients that bring none; none: nothing is lent.
     pub node_kubeconfig: Option<PathBuf>,
+    /// Users of this machine whom it is lent to; empty: all.
+    pub lend_to: Vec<u32>,
     /// The local node.
     pub node_name: String,
     /// The plain HTTP port.
@@ -41,6 +43,8 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// How long a request may wait for the first complete set.
     pub start_wait: Duration,
+    /// How long requests may take to finish when the daemon stops.
+    pub drain: Duration,
     /// Which clients get large filtered answers compressed.
     pub compression: Compression,
     /// Bytes for answers that are held until they are whole, all together.
@@ -122,6 +126,9 @@ impl ServeConfig {
         let mut problems = Vec::new();
         let upstream = Upstream::from_flags(&flags, in_cluster, &mut problems);
         let secure = secure(&flags, &mut problems);
+        if !flags.lend_to_uids.is_empty() && flags.node_kubeconfig.is_none() {
+            problems.push("--lend-to-uids: goes with --node-kubeconfig, without which nothing is lent".to_owned());
+        }
         let node_name = flags.node_name.filter(|name| !name.is_empty());
         if node_name.is_none() {
             problems.push("--node-name: missing: the name of this node in the cluster".to_owned());
@@ -148,6 +155,13 @@ impl ServeConfig {
         if start_wait.is_none() {
             problems.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
         }
+        let drain = duration(&flags.drain_timeout);
+        if drain.is_none() {
+            problems.push(format!(
+                "--drain-timeout: {:?} is not a duration: write it as 10s or 500ms",
+                flags.drain_timeout
+            ));
+        }
         let answer_memory = quantity(&flags.answer_memory).and_then(|bytes| usize::try_from(bytes).ok());
         if answer_memory.is_none() {
             problems.push(format!(
@@ -155,14 +169,15 @@ impl ServeConfig {
                 flags.answer_memory
             ));
         }
-        match (upstream, node_name, source, start_wait, answer_memory) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(answer_memory))
+        match (upstream, node_name, source, start_wait, drain, answer_memory) {
+            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(answer_memory))
                 if problems.is_empty() =>
             {
                 Ok(Self {
                     upstream,
                     server_mode: flags.server_mode,
                     node_kubeconfig: flags.node_kubeconfig,
+                    lend_to: flags.lend_to_uids,
                     node_name,
                     bind: SocketAddr::new(flags.bind_address, flags.port),
                     allow_remote_plaintext: flags.allow_remote_plaintext,
@@ -174,6 +189,7 @@ impl ServeConfig {
                     modules_dir: flags.modules_dir,
                     cache_dir: flags.cache_dir,
                     start_wait,
+                    drain,
                     compression: flags.compress,
                     answer_memory,
                     log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },

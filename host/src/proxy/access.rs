@@ -33,17 +33,25 @@ impl Review {
                 let verb = rbac(asked.verb, method);
                 let subresource = asked.subresource.as_deref().unwrap_or_default();
                 let (resource, group) = (&asked.resource.resource, &asked.resource.group);
-                let (namespace, name) =
-                    (asked.namespace.as_deref().unwrap_or_default(), asked.name.as_deref().unwrap_or_default());
+                let namespace = asked.namespace.as_deref().unwrap_or_default();
+                let name = asked.name.as_deref().or(selected(request)).unwrap_or_default();
                 let place = match namespace {
                     "" => "at the cluster scope".to_owned(),
                     namespace => format!("in the namespace {namespace:?}"),
                 };
                 let sub = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
-                let attributes = json!({"resourceAttributes": {
+                let mut attributes = json!({
                     "verb": verb, "group": group, "version": asked.version, "resource": resource,
                     "subresource": subresource, "namespace": namespace, "name": name,
-                }});
+                });
+                // Since 1.32 a node may list only what it selects as its own.
+                for key in ["fieldSelector", "labelSelector"] {
+                    let selector = request.query.first(key).filter(|selector| !selector.is_empty());
+                    if let (Some(selector), Value::Object(attributes)) = (selector, &mut attributes) {
+                        attributes.insert(key.to_owned(), json!({"rawSelector": selector}));
+                    }
+                }
+                let attributes = json!({"resourceAttributes": attributes});
                 (attributes, format!("{verb} resource \"{resource}{sub}\" in API group {group:?} {place}"))
             }
             Target::NonResource => {
@@ -93,6 +101,14 @@ impl fmt::Display for Review {
     }
 }
 
+/// The one name that a collection is narrowed to: the server judges that as a request for that object.
+fn selected(request: &Request) -> Option<&str> {
+    let terms = request.query.first("fieldSelector")?.split(',');
+    terms
+        .filter_map(|term| term.split_once('='))
+        .find_map(|(field, value)| (field.trim() == "metadata.name").then(|| value.trim_start_matches('=').trim()))
+}
+
 fn rbac(verb: Verb, method: &Method) -> String {
     match verb {
         Verb::Get => "get".to_owned(),
@@ -105,5 +121,40 @@ fn rbac(verb: Verb, method: &Method) -> String {
         Verb::DeleteCollection => "deletecollection".to_owned(),
         Verb::Proxy => "proxy".to_owned(),
         Verb::Other => method.as_str().to_ascii_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &Method, path: &str) -> (Value, String) {
+        let subject = Subject { user: "u".to_owned(), groups: vec!["g".to_owned()] };
+        let request = Request::parse(method, &path.parse().unwrap()).unwrap();
+        let review = Review::new(&subject, method, &request);
+        (review.body["spec"].clone(), review.to_string())
+    }
+
+    #[test]
+    fn a_review_asks_what_the_server_will_ask_itself() {
+        let (spec, shown) = asked(&Method::GET, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dedge-a");
+        assert_eq!(
+            spec,
+            json!({"user": "u", "groups": ["g"], "resourceAttributes": {
+                "verb": "watch", "group": "", "version": "v1", "resource": "pods", "subresource": "",
+                "namespace": "", "name": "", "fieldSelector": {"rawSelector": "spec.nodeName=edge-a"},
+            }})
+        );
+        assert_eq!(shown, r#"watch resource "pods" in API group "" at the cluster scope"#);
+        let (spec, shown) = asked(&Method::POST, "/api/v1/namespaces/a/pods/p/exec");
+        let attributes = &spec["resourceAttributes"];
+        assert_eq!((&attributes["verb"], &attributes["subresource"]), (&json!("create"), &json!("exec")));
+        assert_eq!(shown, r#"create resource "pods/exec" in API group "" in the namespace "a""#);
+        for selector in ["metadata.name%3Dx", "a%3Db,metadata.name%3D%3Dx"] {
+            let (spec, _) = asked(&Method::GET, &format!("/api/v1/namespaces/a/secrets?fieldSelector={selector}"));
+            assert_eq!(spec["resourceAttributes"]["name"], "x", "as the server takes it: {selector}");
+        }
+        let (spec, _) = asked(&Method::GET, "/metrics");
+        assert_eq!(spec["nonResourceAttributes"], json!({"path": "/metrics", "verb": "get"}));
     }
 }

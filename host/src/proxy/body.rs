@@ -68,6 +68,35 @@ pub(super) fn whole_request_body(bytes: Bytes) -> RequestBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// Holds on to something as long as a body lives.
+struct Holding<T> {
+    inner: ResponseBody,
+    _held: T,
+}
+
+/// Ties something to the life of an answer's body.
+#[must_use]
+pub(super) fn holding<T: Send + Unpin + 'static>(answer: Response<ResponseBody>, held: T) -> Response<ResponseBody> {
+    answer.map(|inner| Holding { inner, _held: held }.boxed_unsync())
+}
+
+impl<T: Unpin> Body for Holding<T> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.get_mut().inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
 /// Counts a request when its body ends.
 struct Metered {
     inner: ResponseBody,

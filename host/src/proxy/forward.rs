@@ -3,14 +3,10 @@
 //! Memory: what hyper buffers of a stream. A watch that a new filter set begins to match is cut, so that its client
 //! comes back and is filtered.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, Version, header};
-use http_body::{Body, Frame, SizeHint};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -24,6 +20,7 @@ use super::ledger::Key;
 use super::listener::Peer;
 use super::request::{Request, ResourceRequest, Verb};
 use super::respond::Refusal;
+use super::until::Until;
 use super::upstream::{Head, Purpose, UpstreamBody};
 use super::watch;
 
@@ -91,7 +88,9 @@ pub(super) async fn forward(
     let (mut parts, body) = answer.into_parts();
     headers::prepare_answer(&mut parts);
     let body = match resource {
-        Some(resource) if resource.verb == Verb::Watch => until_matched(proxy, component, resource, body),
+        Some(resource) if resource.verb == Verb::Watch => {
+            until_matched(proxy, component, resource, &parts.headers, body)
+        }
         _ => through(body),
     };
     meter.attach(Response::from_parts(parts, body))
@@ -161,8 +160,14 @@ fn switch(
     Response::from_parts(parts, empty())
 }
 
-/// A watch that breaks off when filters begin to match it, or when the daemon stops.
-fn until_matched(proxy: &Arc<Proxy>, component: &str, resource: &ResourceRequest, body: UpstreamBody) -> ResponseBody {
+/// A watch that breaks off when filters begin to match it, and ends when the daemon stops.
+fn until_matched(
+    proxy: &Arc<Proxy>,
+    component: &str,
+    resource: &ResourceRequest,
+    headers: &HeaderMap,
+    body: UpstreamBody,
+) -> ResponseBody {
     let (proxy, component, resource) = (proxy.clone(), component.to_owned(), resource.clone());
     let end = async move {
         let mut serving = proxy.serving.clone();
@@ -185,31 +190,5 @@ fn until_matched(proxy: &Arc<Proxy>, component: &str, resource: &ResourceRequest
             () = proxy.tasks.stopping() => BodyError::Stopping,
         }
     };
-    Until { body, end: Box::pin(end) }.boxed_unsync()
-}
-
-struct Until {
-    body: UpstreamBody,
-    end: Pin<Box<dyn Future<Output = BodyError> + Send>>,
-}
-
-impl Body for Until {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // Asked first: nothing passes unfiltered once a filter matches.
-        if let Poll::Ready(error) = self.end.as_mut().poll(cx) {
-            return Poll::Ready(Some(Err(error)));
-        }
-        Pin::new(&mut self.body).poll_frame(cx).map_err(BodyError::Upstream)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    Until::new(headers, body, end).boxed_unsync()
 }

@@ -49,6 +49,9 @@ impl Proxy {
         }
         let authority = request.uri().authority().map(Authority::as_str);
         may_be_lent(authority, request.headers())?;
+        if !self.lend_to.is_empty() && !peer.owner().await.is_some_and(|owner| self.lend_to.contains(&owner)) {
+            return Err(Refusal::Owner);
+        }
         Ok(Identity::Lent)
     }
 

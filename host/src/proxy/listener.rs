@@ -4,23 +4,26 @@
 //! and for a request's head, size of a head, HTTP/2 streams per connection. The plain port binds loopback only unless
 //! told otherwise, because whoever reaches it without a credential may be lent the node's.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Proxy;
+use super::body::holding;
 use super::certificate::Subject;
+use super::owner::owner;
 use super::tls::ServerTls;
 use crate::tasks::Tasks;
 
@@ -29,6 +32,8 @@ use crate::tasks::Tasks;
 const HEAD_TIME: Duration = Duration::from_secs(120);
 /// Time for a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How long an idle connection waits for a request that may be under way when the daemon stops.
+const LINGER: Duration = Duration::from_secs(1);
 /// The largest head of a request.
 const HEAD_BYTES: usize = 64 << 10;
 /// HTTP/2 streams per connection.
@@ -55,10 +60,38 @@ pub enum ListenError {
 pub(super) struct Peer {
     /// Its address.
     pub(super) address: SocketAddr,
+    /// Our address, as it sees it.
+    local: Option<SocketAddr>,
+    /// The user of this machine who it belongs to, once that was asked; none: not to be told.
+    owner: Arc<OnceCell<Option<u32>>>,
     /// Whom its client certificate names, verified.
     pub(super) certificate: Option<Arc<Subject>>,
     /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
     _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Peer {
+    /// The user of this machine who opened the connection; none if that cannot be told. Cancel-safe.
+    pub(super) async fn owner(&self) -> Option<u32> {
+        let local = self.local?;
+        *self.owner.get_or_init(|| owner(self.address, local)).await
+    }
+}
+
+/// A request that is being answered.
+struct Active(Arc<watch::Sender<usize>>);
+
+impl Active {
+    fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 /// Lets hyper spawn through [`Tasks`].
@@ -79,44 +112,54 @@ pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option
     loop {
         let next = async {
             let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
-            listener.accept().await.map(|(stream, address)| (stream, address, permit))
+            listener.accept().await.map(|accepted| (accepted, permit))
         };
         let accepted = tokio::select! {
-            () = &mut stopping => return,
+            () = &mut stopping => break,
             accepted = next => accepted,
         };
         match accepted {
-            Ok((stream, address, permit)) => {
-                let _ = stream.set_nodelay(true);
-                let peer = Peer { address, certificate: None, _permit: Arc::new(permit) };
-                let (proxy, tls) = (proxy.clone(), tls.clone());
-                // It is watched by the runtime that serves it, not by this one.
-                match stream.into_std() {
-                    Ok(stream) => tasks.spawn_connection(async move {
-                        match (TcpStream::from_std(stream), tls) {
-                            (Ok(stream), None) => connection(proxy, stream, peer).await,
-                            (Ok(stream), Some(tls)) => secure_connection(proxy, tls, stream, peer).await,
-                            (Err(error), _) => tracing::warn!(%error, "a connection could not be served"),
-                        }
-                    }),
-                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
-                }
-            }
+            Ok((accepted, permit)) => begin(&proxy, tls.as_ref(), accepted, permit),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted; trying on");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+    // Whoever is in the queue has a connection already: closing the socket would break it.
+    while let Ok(permit) = permits.clone().try_acquire_owned()
+        && let Some(Ok(accepted)) = listener.accept().now_or_never()
+    {
+        begin(&proxy, tls.as_ref(), accepted, permit);
+    }
+}
+
+fn begin(
+    proxy: &Arc<Proxy>,
+    tls: Option<&Arc<ServerTls>>,
+    (stream, address): (TcpStream, SocketAddr),
+    permit: OwnedSemaphorePermit,
+) {
+    let _ = stream.set_nodelay(true);
+    let local = stream.local_addr().ok();
+    let peer = Peer { address, local, owner: Arc::default(), certificate: None, _permit: Arc::new(permit) };
+    let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
+    // It is watched by the runtime that serves it, not by this one.
+    match stream.into_std() {
+        Ok(stream) => tasks.spawn_connection(async move {
+            match (TcpStream::from_std(stream), tls) {
+                (Ok(stream), None) => connection(proxy, stream, peer).await,
+                (Ok(stream), Some(tls)) => secure_connection(proxy, tls, stream, peer).await,
+                (Err(error), _) => tracing::warn!(%error, "a connection could not be served"),
+            }
+        }),
+        Err(error) => tracing::warn!(%error, "a connection could not be served"),
+    }
 }
 
 async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: TcpStream, peer: Peer) {
     let address = peer.address;
-    let shaken = tokio::select! {
-        shaken = tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)) => shaken,
-        () = proxy.tasks.stopping() => return,
-    };
-    let stream = match shaken {
+    let stream = match tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "TLS handshake failed");
@@ -144,9 +187,11 @@ where
     let drain = proxy.drain;
     let tasks = proxy.tasks.clone();
     let address = peer.address;
+    let (active, mut busy) = watch::channel(0);
+    let active = Arc::new(active);
     let service = service_fn(move |request| {
-        let (proxy, peer) = (proxy.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(proxy.answer(request, peer).await) }
+        let (proxy, peer, active) = (proxy.clone(), peer.clone(), Active::new(&active));
+        async move { Ok::<_, std::convert::Infallible>(holding(proxy.answer(request, peer).await, active)) }
     });
     let mut builder = auto::Builder::new(Owned(tasks.clone()));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_BYTES.max(400 << 10));
@@ -164,8 +209,7 @@ where
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = tasks.stopping() => {
-            served.as_mut().graceful_shutdown();
-            match tokio::time::timeout(drain, served).await {
+            match tokio::time::timeout(drain, ended(served, &mut busy)).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     tracing::info!(%address, "a connection did not end in time and is closed");
@@ -177,4 +221,23 @@ where
     if let Err(error) = ended {
         tracing::debug!(%address, error, "connection ended");
     }
+}
+
+/// Ends a connection without losing a request. An idle HTTP/1.1 client may be sending its next request at this very
+/// moment and could not know that it is in vain: so the connection waits a while for that request, whose answer then says
+/// that it was the last. (HTTP/2 says so at any time, and tells which request was the last one heard.)
+async fn ended<C: GracefulConnection>(mut connection: Pin<&mut C>, busy: &mut watch::Receiver<usize>) -> C::Output {
+    let last = async {
+        // No sender: the connection has ended, which the other branch tells.
+        let waited = async { busy.wait_for(|active| *active > 0).await.is_ok() };
+        if tokio::time::timeout(LINGER, waited).await == Ok(false) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = last => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
 }

@@ -34,6 +34,9 @@ pub(super) enum Refusal {
     /// 403: nothing is lent to a page in a browser.
     #[error("weir lends nothing to a request with the header {0}, which browsers send for pages: bring a token")]
     Page(&'static str),
+    /// 403: nothing is lent to this user of the machine.
+    #[error("weir lends the node's identity to chosen users of this machine, and this is none of them: bring a token")]
+    Owner,
     /// 403: who comes with a client certificate is impersonated already.
     #[error("a client certificate cannot travel through weir together with impersonation: bring a token")]
     Impersonation,
@@ -136,9 +139,12 @@ impl Refusal {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Host(_) | Self::Page(_) | Self::Impersonation | Self::Forbidden { .. } | Self::WriteBack { .. } => {
-                StatusCode::FORBIDDEN
-            }
+            Self::Host(_)
+            | Self::Page(_)
+            | Self::Owner
+            | Self::Impersonation
+            | Self::Forbidden { .. }
+            | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Garbage(_) => StatusCode::BAD_GATEWAY,

@@ -1,0 +1,194 @@
+//! The end of a daemon, and the beginning of the next one on the same sockets: no request is lost between them.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::Method;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use weir_apiserver::{Action, ApiServer};
+use weir_tests::client::{Client, PATIENCE, whole};
+use weir_tests::daemon::Setup;
+
+use super::{NO_LOAD_BALANCERS, edge, service};
+
+const SERVICES: &str = "/api/v1/services";
+const CREATE: &str = "/api/v1/namespaces/default/services";
+
+#[tokio::test]
+async fn requests_under_way_are_finished_and_new_connections_are_not_taken() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let go = Arc::new(Notify::new());
+    let gate = go.clone();
+    server.on_request(move |request| {
+        let gate = gate.clone();
+        match request.header("user-agent").starts_with("tool") {
+            true => Action::After(Box::pin(async move { gate.notified().await }), Box::new(Action::Serve)),
+            false => Action::Serve,
+        }
+    });
+    server.clear_requests();
+    let mut asked = server.request_count();
+    let clients =
+        [(Method::GET, SERVICES), (Method::GET, "/api/v1/nodes"), (Method::POST, CREATE)].map(|(method, path)| {
+            let client = weir.client("tool").with("content-type", "application/json");
+            tokio::spawn(async move {
+                whole(client.send(method, path, service("late", "ClusterIP").to_string()).await).await.unwrap().status
+            })
+        });
+    let all = async {
+        while server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count() < 3 {
+            asked.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.unwrap();
+    let fresh = weir.client("probe");
+    let stopped = tokio::spawn(weir.stop());
+    let refused = async { while fresh.try_get("/version").await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, refused).await.expect("new connections are refused");
+    assert!(clients.iter().all(|client| !client.is_finished()));
+    go.notify_waiters();
+    for client in clients {
+        let status = client.await.unwrap();
+        assert!(status.is_success(), "{status}");
+    }
+    assert_eq!(stopped.await.unwrap(), Some(0));
+}
+
+#[tokio::test]
+async fn watches_end_cleanly_filtered_or_not_in_json_and_protobuf() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let mut open = Vec::new();
+    for path in [SERVICES, "/api/v1/nodes"] {
+        for accept in ["application/json", "application/vnd.kubernetes.protobuf"] {
+            let events = weir.client("tool").with("accept", accept).watch(&format!("{path}?watch=true")).await;
+            open.push((path, accept, events));
+        }
+    }
+    server.open_watches().wait_for(|open| *open >= 4).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(weir.stop().await, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(5), "watches do not hold it: {:?}", began.elapsed());
+    for (path, accept, events) in open {
+        let rest = events.rest().await;
+        assert!(rest.is_ok(), "{path} {accept}: {rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_never_ends_is_cut_at_the_deadline() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters("filters: []").flag("--drain-timeout", "300ms").start_ready().await;
+    server.on_request(|request| match request.path == SERVICES {
+        true => Action::Hang,
+        false => Action::Serve,
+    });
+    let client = weir.client("tool");
+    let waiting = tokio::spawn(async move { client.try_get(SERVICES).await });
+    let mut asked = server.request_count();
+    let reached = async {
+        while !server.requests().iter().any(|request| request.path == SERVICES) {
+            asked.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(weir.stop().await, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(waiting.await.unwrap().is_err());
+}
+
+/// What 50 clients saw.
+#[derive(Debug, Default)]
+struct Seen {
+    answered: AtomicUsize,
+    watches: AtomicUsize,
+}
+
+async fn client(number: usize, url: String, seen: Arc<Seen>, end: CancellationToken) -> Result<(), String> {
+    let client = Client::new(&url, "kube-proxy").with("content-type", "application/json");
+    let mut round = 0;
+    while !end.is_cancelled() {
+        round += 1;
+        match number % 5 {
+            0 => {
+                let mut events = client.try_watch(&format!("{SERVICES}?watch=true")).await?;
+                seen.watches.fetch_add(1, Ordering::Relaxed);
+                loop {
+                    tokio::select! {
+                        event = events.try_next() => if event?.is_none() { break },
+                        () = end.cancelled() => return Ok(()),
+                    }
+                }
+            }
+            1 => {
+                let object = service(&format!("s-{number}-{round}"), "ClusterIP").to_string();
+                let answer = whole(client.try_send(Method::POST, CREATE, object).await?).await?;
+                if answer.status != 201 {
+                    return Err(format!("created: {} {}", answer.status, answer.text()));
+                }
+                seen.answered.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {
+                let path = if number.is_multiple_of(2) { SERVICES } else { "/api/v1/nodes" };
+                let answer = client.try_get(path).await?;
+                if answer.status != 200 {
+                    return Err(format!("{path}: {} {}", answer.status, answer.text()));
+                }
+                seen.answered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5 + (number as u64 * 7) % 40)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_clients_lose_no_request_over_rolling_restarts() {
+    let server = ApiServer::builder().record(100).start().await.unwrap();
+    server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    let start = || {
+        Setup::new(server.url())
+            .filters(NO_LOAD_BALANCERS)
+            .bundled("discardcloudservice")
+            .socket(socket.try_clone().unwrap())
+            .start_ready()
+    };
+    let mut weir = start().await;
+    assert_eq!(weir.url(), url);
+    let (seen, end) = (Arc::new(Seen::default()), CancellationToken::new());
+    let clients: Vec<_> =
+        (0..50).map(|number| tokio::spawn(client(number, url.clone(), seen.clone(), end.clone()))).collect();
+    let mut before = 0;
+    for _ in 0..3 {
+        // Under load in earnest before the next one.
+        let busy = async {
+            while seen.answered.load(Ordering::Relaxed) < before + 500 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, busy).await.expect("answers go on");
+        assert_eq!(weir.stop().await, Some(0));
+        weir = start().await;
+        before = seen.answered.load(Ordering::Relaxed);
+    }
+    let busy = async {
+        while seen.answered.load(Ordering::Relaxed) < before + 500 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, busy).await.expect("answers go on");
+    end.cancel();
+    for client in clients {
+        client.await.unwrap().unwrap();
+    }
+    let (answered, watches) = (seen.answered.load(Ordering::Relaxed), seen.watches.load(Ordering::Relaxed));
+    assert!(answered >= 2000 && watches >= 40, "{answered} answers, {watches} watches");
+    eprintln!("{answered} requests and {watches} watches over three restarts, none lost");
+}

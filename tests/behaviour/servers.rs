@@ -1,0 +1,170 @@
+//! Several API servers: who is asked, what becomes of a request whose server dies, and who is asked after that.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use weir_apiserver::{Action, ApiServer};
+use weir_tests::client::{PATIENCE, whole};
+use weir_tests::daemon::{Daemon, Setup};
+
+use super::{NO_LOAD_BALANCERS, edge, service};
+
+const SERVICES: &str = "/api/v1/services";
+/// The longest that a safe request takes when its server has died.
+const FAIL_OVER: Duration = Duration::from_secs(2);
+
+async fn before(servers: [&ApiServer; 2], mode: &str) -> Daemon {
+    let urls = servers.map(ApiServer::url).join(",");
+    let weir = Setup::new(&urls)
+        .flag("--server-mode", mode)
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    for server in servers {
+        server.clear_requests();
+    }
+    weir
+}
+
+fn served(server: &ApiServer) -> usize {
+    server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count()
+}
+
+fn up(server: &ApiServer) -> String {
+    format!("weir_server_up{{server=\"{}\"}}", server.address())
+}
+
+async fn until_up(weir: &Daemon, series: &str, value: f64) {
+    let changed = async {
+        while weir.metric(series).await != value {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, changed).await.unwrap_or_else(|_| panic!("{}", weir.log_text()));
+}
+
+#[tokio::test]
+async fn in_turn_all_servers_are_asked() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "round-robin").await;
+    for _ in 0..10 {
+        assert_eq!(weir.client("tool").names(SERVICES).await.len(), 3);
+    }
+    // The daemon's own requests take their turns, too.
+    assert!(served(&a) >= 3 && served(&b) >= 3, "{} and {}", served(&a), served(&b));
+    let metric = format!("weir_server_requests_total{{server=\"{}\",result=\"answered\"}}", a.address());
+    assert!(weir.metric(&metric).await >= 3.0);
+}
+
+#[tokio::test]
+async fn the_preferred_server_is_left_when_it_dies_and_asked_again_when_it_is_back() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "priority").await;
+    let client = weir.client("tool");
+    for _ in 0..5 {
+        assert_eq!(client.names(SERVICES).await.len(), 3);
+    }
+    assert_eq!((served(&a), served(&b)), (5, 0));
+    let mut open = client.watch(&format!("{SERVICES}?watch=true")).await;
+    let (address, series) = (a.address(), up(&a));
+    assert_eq!(weir.metric(&series).await, 1.0);
+    a.stop().await;
+    let began = Instant::now();
+    for path in [SERVICES, "/api/v1/nodes", "/api/v1/namespaces/default/services/web", "/version"] {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    assert!(began.elapsed() < FAIL_OVER, "{:?}", began.elapsed());
+    // Its watches break, so that their clients come back and are served by the other.
+    let ended = async { while matches!(open.try_next().await, Ok(Some(_))) {} };
+    tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    assert!(client.watch(&format!("{SERVICES}?watch=true")).await.next_named().await.starts_with("ADDED"));
+    assert_eq!(weir.metric(&series).await, 0.0);
+    weir.logged("the API server is down").await;
+
+    let a = ApiServer::builder().address(address).start().await.unwrap();
+    a.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    until_up(&weir, &series, 1.0).await;
+    let others = served(&b);
+    assert_eq!(client.names(SERVICES).await.len(), 3);
+    assert_eq!((served(&a), served(&b)), (1, others));
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_found_out_while_a_list_waits() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "priority").await;
+    let client = weir.client("tool");
+    assert_eq!(client.get(SERVICES).await.status, 200);
+    a.on_request(|_| Action::Hang);
+    let began = Instant::now();
+    for path in [SERVICES, "/api/v1/nodes"] {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    assert!(began.elapsed() < FAIL_OVER, "{:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_millis(400), "the second one did not wait again: {:?}", began.elapsed());
+    assert_eq!(weir.metric(&up(&a)).await, 0.0);
+    a.clear_hook();
+    until_up(&weir, &up(&a), 1.0).await;
+}
+
+#[tokio::test]
+async fn a_slow_answer_of_a_server_that_works_is_waited_for() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "priority").await;
+    a.on_request(|request| match request.path == SERVICES {
+        true => Action::delay(Duration::from_secs(3)),
+        false => Action::Serve,
+    });
+    assert_eq!(weir.client("tool").names(SERVICES).await.len(), 3);
+    assert_eq!((served(&a), served(&b)), (1, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_is_asked_last() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "priority").await;
+    let client = weir.client("tool");
+    // It says so when a request has it looked at.
+    a.on_request(|request| match request.path.as_str() {
+        "/readyz" => Action::json(500, "{}"),
+        SERVICES => Action::delay(Duration::from_secs(30)),
+        _ => Action::Serve,
+    });
+    assert_eq!(client.get(SERVICES).await.status, 200);
+    assert_eq!(served(&b), 1);
+    // The last one that is left is asked all the same.
+    drop(b);
+    assert_eq!(client.get("/api/v1/nodes").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_write_goes_to_another_server_only_when_nothing_of_it_was_sent() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "priority").await;
+    let client = weir.client("tool").with("content-type", "application/json");
+    let path = "/api/v1/namespaces/default/services";
+    a.on_request(|request| match request.method == Method::POST {
+        true => Action::Reset,
+        false => Action::Serve,
+    });
+    let broken = whole(client.send(Method::POST, path, service("one", "ClusterIP").to_string()).await).await.unwrap();
+    assert_eq!((broken.status.as_u16(), broken.json()["kind"].as_str()), (502, Some("Status")));
+    assert!(b.requests().iter().all(|request| request.method != Method::POST), "it may have been carried out");
+    a.stop().await;
+    let created = whole(client.send(Method::POST, path, service("two", "ClusterIP").to_string()).await).await.unwrap();
+    assert_eq!(created.status, 201, "{}", created.text());
+    assert!(b.store().get("v1", "Service", "default", "two").is_some(), "with its body");
+}
+
+#[tokio::test]
+async fn when_all_are_gone_the_client_is_told_of_the_last() {
+    let (a, b) = (edge().await, edge().await);
+    let weir = before([&a, &b], "priority").await;
+    let last = b.address().to_string();
+    a.stop().await;
+    b.stop().await;
+    let answer = weir.client("tool").get("/api/v1/nodes").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains(&last), "{}", answer.text());
+}
