@@ -146,13 +146,21 @@ fn begin(
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
     // It is watched by the runtime that serves it, not by this one.
     match stream.into_std() {
-        Ok(stream) => tasks.spawn_connection(async move {
-            match (TcpStream::from_std(stream), tls) {
-                (Ok(stream), None) => connection(proxy, stream, peer).await,
-                (Ok(stream), Some(tls)) => secure_connection(proxy, tls, stream, peer).await,
-                (Err(error), _) => tracing::warn!(%error, "a connection could not be served"),
-            }
-        }),
+        // Two futures, not one for both: a plain connection would be as large as one with TLS as long as it lasts.
+        Ok(stream) => match tls {
+            None => tasks.spawn_connection(async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => connection(proxy, stream, peer).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
+            }),
+            Some(tls) => tasks.spawn_connection(async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => secure_connection(proxy, tls, stream, peer).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
+            }),
+        },
         Err(error) => tracing::warn!(%error, "a connection could not be served"),
     }
 }
