@@ -199,7 +199,11 @@ where
     let active = Arc::new(active);
     let service = service_fn(move |request| {
         let (proxy, peer, active) = (proxy.clone(), peer.clone(), Active::new(&active));
-        async move { Ok::<_, std::convert::Infallible>(holding(proxy.answer(request, peer).await, active)) }
+        async move {
+            // In a box, which goes when the head is there: a connection would keep the room for it as long as it lasts.
+            let answer = Box::pin(proxy.answer(request, peer));
+            Ok::<_, std::convert::Infallible>(holding(answer.await, active))
+        }
     });
     let mut builder = auto::Builder::new(Owned(tasks.clone()));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_BYTES.max(400 << 10));
