@@ -133,8 +133,8 @@ async fn through_wasm(chain: &Chain, list: &List) -> f64 {
             for chunk in list.chunks(CHUNK) {
                 wire.push(chunk);
                 while let Some(batch) = wire.next() {
-                    let items = (0..batch.items.len()).map(|n| batch.item(n).unwrap());
-                    let documents = items.map(|item| document(list.encoding, item, &type_meta)).collect();
+                    let items = 0..batch.items.len();
+                    let documents = items.map(|n| item(list.encoding, &batch, n, &type_meta)).collect();
                     let outcomes = chain.run(documents).await.into_iter().map(|outcome| match outcome {
                         Outcome::Unchanged => Join::Keep,
                         Outcome::Edited(bytes) => Join::Edit(bytes),
@@ -170,7 +170,7 @@ fn run_natively<F: Filter>(list: &List) -> f64 {
             wire.push(chunk);
             while let Some(batch) = wire.next() {
                 let outcomes = (0..batch.items.len()).map(|n| {
-                    let mut document = document(list.encoding, batch.item(n).unwrap(), &type_meta);
+                    let mut document = item(list.encoding, &batch, n, &type_meta);
                     match runner.filter(&mut document).unwrap() {
                         Verdict::Hide => Join::Drop,
                         Verdict::Keep if document.is_edited() => Join::Edit(document.bytes().clone()),
@@ -188,6 +188,13 @@ fn document(encoding: Encoding, bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Docu
     match encoding {
         Encoding::Json => Document::json(bytes).with_type(type_meta.clone()),
         Encoding::Protobuf => Document::protobuf(bytes, type_meta.clone()).unwrap(),
+    }
+}
+
+fn item(encoding: Encoding, batch: &Batch, n: usize, type_meta: &Arc<TypeMeta>) -> Document {
+    match encoding {
+        Encoding::Json => batch.json(n).unwrap().with_type(type_meta.clone()),
+        Encoding::Protobuf => document(encoding, batch.item(n).unwrap(), type_meta),
     }
 }
 

@@ -39,6 +39,11 @@ impl Document {
         Document::new(Form::Json(json::Object::new(bytes)), None)
     }
 
+    /// The same, with what a split has seen of the bytes.
+    pub(crate) fn seen(bytes: Bytes, seen: json::Seen) -> Document {
+        Document::new(Form::Json(json::Object::seen(bytes, seen)), None)
+    }
+
     /// An object as a protobuf message without its envelope, read and edited like the JSON object that it stands for.
     /// apiVersion and kind are those given. None for a kind that the schema lacks: it is to be asked for as JSON.
     ///

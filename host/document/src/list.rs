@@ -1,7 +1,7 @@
 //! What splitting a list comes to, whatever it is written in: its pieces in order, and what becomes of its items.
 //! Pieces share the bytes that came.
 
-use crate::split::SplitError;
+use crate::{Document, json::Seen, split::SplitError};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -37,6 +37,8 @@ pub struct Batch {
     pub bytes: Bytes,
     /// Where the items are, at least one.
     pub items: Vec<Range<usize>>,
+    /// What was seen of each; of protobuf nothing.
+    pub(crate) seen: Vec<Seen>,
 }
 
 impl Batch {
@@ -44,6 +46,11 @@ impl Batch {
     pub fn item(&self, index: usize) -> Option<Bytes> {
         let at = self.items.get(index)?;
         (at.end <= self.bytes.len()).then(|| self.bytes.slice(at.clone()))
+    }
+
+    /// One item of a JSON list as a document, which need not look again at what the split has seen.
+    pub fn json(&self, index: usize) -> Option<Document> {
+        Some(Document::seen(self.item(index)?, self.seen.get(index).cloned().unwrap_or_default()))
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value as Tree;
 use weir_document::{
-    SplitError,
+    Document, Path, SplitError,
     json::{EventType, FrameSplitter, Joiner, ListSplitter, event},
     list::{Outcome, Piece, split},
 };
@@ -29,6 +29,25 @@ fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
         Ok::<_, SplitError>(())
     })?;
     Ok(pieces)
+}
+
+/// What a document answers with what a split has seen of it is what its bytes answer.
+fn answers(seen: &Document) {
+    let plain = Document::json(seen.bytes().clone());
+    let root = Path::parse("$").unwrap();
+    assert_eq!(seen.keys(&root), plain.keys(&root));
+    assert_eq!(seen.to_json(), plain.to_json());
+    for path in
+        ["a", "['metadata'].b", "b[*]", "c[*].a", "a[*][*].b", "['x.io/y'][1]"].map(|path| Path::parse(path).unwrap())
+    {
+        let (read, expected) = (seen.column(&path), plain.column(&path));
+        assert_eq!(read, expected, "{path:?}");
+        assert_eq!(seen.lengths(&path), plain.lengths(&path), "{path:?}");
+        let keep = vec![0b0101_0101; expected.map_or(0, |column| column.len()).div_ceil(8)];
+        let (mut seen, mut plain) = (seen.clone(), plain.clone());
+        assert_eq!(seen.retain(&path, &keep), plain.retain(&path, &keep), "{path:?}");
+        assert_eq!(seen.bytes(), plain.bytes(), "{path:?}");
+    }
 }
 
 /// A list with its members in some order, and its items.
@@ -58,6 +77,7 @@ proptest! {
                 Piece::Batch(batch) => {
                     for i in 0..batch.items.len() {
                         found.push(serde_json::from_slice::<Tree>(&batch.item(i).unwrap()).unwrap());
+                        answers(&batch.json(i).unwrap());
                     }
                     all.extend_from_slice(&batch.bytes);
                 }
@@ -157,6 +177,7 @@ proptest! {
         for chunk in chunks(&body, &cuts) {
             splitter.push(Bytes::copy_from_slice(chunk));
             while let Some(frame) = splitter.next().unwrap() {
+                answers(&frame.document());
                 found.push((frame.event, serde_json::from_slice::<Tree>(&frame.object_bytes()).unwrap()));
             }
         }

@@ -57,7 +57,14 @@ impl Object {
             let document = message(envelope.object(), &type_meta)?;
             return Ok(Some(Self { document, wrapper: Wrapper::Envelope(envelope, type_meta) }));
         }
-        let document = Document::json(bytes);
+        Self::json(shape, Document::json(bytes))
+    }
+
+    /// Opens a body or a frame's object that is JSON; none for a Table that has not one row with an object.
+    ///
+    /// # Errors
+    /// Bytes that are none.
+    pub(super) fn json(shape: Shape, document: Document) -> Result<Option<Self>, Error> {
         if !matches!(shape, Shape::Table(..)) || document.kind()? != "Table" {
             return Ok(Some(Self { document, wrapper: Wrapper::Bare }));
         }

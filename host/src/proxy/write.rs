@@ -231,7 +231,7 @@ impl Write {
             };
             let mut outcomes = Vec::with_capacity(batch.items.len());
             for index in 0..batch.items.len() {
-                let mut document = Document::json(batch.item(index).unwrap_or_default());
+                let mut document = batch.json(index).unwrap_or_else(|| Document::json(Bytes::new()));
                 if let Some(kind) = &kind {
                     document = document.with_type(kind.clone());
                 }

@@ -204,6 +204,18 @@ pub fn scan(data: &[u8]) {
     } else {
         assert!(nested.is_err());
     }
+    let mut recording = Skip::recording(0);
+    assert_eq!(recording.run(bytes, 0), end);
+    if let Ok(Some(end)) = end {
+        // What was kept on the way is what another look sees, and containers end where they do.
+        let (kept, text) = (recording.marks(end).unwrap(), bytes.get(..end).unwrap_or_default());
+        let seen = Marks::of(text);
+        assert_eq!(kept.blocks, seen.blocks);
+        for at in (0..end).filter(|at| matches!(text.get(*at), Some(b'{' | b'['))).take(64) {
+            let is_bracket = seen.blocks.get(at / 64).is_some_and(|masks| masks.open >> (at % 64) & 1 == 1);
+            assert!(!is_bracket || nested_end(text, &kept, at) == nested_end(text, &seen, at));
+        }
+    }
     assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
     let (mut vector, mut words) = (Skip::new(), Skip::new());
     let (first, all) = (bytes.get(..usize::from(*cut)).unwrap_or(bytes), bytes);

@@ -1,15 +1,18 @@
 //! Watch streams: JSON documents `{"type":…,"object":…}` one after another, with or without newlines.
-//! Memory: one frame and one chunk. Each byte is scanned once for the frame's end and once for its members.
+//!
+//! Memory: one frame and one chunk. As API servers write it, `{"type":"…","object":{…}}` without a blank, a frame is scanned
+//! once, and what is seen of its object goes with it; written otherwise, once for its end and once for its members.
 
 use super::{
+    Seen,
     marked::Marked,
     object::Object,
-    scan::{Marks, Skip},
+    scan::{BLOCK, Marks, Skip},
     splice::Splices,
     string, table, token,
 };
 use crate::{
-    Error, TypeMeta,
+    Document, Error, TypeMeta,
     split::{Pending, SplitError},
 };
 use bytes::Bytes;
@@ -42,6 +45,8 @@ pub struct Frame {
     pub event: EventType,
     /// Where its `object` is in the bytes.
     pub object: Range<usize>,
+    /// What was seen of the object.
+    seen: Seen,
 }
 
 /// Splits a watch stream: [`push`](FrameSplitter::push) what has arrived, then [`next`](FrameSplitter::next) until it
@@ -49,11 +54,64 @@ pub struct Frame {
 #[derive(Debug)]
 pub struct FrameSplitter {
     pending: Pending,
-    /// The frame that is being stepped over.
-    skip: Option<Skip>,
+    state: State,
+    /// How far the pending bytes are scanned.
     at: usize,
+    /// The length of the last object: the next one's is about the same.
+    usual: usize,
     limit: usize,
     ended: bool,
+}
+
+/// What is being stepped over.
+#[derive(Debug)]
+enum State {
+    Between,
+    /// The object of a frame as API servers write it, from `start` on, or what comes after its `end`.
+    Object {
+        event: EventType,
+        start: usize,
+        skip: Skip,
+        end: Option<usize>,
+    },
+    /// A frame written in any way.
+    Frame(Skip),
+}
+
+/// How a frame begins.
+enum Beginning {
+    /// As API servers write it: the object begins at this position.
+    Usual(EventType, usize),
+    /// Perhaps so: more has to be there.
+    Short,
+    Other,
+}
+
+const TYPES: [EventType; 5] =
+    [EventType::Modified, EventType::Added, EventType::Deleted, EventType::Bookmark, EventType::Error];
+
+impl Beginning {
+    fn of(bytes: &[u8]) -> Beginning {
+        let mut short = false;
+        for event in TYPES {
+            let parts: [&[u8]; 3] = [b"{\"type\":\"", event.as_str().as_bytes(), b"\",\"object\":{"];
+            let mut rest = bytes;
+            let whole = parts.into_iter().all(|part| match rest.strip_prefix(part) {
+                Some(after) => {
+                    rest = after;
+                    true
+                }
+                None => {
+                    short |= part.starts_with(rest);
+                    false
+                }
+            });
+            if whole {
+                return Beginning::Usual(event, bytes.len() - rest.len() - 1);
+            }
+        }
+        if short { Beginning::Short } else { Beginning::Other }
+    }
 }
 
 impl EventType {
@@ -70,9 +128,7 @@ impl EventType {
 
     /// From `type`; none for what Kubernetes does not send.
     pub fn parse(text: &str) -> Option<EventType> {
-        [EventType::Added, EventType::Modified, EventType::Deleted, EventType::Bookmark, EventType::Error]
-            .into_iter()
-            .find(|event| event.as_str() == text)
+        TYPES.into_iter().find(|event| event.as_str() == text)
     }
 }
 
@@ -87,6 +143,11 @@ impl Frame {
     pub fn object_bytes(&self) -> Bytes {
         let end = self.object.end.min(self.bytes.len());
         self.bytes.slice(self.object.start.min(end)..end)
+    }
+
+    /// The object as a document, which need not look again at what the split has seen.
+    pub fn document(&self) -> Document {
+        Document::seen(self.object_bytes(), self.seen.clone())
     }
 
     /// The frame as a line: the bytes as they came, with a newline after them.
@@ -112,7 +173,7 @@ impl FrameSplitter {
 
     /// A splitter that refuses frames larger than this.
     pub fn with_limit(limit: usize) -> Self {
-        FrameSplitter { pending: Pending::default(), skip: None, at: 0, limit, ended: false }
+        FrameSplitter { pending: Pending::default(), state: State::Between, at: 0, usual: 0, limit, ended: false }
     }
 
     /// The next bytes of the stream.
@@ -141,34 +202,62 @@ impl FrameSplitter {
 
     /// The next frame, if all of it can be looked at.
     fn whole(&mut self) -> Result<Option<Frame>, SplitError> {
-        if self.skip.is_none() {
+        if let State::Between = self.state {
             let blank = token::space(self.pending.bytes(), 0);
             self.pending.take(blank);
-            match self.pending.bytes().first() {
-                None => return Ok(None),
-                Some(b'{') => (self.skip, self.at) = (Some(Skip::new()), 0),
-                Some(_) => return Err(self.pending.malformed(0, "expected a watch event")),
+            let bytes = self.pending.bytes();
+            if bytes.first().is_some_and(|first| *first != b'{') {
+                return Err(self.pending.malformed(0, "expected a watch event"));
+            }
+            (self.state, self.at) = match Beginning::of(bytes) {
+                Beginning::Usual(event, start) => {
+                    let skip = Skip::recording(self.usual / BLOCK);
+                    (State::Object { event, start, skip, end: None }, start)
+                }
+                Beginning::Short => return Ok(None),
+                Beginning::Other => (State::Frame(Skip::new()), 0),
+            };
+        }
+        if let State::Object { skip, end: end @ None, .. } = &mut self.state {
+            let bytes = self.pending.bytes();
+            match skip.run(bytes, self.at) {
+                Ok(found) => (*end, self.at) = (found, found.unwrap_or(bytes.len())),
+                // Said of the frame.
+                Err(_) => (self.state, self.at) = (State::Frame(Skip::new()), 0),
             }
         }
-        let Some(skip) = &mut self.skip else {
-            return Ok(None);
-        };
+        if let State::Object { end: Some(end), .. } = self.state
+            && self.pending.bytes().get(end).is_some_and(|byte| *byte != b'}')
+        {
+            (self.state, self.at) = (State::Frame(Skip::new()), 0);
+        }
         let bytes = self.pending.bytes();
-        match skip.run(bytes, self.at).map_err(|error| self.pending.placed(error))? {
-            Some(end) if end > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
-            Some(end) => {
-                self.skip = None;
-                let newline = usize::from(bytes.get(end) == Some(&b'\n'));
-                self.frame(end + newline).map(Some)
+        let end = match &mut self.state {
+            State::Frame(skip) => {
+                let end = skip.run(bytes, self.at).map_err(|error| self.pending.placed(error))?;
+                self.at = end.unwrap_or(bytes.len());
+                end
             }
-            None if bytes.len() > self.limit => Err(SplitError::TooLarge { limit: self.limit }),
-            None => {
-                self.at = bytes.len();
-                Ok(None)
+            State::Object { end: Some(end), .. } if *end < bytes.len() => Some(*end + 1),
+            State::Object { .. } | State::Between => None,
+        };
+        if end.unwrap_or(bytes.len()) > self.limit {
+            return Err(SplitError::TooLarge { limit: self.limit });
+        }
+        let Some(end) = end else { return Ok(None) };
+        let length = end + usize::from(bytes.get(end) == Some(&b'\n'));
+        match std::mem::replace(&mut self.state, State::Between) {
+            State::Object { event, start, skip, .. } => {
+                let object = start..end - 1;
+                self.usual = object.len();
+                let seen = Seen::new(skip.marks(object.len()));
+                Ok(Some(Frame { bytes: self.pending.take(length), event, object, seen }))
             }
+            _ => self.frame(length).map(Some),
         }
     }
 
+    /// A frame written in any way.
     fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
         let bytes = self.pending.bytes();
         let marks = Marks::of(bytes.get(..length).unwrap_or_default());
@@ -187,7 +276,7 @@ impl FrameSplitter {
             return Err(self.pending.malformed(object.value(), "the object of an event is none"));
         }
         let object = object.value()..object.value_end();
-        Ok(Frame { bytes: self.pending.take(length), event, object })
+        Ok(Frame { bytes: self.pending.take(length), event, object, seen: Seen::default() })
     }
 }
 

@@ -6,7 +6,7 @@
 mod join;
 mod partial;
 
-use super::{marked::Marked, read::One, scan::Marks, string, token, walk::walk};
+use super::{Seen, marked::Marked, read::One, scan::Marks, string, token, walk::walk};
 use crate::{
     list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
     path::Step,
@@ -36,6 +36,10 @@ pub struct ListSplitter {
     meta: ListMeta,
     /// Complete items of the pending bytes.
     items: Vec<Range<usize>>,
+    /// What was seen of each.
+    scans: Vec<Seen>,
+    /// The length of the last one: the next one's is about the same.
+    usual: usize,
     ended: bool,
 }
 
@@ -105,6 +109,8 @@ impl ListSplitter {
             seen: [false; 4],
             meta: ListMeta::default(),
             items: Vec::new(),
+            scans: Vec::new(),
+            usual: 0,
             ended: false,
         }
     }
@@ -204,7 +210,7 @@ impl ListSplitter {
                 return Ok(Some(None));
             }
             (State::Item { .. }, b'{') => {
-                self.state = State::InItem(Token::new(byte).0);
+                self.state = State::InItem(Token::recording(self.usual));
                 return Ok(Some(None));
             }
             (State::Item { first: true } | State::AfterItem, b']') => {
@@ -229,13 +235,14 @@ impl ListSplitter {
 
     /// The token that the state steps over ends at `self.at`.
     fn token_end(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
-        match self.state {
-            State::InItem(_) => {
-                if self.at - self.start > self.limit {
+        match std::mem::replace(&mut self.state, State::AfterItem) {
+            State::InItem(token) => {
+                self.usual = self.at - self.start;
+                if self.usual > self.limit {
                     return Err(SplitError::TooLarge { limit: self.limit });
                 }
                 self.items.push(self.start..self.at);
-                self.state = State::AfterItem;
+                self.scans.push(token.seen(self.usual));
                 if self.at >= BATCH {
                     return Ok(Some(Some(self.batch())));
                 }
@@ -258,8 +265,10 @@ impl ListSplitter {
         let end = items.last().map_or(0, |item| item.end);
         self.at -= end.min(self.at);
         self.start = self.start.saturating_sub(end);
+        let seen = std::mem::take(&mut self.scans);
         self.items.reserve(items.len());
-        Piece::Batch(Batch { bytes: self.pending.take(end), items })
+        self.scans.reserve(items.len());
+        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen })
     }
 
     fn has(&self, field: Field) -> bool {

@@ -1,6 +1,7 @@
 //! One object's bytes with the table of its first levels. Cheap to clone; the bytes are shared.
 
 use super::{
+    Seen,
     marked::Marked,
     scan::Marks,
     spans::{Noting, Spans},
@@ -17,13 +18,20 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Object {
     bytes: Bytes,
     index: OnceLock<Arc<Index>>,
+    /// What was seen of the bytes before.
+    seen: Seen,
     /// Nothing that is as large as half of the object is kept.
     frugal: bool,
 }
 
 impl Object {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Object { bytes, index: OnceLock::new(), frugal: false }
+        Object::seen(bytes, Seen::default())
+    }
+
+    /// INVARIANT: what was seen is of these bytes. Of others it would lead to other positions, which every use checks.
+    pub(crate) fn seen(bytes: Bytes, seen: Seen) -> Self {
+        Object { bytes, index: OnceLock::new(), seen, frugal: false }
     }
 
     /// The same object, to be held for long: what makes reads of all of it fast is made each time.
@@ -47,7 +55,7 @@ impl Object {
         if self.bytes.len() > MAX_OBJECT {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
         }
-        let index = Index::build(&self.bytes, self.start(), !self.frugal)?;
+        let index = Index::build(&self.bytes, self.start(), self.seen.clone(), !self.frugal)?;
         let after = token::space(&self.bytes, index.end);
         if after != self.bytes.len() {
             return Err(Error::malformed(after, "bytes after the end of the object"));
@@ -80,7 +88,7 @@ impl Object {
         let index = self.index()?;
         let made;
         let marks = match &index.marks {
-            Some(marks) => marks,
+            Some(marks) => &**marks,
             None => {
                 made = Marks::of(bytes);
                 &made

@@ -1,6 +1,7 @@
 //! The block scanner: finds where a container ends, 64 bytes at a time, without looking at what is in it.
 //!
-//! [`Skip`] steps over a container that comes in pieces, [`Marks`] are for a text that is walked. What a block looks like is asked of a [`Classify`]: vector instructions where the
+//! [`Skip`] steps over a container that comes in pieces, and keeps what it sees where that is wanted; [`Marks`] are for a
+//! text that is walked. What a block looks like is asked of a [`Classify`]: vector instructions where the
 //! processor has them, which is asked once, and [`Portable`] elsewhere. All of them give the same results.
 //! Memory: the kinds of the open brackets, one bit each; marks are half as large as the text. It checks strings, matching brackets and depth, nothing else.
 
@@ -9,6 +10,7 @@ pub mod avx2;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 mod portable;
+mod record;
 
 pub use portable::Portable;
 
@@ -18,6 +20,7 @@ use avx2::Avx2 as Vector;
 use neon::Neon as Vector;
 
 use crate::{Error, MAX_DEPTH};
+use record::{Level, Record};
 
 /// One block: as many bytes as a mask has bits.
 pub const BLOCK: usize = 64;
@@ -54,9 +57,9 @@ pub trait Classify: Copy {
 
     /// Opens and closes all brackets of a block at once: `all` of them, those that `open`, after `brackets`. None if the
     /// first of what was open is closed, if kinds do not match, or if one after another is the better way: then they are
-    /// looked at in turn. At most 64 may be open at any time.
+    /// looked at in turn. At most 64 may be open at any time. With it the least depth between.
     #[inline(always)]
-    fn fold(self, _block: &[u8; BLOCK], _all: u64, _open: u64, _brackets: Brackets) -> Option<Brackets> {
+    fn fold(self, _block: &[u8; BLOCK], _all: u64, _open: u64, _brackets: Brackets) -> Option<(Brackets, usize)> {
         None
     }
 }
@@ -70,6 +73,8 @@ pub struct Skip {
     outer: Vec<u64>,
     depth: usize,
     strings: Strings,
+    /// What has been seen so far, if it is kept.
+    record: Option<Record>,
 }
 
 /// What a block says of the next one.
@@ -117,6 +122,8 @@ pub struct Marks {
     pub blocks: Vec<Masks>,
     /// Where the first backslash outside of a string is: the marks end before it.
     stray: Option<usize>,
+    /// How deep the brackets nest, block by block, where they are known to match.
+    levels: Vec<Level>,
 }
 
 impl Marks {
@@ -134,7 +141,8 @@ impl Marks {
     pub fn with<C: Classify>(by: C, bytes: &[u8]) -> Marks {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         // With one more, so that what begins in a block always has a next one to go on in.
-        let mut marks = Marks { blocks: vec![Masks::default(); blocks.len() + 2], stray: None };
+        let blocks_of = vec![Masks::default(); blocks.len() + 2];
+        let mut marks = Marks { blocks: blocks_of, stray: None, levels: Vec::new() };
         let (mut strings, mut strays) = (Strings::default(), 0);
         for (block, masks) in blocks.iter().zip(&mut marks.blocks) {
             let stray;
@@ -171,6 +179,9 @@ impl Marks {
 /// The position after the container whose opening bracket is at `at`, in a text with these marks.
 #[inline]
 pub fn nested_end(bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    if let Some(end) = marks.level_end(at) {
+        return Ok(end);
+    }
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if let Some(vector) = *VECTOR {
         return vector.nested_end(bytes, marks, at);
@@ -187,7 +198,7 @@ pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], marks: &Marks, at: usiz
     for masks in marks.blocks.get(at / BLOCK..).unwrap_or_default() {
         let rest = bytes.get(start..).unwrap_or_default();
         let (open, close) = (masks.open & from, masks.close & from);
-        let end = match rest.first_chunk::<BLOCK>() {
+        let (end, _) = match rest.first_chunk::<BLOCK>() {
             Some(block) => skip.brackets(by, block, open, close, start)?,
             None => skip.brackets(by, &padded(rest), open, close, start)?,
         };
@@ -248,7 +259,18 @@ impl Default for Skip {
 impl Skip {
     /// A scan that is about to see an opening bracket.
     pub fn new() -> Self {
-        Skip { kinds: 0, outer: Vec::new(), depth: 0, strings: Strings::default() }
+        Skip { kinds: 0, outer: Vec::new(), depth: 0, strings: Strings::default(), record: None }
+    }
+
+    /// The same, keeping what it sees of a container of about so many blocks.
+    pub fn recording(blocks: usize) -> Self {
+        Skip { record: Some(Record::new(blocks)), ..Skip::new() }
+    }
+
+    /// What was seen of the container, which has ended and is so long; none if it was not kept, or came in pieces that do
+    /// not fall together with blocks.
+    pub fn marks(self, length: usize) -> Option<Marks> {
+        self.record?.marks(length)
     }
 
     /// Scans on from `from`, which is the opening bracket at first and the end of what was scanned later. Returns the
@@ -289,14 +311,19 @@ impl Skip {
         at: usize,
     ) -> Result<Option<usize>, Error> {
         let (masks, stray) = self.strings.leave_out(by, block, length);
-        let end = self.brackets(by, block, masks.open, masks.close, at)?;
+        let before = self.depth;
+        let (end, low) = self.brackets(by, block, masks.open, masks.close, at)?;
+        if let Some(record) = &mut self.record {
+            record.block(masks, Level::new(before, low), length, end.map(|end| end - at));
+        }
         if end.is_none() && stray != 0 {
             return Err(Error::malformed(at + stray.trailing_zeros() as usize, STRAY));
         }
         Ok(end)
     }
 
-    /// The brackets of one block at position `at`.
+    /// The brackets of one block at position `at`: the container's end, and how deep the block is nested where that is
+    /// least.
     #[inline(always)]
     fn brackets<C: Classify>(
         &mut self,
@@ -305,21 +332,23 @@ impl Skip {
         open: u64,
         close: u64,
         at: usize,
-    ) -> Result<Option<usize>, Error> {
+    ) -> Result<(Option<usize>, usize), Error> {
         let mut brackets = open | close;
         if self.depth > 0 {
             if brackets == 0 {
-                return Ok(None);
+                return Ok((None, self.depth));
             }
             if self.depth + open.count_ones() as usize <= 64
-                && let Some(after) = by.fold(block, brackets, open, Brackets { kinds: self.kinds, depth: self.depth })
+                && let Some((after, low)) =
+                    by.fold(block, brackets, open, Brackets { kinds: self.kinds, depth: self.depth })
             {
                 (self.kinds, self.depth) = (after.kinds, after.depth);
-                return Ok(None);
+                return Ok((None, low));
             }
         }
         // In registers while the block lasts.
         let (mut kinds, mut depth) = (self.kinds, self.depth);
+        let mut low = depth;
         while brackets != 0 {
             let i = brackets.trailing_zeros();
             brackets &= brackets - 1;
@@ -337,17 +366,18 @@ impl Skip {
                 return Err(Error::malformed(offset, "brackets do not match"));
             }
             depth -= 1;
+            low = low.min(depth);
             kinds >>= 1;
             if depth % 64 == 0 {
                 if depth == 0 {
                     self.depth = 0;
-                    return Ok(Some(offset + 1));
+                    return Ok((Some(offset + 1), 0));
                 }
                 kinds = self.outer.pop().unwrap_or_default();
             }
         }
         (self.kinds, self.depth) = (kinds, depth);
-        Ok(None)
+        Ok((None, low))
     }
 }
 

@@ -2,6 +2,7 @@
 //! start where those lead. 16 bytes a member; made at the first read.
 
 use super::{
+    Seen,
     marked::Marked,
     members::{Member, Members},
     scan::Marks,
@@ -10,7 +11,10 @@ use super::{
     token::Quoted,
 };
 use crate::Error;
-use std::{ops::Range, sync::OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 /// One member. Positions fit: an object has at most 31 bits of them.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +37,7 @@ pub(crate) struct Index {
     /// The position after the object.
     pub(crate) end: usize,
     /// Of the whole object, if they are kept.
-    pub(crate) marks: Option<Marks>,
+    pub(crate) marks: Option<Arc<Marks>>,
     /// Of the first array that a column was read from.
     pub(crate) spans: OnceLock<Spans>,
 }
@@ -54,8 +58,8 @@ const SOME: usize = 40;
 
 impl Index {
     /// Of the object whose `{` is at `at`.
-    pub(crate) fn build(bytes: &[u8], at: usize, keep_marks: bool) -> Result<Index, Error> {
-        let marks = Marks::of(bytes);
+    pub(crate) fn build(bytes: &[u8], at: usize, seen: Seen, keep_marks: bool) -> Result<Index, Error> {
+        let marks = seen.marks().unwrap_or_else(|| Arc::new(Marks::of(bytes)));
         let text = Marked::new(bytes, &marks);
         let (mut top, mut inner) = (Vec::with_capacity(FEW), Vec::with_capacity(SOME));
         let (last, end) = each(text, at, |member| {

@@ -137,17 +137,38 @@ impl Pump {
         }
     }
 
+    /// What an item's bytes are now.
     fn document(&self, bytes: Bytes) -> Result<Document, PumpError> {
-        match (self.encoding, &self.item_type) {
-            (Encoding::Json, None) => Ok(Document::json(bytes)),
-            (Encoding::Json, Some(item_type)) => Ok(Document::json(bytes).with_type(item_type.clone())),
-            (Encoding::Protobuf, Some(item_type)) => Ok(message(bytes, item_type)?),
-            (Encoding::Protobuf, None) => Err(PumpError::Garbage("it is not a list".to_owned())),
+        match self.encoding {
+            Encoding::Json => Ok(self.typed(Document::json(bytes))),
+            Encoding::Protobuf => self.message(bytes),
+        }
+    }
+
+    /// An item as it came.
+    fn item(&self, batch: &Batch, index: usize) -> Result<Document, PumpError> {
+        match self.encoding {
+            Encoding::Json => Ok(self.typed(batch.json(index).unwrap_or_else(|| Document::json(Bytes::new())))),
+            Encoding::Protobuf => self.message(batch.item(index).unwrap_or_default()),
+        }
+    }
+
+    fn typed(&self, document: Document) -> Document {
+        match &self.item_type {
+            Some(item_type) => document.with_type(item_type.clone()),
+            None => document,
+        }
+    }
+
+    fn message(&self, bytes: Bytes) -> Result<Document, PumpError> {
+        match &self.item_type {
+            Some(item_type) => Ok(message(bytes, item_type)?),
+            None => Err(PumpError::Garbage("it is not a list".to_owned())),
         }
     }
 
     async fn filter(&mut self, batch: Batch) -> Result<Vec<Bytes>, PumpError> {
-        let item = |index| self.document(batch.item(index).unwrap_or_default());
+        let item = |index| self.item(&batch, index);
         let documents = (0..batch.items.len()).map(item).collect::<Result<_, _>>()?;
         let outcomes = self.read.chain.run(documents).await;
         let (mut shown, mut hidden) = (Vec::with_capacity(outcomes.len()), Vec::new());

@@ -81,7 +81,7 @@ impl Rows {
         let Shape::Table(version, include) = read.form.shape else { return Ok(false) };
         let mut documents = Vec::with_capacity(batch.items.len());
         for index in 0..batch.items.len() {
-            let document = Document::json(batch.item(index).unwrap_or_default());
+            let document = batch.json(index).unwrap_or_else(|| Document::json(Bytes::new()));
             match of_row(&document)? {
                 Some(object) => documents.push((document, object)),
                 None => return Ok(false),

@@ -85,17 +85,18 @@ impl Wire {
     pub(super) fn next(&mut self) -> Result<Option<Event>, WireError> {
         let (kind, whole, object) = match &mut self.splitter {
             Splitter::Json(splitter) => match splitter.next().map_err(WireError::Split)? {
-                Some(frame) => (frame.event, frame.line(), frame.object_bytes()),
+                Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
+                Some(frame) => (frame.event, frame.line(), Object::json(self.shape, frame.document())?),
                 None => return Ok(None),
             },
             Splitter::Protobuf(splitter) => match splitter.next().map_err(WireError::Split)? {
-                Some(frame) => (frame.event, frame.bytes.clone(), frame.object_bytes()),
+                Some(frame) if frame.event == EventType::Error => (frame.event, frame.bytes.clone(), None),
+                Some(frame) => {
+                    let object = Object::open(Encoding::Protobuf, self.shape, frame.object_bytes())?;
+                    (frame.event, frame.bytes.clone(), object)
+                }
                 None => return Ok(None),
             },
-        };
-        let object = match kind {
-            EventType::Error => None,
-            _ => Object::open(self.encoding(), self.shape, object)?,
         };
         if let Some(object) = &object {
             self.columns.note(object)?;

@@ -34,6 +34,19 @@ fn frames_are_cut_wherever_the_chunks_end() {
 }
 
 #[test]
+fn what_begins_as_usual_may_go_on_otherwise() {
+    let body = "{\"type\":\"MODIFIED\",\"object\":{\"a\":1},\"x\":[2]}\n{\"type\":\"DELETED\",\"object\":{\"b\":[\"}\"]} }{\"type\":\"ADDED\",\"object\":{}}";
+    for chunk in 1..body.len() {
+        let frames = frames(body.as_bytes(), chunk, 1000).unwrap();
+        let told: Vec<_> = frames.iter().map(|frame| (frame.event, frame.object_bytes())).collect();
+        let expected =
+            [(EventType::Modified, "{\"a\":1}"), (EventType::Deleted, "{\"b\":[\"}\"]}"), (EventType::Added, "{}")];
+        assert_eq!(told, expected.map(|(event, object)| (event, Bytes::from(object))), "{chunk}");
+        assert!(frames.iter().all(|frame| frame.document().keys(&crate::Path::parse("$").unwrap()).is_ok()));
+    }
+}
+
+#[test]
 fn a_frame_leaves_as_it_came() {
     let body = b"{\"type\":\"ADDED\",\"object\":{}}\n";
     let frame = frames(body, 1000, 1000).unwrap().remove(0);

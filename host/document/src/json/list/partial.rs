@@ -1,6 +1,12 @@
 //! Tokens that may end in a later chunk: stepped over as far as they are there, each byte once. Memory: a few words.
 
-use crate::{Error, json::scan::Skip};
+use crate::{
+    Error,
+    json::{
+        Seen,
+        scan::{BLOCK, Skip},
+    },
+};
 
 /// A token that is being stepped over, resumably.
 #[derive(Debug, Clone)]
@@ -22,6 +28,19 @@ impl Token {
             b'"' => (Token::Text { escaped: false }, 1),
             b'{' | b'[' => (Token::Container(Skip::new()), 0),
             _ => (Token::Scalar, 0),
+        }
+    }
+
+    /// The token of an object, keeping what is seen of one of about so many bytes.
+    pub(crate) fn recording(length: usize) -> Token {
+        Token::Container(Skip::recording(length / BLOCK))
+    }
+
+    /// What was seen of the object, which has ended and is so long.
+    pub(crate) fn seen(self, length: usize) -> Seen {
+        match self {
+            Token::Container(skip) => Seen::new(skip.marks(length)),
+            Token::Text { .. } | Token::Scalar => Seen::default(),
         }
     }
 

@@ -70,7 +70,7 @@ impl Classify for Avx2 {
     }
 
     #[inline(always)]
-    fn fold(self, block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<Brackets> {
+    fn fold(self, block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<(Brackets, usize)> {
         // SAFETY: as above.
         unsafe { fold(block, all, open, brackets) }
     }
@@ -147,7 +147,7 @@ fn prefix_xor(bits: u64) -> u64 {
 /// What remains are closing brackets of what was open before, then opening ones.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-fn fold(block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<Brackets> {
+fn fold(block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<(Brackets, usize)> {
     let (low, high) = halves(block);
     // Bit 5, which tells `{` from `[`, to the top of its byte.
     let curly = tops(_mm256_slli_epi16::<2>(low), _mm256_slli_epi16::<2>(high));
@@ -176,8 +176,6 @@ fn fold(block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<
     // INVARIANT: the caller sees to it that depth and opening brackets together are at most 64, and depth is more than
     // `closing` here: no shift is by more than 63. The first to open is the outermost: reversed, it is the highest.
     let opened = (curly >> closing).reverse_bits() >> 1 >> (63 - opening);
-    Some(Brackets {
-        kinds: brackets.kinds >> closing << opening | opened,
-        depth: brackets.depth - closing as usize + opening as usize,
-    })
+    let low = brackets.depth - closing as usize;
+    Some((Brackets { kinds: brackets.kinds >> closing << opening | opened, depth: low + opening as usize }, low))
 }

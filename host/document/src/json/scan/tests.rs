@@ -69,12 +69,31 @@ fn whole(bytes: &[u8]) -> Result<Option<usize>, ()> {
     let ended = nested_end_with(Portable, bytes, &marks, 0);
     assert_eq!(super::nested_end(bytes, &marks, 0), ended);
     assert_eq!(crate::json::marked::Marked::new(bytes, &marks).container_end(0).ok(), ended.clone().ok());
+    recorded(bytes, &portable);
     match &portable {
         Ok(None) => assert!(ended.is_err()),
         Ok(Some(end)) => assert_eq!(ended, Ok(*end)),
         Err(error) => assert_eq!(ended.as_ref(), Err(error)),
     }
     portable.map_err(drop)
+}
+
+/// What a scan keeps is what another look at the container sees, and every container in it ends alike.
+fn recorded(bytes: &[u8], end: &Result<Option<usize>, crate::Error>) {
+    let (mut skip, mut portable) = (Skip::recording(0), Skip::recording(1));
+    assert_eq!(&skip.run(bytes, 0), end);
+    assert_eq!(&portable.run_with(Portable, bytes, 0), end);
+    let Ok(Some(end)) = *end else { return };
+    let marks = skip.marks(end).unwrap();
+    assert_eq!(Some(&marks), portable.marks(end).as_ref());
+    let text = &bytes[..end];
+    let seen = Marks::of(text);
+    assert_eq!(marks.blocks, seen.blocks);
+    for (i, masks) in seen.blocks.iter().enumerate() {
+        for at in (0..BLOCK).filter(|bit| masks.open >> bit & 1 == 1).map(|bit| i * BLOCK + bit) {
+            assert_eq!(super::nested_end(text, &marks, at), nested_end_with(Portable, text, &seen, at), "{at}");
+        }
+    }
 }
 
 /// The same in pieces: the state must agree as well.
@@ -232,8 +251,8 @@ fn a_block_is_folded_as_its_brackets_are_one_after_another() {
         if before.depth + masks.open.count_ones() as usize > 64 {
             continue;
         }
-        let Some(after) = vector.fold(&block, all, masks.open, before) else { continue };
-        let mut by_turns = before;
+        let Some((after, low)) = vector.fold(&block, all, masks.open, before) else { continue };
+        let (mut by_turns, mut least) = (before, before.depth);
         for (i, byte) in block.iter().enumerate().filter(|(i, _)| all >> i & 1 == 1) {
             if masks.open >> i & 1 == 1 {
                 by_turns.kinds = by_turns.kinds << 1 | u64::from(*byte == b'{');
@@ -242,10 +261,11 @@ fn a_block_is_folded_as_its_brackets_are_one_after_another() {
                 assert_eq!(by_turns.kinds & 1, u64::from(*byte == b'}'), "{block:?}");
                 by_turns.kinds >>= 1;
                 by_turns.depth -= 1;
+                least = least.min(by_turns.depth);
                 assert!(by_turns.depth > 0, "{block:?}");
             }
         }
-        assert_eq!(after, by_turns, "{block:?}");
+        assert_eq!((after, low), (by_turns, least), "{block:?}");
         folded += 1;
     }
     assert!(folded > 0 || cfg!(target_arch = "aarch64") || cfg!(miri));
