@@ -26,7 +26,7 @@ pub(crate) use equal::equal;
 pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
-pub(crate) use seen::Seen;
+pub(crate) use seen::{Scans, Seen};
 pub(crate) use string::{unescape, write_string};
 
 /// Checks that a text is one JSON object, every byte of it.

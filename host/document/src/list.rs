@@ -1,7 +1,7 @@
 //! What splitting a list comes to, whatever it is written in: its pieces in order, and what becomes of its items.
 //! Pieces share the bytes that came.
 
-use crate::{Document, json::Seen, split::SplitError};
+use crate::{Document, json::Scans, split::SplitError};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub struct Batch {
     /// Where the items are, at least one.
     pub items: Vec<Range<usize>>,
     /// What was seen of each; of protobuf nothing.
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Scans,
 }
 
 impl Batch {
@@ -50,7 +50,7 @@ impl Batch {
 
     /// One item of a JSON list as a document, which need not look again at what the split has seen.
     pub fn json(&self, index: usize) -> Option<Document> {
-        Some(Document::seen(self.item(index)?, self.seen.get(index).cloned().unwrap_or_default()))
+        Some(Document::seen(self.item(index)?, self.seen.of(index)))
     }
 }
 

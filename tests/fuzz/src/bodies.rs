@@ -12,7 +12,9 @@ use weir_document::{
     Document, Path, Selector, SplitError, TypeMeta, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter,
-        scan::{Marks, Portable, Skip, nested_end, nested_end_with, string_end, string_end_with},
+        scan::{
+            Block, Marks, Masks, Portable, Reached, Skip, nested_end, nested_end_with, string_end, string_end_with,
+        },
     },
     list::{Outcome, Piece, split},
 };
@@ -194,37 +196,42 @@ pub fn path(data: &[u8]) {
 pub fn scan(data: &[u8]) {
     let [cut, shift, bytes @ ..] = data else { return };
     let bytes = bytes.get(usize::from(shift % 64)..).unwrap_or_default();
-    let end = Skip::new().run_with(Portable, bytes, 0);
+    let reached = Skip::new().run_with(Portable, bytes, 0, None);
     let marks = Marks::of(bytes);
     assert_eq!(marks, Marks::with(Portable, bytes));
-    let nested = nested_end(bytes, &marks, 0);
-    assert_eq!(nested, nested_end_with(Portable, bytes, &marks, 0));
-    if let Ok(Some(end)) = end {
+    let nested = nested_end(bytes, &marks.blocks, 0);
+    assert_eq!(nested, nested_end_with(Portable, bytes, &marks.blocks, 0));
+    if let Ok(Reached::End(end)) = reached {
         assert_eq!(nested, Ok(end));
     } else {
         assert!(nested.is_err());
     }
-    let mut recording = Skip::recording(0);
-    assert_eq!(recording.run(bytes, 0), end);
-    if let Ok(Some(end)) = end {
-        // What was kept on the way is what another look sees, and containers end where they do.
-        let (kept, text) = (recording.marks(end).unwrap(), bytes.get(..end).unwrap_or_default());
-        let seen = Marks::of(text);
-        assert_eq!(kept.blocks, seen.blocks);
-        for at in (0..end).filter(|at| matches!(text.get(*at), Some(b'{' | b'['))).take(64) {
-            let is_bracket = seen.blocks.get(at / 64).is_some_and(|masks| masks.open >> (at % 64) & 1 == 1);
-            assert!(!is_bracket || nested_end(text, &kept, at) == nested_end(text, &seen, at));
-        }
-    }
     assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
+    // In two pieces: what is kept on the way is what another look at the whole sees, and containers end where they do.
     let (mut vector, mut words) = (Skip::new(), Skip::new());
-    let (first, all) = (bytes.get(..usize::from(*cut)).unwrap_or(bytes), bytes);
-    let ended = vector.run(first, 0);
-    assert_eq!(ended, words.run_with(Portable, first, 0));
+    let (mut kept, mut by_words) = (Marks::default(), Marks::default());
+    let first = bytes.get(..usize::from(*cut)).unwrap_or(bytes);
+    let mut ended = vector.run(first, 0, Some(&mut kept));
+    assert_eq!(ended, words.run_with(Portable, first, 0, Some(&mut by_words)));
     assert_eq!(format!("{vector:?}"), format!("{words:?}"));
-    if ended == Ok(None) {
-        assert_eq!(vector.run(all, first.len()), end);
-        assert_eq!(words.run_with(Portable, all, first.len()), end);
+    if let Ok(Reached::More(at)) = ended {
+        ended = vector.run(bytes, at, Some(&mut kept));
+        assert_eq!(ended, reached);
+        assert_eq!(words.run_with(Portable, bytes, at, Some(&mut by_words)), reached);
+    }
+    assert_eq!(kept, by_words);
+    if let Ok(Reached::End(end)) = ended {
+        let text = bytes.get(..end).unwrap_or_default();
+        let plain = Marks::of(text);
+        let brackets = |blocks: &[Block]| {
+            blocks.iter().map(|block| block.masks).filter(|masks| *masks != Masks::default()).collect::<Vec<_>>()
+        };
+        assert_eq!(brackets(&kept.blocks), brackets(&plain.blocks));
+        kept.blocks.resize(plain.blocks.len(), Block::default());
+        for at in (0..end).filter(|at| matches!(text.get(*at), Some(b'{' | b'['))).take(64) {
+            let is_bracket = plain.blocks.get(at / 64).is_some_and(|block| block.masks.open >> (at % 64) & 1 == 1);
+            assert!(!is_bracket || nested_end(text, &kept.blocks, at) == nested_end(text, &plain.blocks, at));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     Seen,
     marked::Marked,
     object::Object,
-    scan::{BLOCK, Marks, Skip},
+    scan::{Marks, Reached, Skip},
     splice::Splices,
     string, table, token,
 };
@@ -57,8 +57,8 @@ pub struct FrameSplitter {
     state: State,
     /// How far the pending bytes are scanned.
     at: usize,
-    /// The length of the last object: the next one's is about the same.
-    usual: usize,
+    /// What was seen of the object that is being stepped over.
+    marks: Marks,
     limit: usize,
     ended: bool,
 }
@@ -173,7 +173,14 @@ impl FrameSplitter {
 
     /// A splitter that refuses frames larger than this.
     pub fn with_limit(limit: usize) -> Self {
-        FrameSplitter { pending: Pending::default(), state: State::Between, at: 0, usual: 0, limit, ended: false }
+        FrameSplitter {
+            pending: Pending::default(),
+            state: State::Between,
+            at: 0,
+            marks: Marks::default(),
+            limit,
+            ended: false,
+        }
     }
 
     /// The next bytes of the stream.
@@ -211,8 +218,8 @@ impl FrameSplitter {
             }
             (self.state, self.at) = match Beginning::of(bytes) {
                 Beginning::Usual(event, start) => {
-                    let skip = Skip::recording(self.usual / BLOCK);
-                    (State::Object { event, start, skip, end: None }, start)
+                    self.marks.blocks.clear();
+                    (State::Object { event, start, skip: Skip::new(), end: None }, start)
                 }
                 Beginning::Short => return Ok(None),
                 Beginning::Other => (State::Frame(Skip::new()), 0),
@@ -220,8 +227,9 @@ impl FrameSplitter {
         }
         if let State::Object { skip, end: end @ None, .. } = &mut self.state {
             let bytes = self.pending.bytes();
-            match skip.run(bytes, self.at) {
-                Ok(found) => (*end, self.at) = (found, found.unwrap_or(bytes.len())),
+            match skip.run(bytes, self.at, Some(&mut self.marks)) {
+                Ok(Reached::End(found)) => (*end, self.at) = (Some(found), found),
+                Ok(Reached::More(at)) => self.at = at,
                 // Said of the frame.
                 Err(_) => (self.state, self.at) = (State::Frame(Skip::new()), 0),
             }
@@ -233,11 +241,13 @@ impl FrameSplitter {
         }
         let bytes = self.pending.bytes();
         let end = match &mut self.state {
-            State::Frame(skip) => {
-                let end = skip.run(bytes, self.at).map_err(|error| self.pending.placed(error))?;
-                self.at = end.unwrap_or(bytes.len());
-                end
-            }
+            State::Frame(skip) => match skip.run(bytes, self.at, None).map_err(|error| self.pending.placed(error))? {
+                Reached::End(end) => Some(end),
+                Reached::More(at) => {
+                    self.at = at;
+                    None
+                }
+            },
             State::Object { end: Some(end), .. } if *end < bytes.len() => Some(*end + 1),
             State::Object { .. } | State::Between => None,
         };
@@ -247,10 +257,10 @@ impl FrameSplitter {
         let Some(end) = end else { return Ok(None) };
         let length = end + usize::from(bytes.get(end) == Some(&b'\n'));
         match std::mem::replace(&mut self.state, State::Between) {
-            State::Object { event, start, skip, .. } => {
+            State::Object { event, start, .. } => {
                 let object = start..end - 1;
-                self.usual = object.len();
-                let seen = Seen::new(skip.marks(object.len()));
+                self.marks.end_text(0, object.len());
+                let seen = Seen::new(self.marks.cut(usize::MAX));
                 Ok(Some(Frame { bytes: self.pending.take(length), event, object, seen }))
             }
             _ => self.frame(length).map(Some),

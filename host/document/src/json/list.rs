@@ -6,7 +6,14 @@
 mod join;
 mod partial;
 
-use super::{Seen, marked::Marked, read::One, scan::Marks, string, token, walk::walk};
+use super::{
+    Scans,
+    marked::Marked,
+    read::One,
+    scan::{Marks, Reached},
+    string, token,
+    walk::walk,
+};
 use crate::{
     list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
     path::Step,
@@ -36,10 +43,12 @@ pub struct ListSplitter {
     meta: ListMeta,
     /// Complete items of the pending bytes.
     items: Vec<Range<usize>>,
-    /// What was seen of each.
-    scans: Vec<Seen>,
-    /// The length of the last one: the next one's is about the same.
-    usual: usize,
+    /// What was seen of them, and of the one that is being stepped over.
+    marks: Marks,
+    /// The first block of each.
+    firsts: Vec<usize>,
+    /// The first block of the one that is being stepped over or comes next.
+    first: usize,
     ended: bool,
 }
 
@@ -109,8 +118,9 @@ impl ListSplitter {
             seen: [false; 4],
             meta: ListMeta::default(),
             items: Vec::new(),
-            scans: Vec::new(),
-            usual: 0,
+            marks: Marks::default(),
+            firsts: Vec::new(),
+            first: 0,
             ended: false,
         }
     }
@@ -165,11 +175,26 @@ impl ListSplitter {
     /// One step on: a piece, or progress; none if more bytes are needed.
     fn step(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         let bytes = self.pending.bytes();
-        if let State::InKey(token) | State::InValue(token) | State::InItem(token) = &mut self.state {
-            let end = token.run(bytes, self.at).map_err(|error| self.pending.placed(error))?;
-            self.at = end.unwrap_or(bytes.len());
-            return if end.is_some() { self.token_end() } else { Ok(None) };
+        let reached = match &mut self.state {
+            State::InItem(token) => token.run(bytes, self.at, Some(&mut self.marks)),
+            State::InKey(token) | State::InValue(token) => token.run(bytes, self.at, None),
+            _ => return self.between(),
+        };
+        match reached.map_err(|error| self.pending.placed(error))? {
+            Reached::End(end) => {
+                self.at = end;
+                self.token_end()
+            }
+            Reached::More(at) => {
+                self.at = at;
+                Ok(None)
+            }
         }
+    }
+
+    /// One step on where no token is stepped over.
+    fn between(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
+        let bytes = self.pending.bytes();
         self.at = token::space(bytes, self.at);
         let Some(byte) = bytes.get(self.at).copied() else {
             return Ok(None);
@@ -210,7 +235,7 @@ impl ListSplitter {
                 return Ok(Some(None));
             }
             (State::Item { .. }, b'{') => {
-                self.state = State::InItem(Token::recording(self.usual));
+                self.state = State::InItem(Token::new(byte).0);
                 return Ok(Some(None));
             }
             (State::Item { first: true } | State::AfterItem, b']') => {
@@ -235,14 +260,17 @@ impl ListSplitter {
 
     /// The token that the state steps over ends at `self.at`.
     fn token_end(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
-        match std::mem::replace(&mut self.state, State::AfterItem) {
-            State::InItem(token) => {
-                self.usual = self.at - self.start;
-                if self.usual > self.limit {
+        match self.state {
+            State::InItem(_) => {
+                let length = self.at - self.start;
+                if length > self.limit {
                     return Err(SplitError::TooLarge { limit: self.limit });
                 }
                 self.items.push(self.start..self.at);
-                self.scans.push(token.seen(self.usual));
+                self.firsts.push(self.first);
+                self.marks.end_text(self.first, length);
+                self.first = self.marks.blocks.len();
+                self.state = State::AfterItem;
                 if self.at >= BATCH {
                     return Ok(Some(Some(self.batch())));
                 }
@@ -265,10 +293,13 @@ impl ListSplitter {
         let end = items.last().map_or(0, |item| item.end);
         self.at -= end.min(self.at);
         self.start = self.start.saturating_sub(end);
-        let seen = std::mem::take(&mut self.scans);
+        let firsts = std::mem::take(&mut self.firsts);
         self.items.reserve(items.len());
-        self.scans.reserve(items.len());
-        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen })
+        self.firsts.reserve(items.len());
+        // What was seen of the next item stays.
+        let marks = self.marks.cut(self.first);
+        self.first = 0;
+        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen: Scans::new(marks, firsts) })
     }
 
     fn has(&self, field: Field) -> bool {

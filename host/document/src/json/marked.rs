@@ -1,9 +1,9 @@
 //! A text whose quotes, backslashes and brackets are marked: strings and containers end where the next mark is, so that
-//! nothing between is looked at again, however often a text is walked. Memory: half of the text, as long as the marks
-//! are kept.
+//! nothing between is looked at again, however often a text is walked. Memory: five eighths of the text, as long as the
+//! marks are kept.
 
 use super::{
-    scan::{self, BLOCK, Marks, Masks},
+    scan::{self, BLOCK, Block, Marks},
     token::{self, Quoted},
 };
 use crate::Error;
@@ -13,7 +13,7 @@ use std::ops::Deref;
 #[derive(Clone, Copy)]
 pub(crate) struct Marked<'a> {
     pub(crate) bytes: &'a [u8],
-    marks: &'a Marks,
+    blocks: &'a [Block],
 }
 
 impl Deref for Marked<'_> {
@@ -27,7 +27,12 @@ impl Deref for Marked<'_> {
 impl<'a> Marked<'a> {
     /// INVARIANT: the marks are those of the bytes. Others would lead to other positions, which every use checks.
     pub(crate) fn new(bytes: &'a [u8], marks: &'a Marks) -> Self {
-        Marked { bytes, marks }
+        Marked::with(bytes, &marks.blocks)
+    }
+
+    /// INVARIANT: as above.
+    pub(crate) fn with(bytes: &'a [u8], blocks: &'a [Block]) -> Self {
+        Marked { bytes, blocks }
     }
 
     /// The string whose opening quote is at `at`. Its content is not looked at.
@@ -38,7 +43,7 @@ impl<'a> Marked<'a> {
         }
         let start = at + 1;
         // Most end within the next 64 bytes, which are looked at as one mask wherever they begin.
-        if let Some([first, next]) = self.pair(start) {
+        if let Some([Block { masks: first, .. }, Block { masks: next, .. }]) = self.pair(start) {
             let quotes = window(first.quote, next.quote, start);
             if quotes != 0 {
                 let before = (quotes & quotes.wrapping_neg()).wrapping_sub(1);
@@ -58,7 +63,7 @@ impl<'a> Marked<'a> {
     fn long(self, start: usize) -> usize {
         let (mut from, mut plain) = (!0 << (start % BLOCK), true);
         let first = start / BLOCK;
-        for (i, masks) in self.marks.blocks.iter().enumerate().skip(first) {
+        for (i, Block { masks, .. }) in self.blocks.iter().enumerate().skip(first) {
             let (quotes, backslash) = (masks.quote & from, masks.backslash & from);
             if quotes != 0 {
                 plain &= backslash & (quotes & quotes.wrapping_neg()).wrapping_sub(1) == 0;
@@ -75,7 +80,9 @@ impl<'a> Marked<'a> {
     pub(crate) fn container_end(self, at: usize) -> Result<usize, Error> {
         // Most are short and hold no other.
         let start = at + 1;
-        if let (Some([first, next]), Some(open)) = (self.pair(start), self.bytes.get(at)) {
+        if let (Some([Block { masks: first, .. }, Block { masks: next, .. }]), Some(open)) =
+            (self.pair(start), self.bytes.get(at))
+        {
             let brackets = window(first.open | first.close, next.open | next.close, start);
             let end = start + brackets.trailing_zeros() as usize;
             if brackets != 0 && self.bytes.get(end) == Some(&open.wrapping_add(2)) {
@@ -89,7 +96,7 @@ impl<'a> Marked<'a> {
     fn far_end(self, at: usize) -> Result<usize, Error> {
         let mut from = !1 << (at % BLOCK);
         let first = at / BLOCK;
-        for (i, masks) in self.marks.blocks.iter().enumerate().skip(first) {
+        for (i, Block { masks, .. }) in self.blocks.iter().enumerate().skip(first) {
             let brackets = (masks.open | masks.close) & from;
             if brackets != 0 {
                 let next = i * BLOCK + brackets.trailing_zeros() as usize;
@@ -101,12 +108,12 @@ impl<'a> Marked<'a> {
             }
             from = !0;
         }
-        scan::nested_end(self.bytes, self.marks, at)
+        scan::nested_end(self.bytes, self.blocks, at)
     }
 
     #[inline(always)]
-    fn pair(self, at: usize) -> Option<&'a [Masks; 2]> {
-        self.marks.blocks.get(at / BLOCK..)?.first_chunk()
+    fn pair(self, at: usize) -> Option<&'a [Block; 2]> {
+        self.blocks.get(at / BLOCK..)?.first_chunk()
     }
 
     /// Steps over the value at `at`: containers structurally, strings by their ends.

@@ -55,7 +55,7 @@ impl Object {
         if self.bytes.len() > MAX_OBJECT {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
         }
-        let index = Index::build(&self.bytes, self.start(), self.seen.clone(), !self.frugal)?;
+        let index = Index::build(&self.bytes, self.start(), self.seen.blocks(self.bytes.len()), !self.frugal)?;
         let after = token::space(&self.bytes, index.end);
         if after != self.bytes.len() {
             return Err(Error::malformed(after, "bytes after the end of the object"));
@@ -87,14 +87,15 @@ impl Object {
         let bytes = &*self.bytes;
         let index = self.index()?;
         let made;
-        let marks = match &index.marks {
-            Some(marks) => &**marks,
-            None => {
+        let blocks = match (self.seen.blocks(bytes.len()), &index.marks) {
+            (Some(blocks), _) => blocks,
+            (None, Some(marks)) => &*marks.blocks,
+            (None, None) => {
                 made = Marks::of(bytes);
-                &made
+                &*made.blocks
             }
         };
-        let text = Marked::new(bytes, marks);
+        let text = Marked::with(bytes, blocks);
         let [Step::Name(name), rest @ ..] = steps else {
             walk(text, self.start(), steps, visitor)?;
             return Ok(());

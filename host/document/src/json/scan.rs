@@ -1,17 +1,20 @@
 //! The block scanner: finds where a container ends, 64 bytes at a time, without looking at what is in it.
 //!
-//! [`Skip`] steps over a container that comes in pieces, and keeps what it sees where that is wanted; [`Marks`] are for a
-//! text that is walked. What a block looks like is asked of a [`Classify`]: vector instructions where the
-//! processor has them, which is asked once, and [`Portable`] elsewhere. All of them give the same results.
-//! Memory: the kinds of the open brackets, one bit each; marks are half as large as the text. It checks strings, matching brackets and depth, nothing else.
+//! [`Skip`] steps over a container that comes in pieces; [`Marks`] are for a text that is walked, and are what a [`Skip`]
+//! can leave behind. What a block looks like is asked of a [`Classify`]: vector instructions where the processor has
+//! them, which is asked once, and [`Portable`] elsewhere. All of them give the same results. Memory: the kinds of the open
+//! brackets, one bit each; marks take five eighths of the text. It checks strings, matching brackets and depth, nothing
+//! else.
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
+mod marks;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 mod portable;
-mod record;
 
+pub(crate) use marks::blocks;
+pub use marks::{Block, Marks, nested_end, nested_end_with};
 pub use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
@@ -20,7 +23,7 @@ use avx2::Avx2 as Vector;
 use neon::Neon as Vector;
 
 use crate::{Error, MAX_DEPTH};
-use record::{Level, Record};
+use marks::Level;
 
 /// One block: as many bytes as a mask has bits.
 pub const BLOCK: usize = 64;
@@ -65,7 +68,7 @@ pub trait Classify: Copy {
 }
 
 /// Steps over one container, resumably: it may end in a later chunk than it began in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Skip {
     /// Kinds of the innermost open brackets, one bit each, the innermost lowest: 1 = `{`.
     kinds: u64,
@@ -73,8 +76,15 @@ pub struct Skip {
     outer: Vec<u64>,
     depth: usize,
     strings: Strings,
-    /// What has been seen so far, if it is kept.
-    record: Option<Record>,
+}
+
+/// How far a scan has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// The position after what is stepped over.
+    End(usize),
+    /// It goes on after the bytes. What is before this position need not be scanned again; from there on, with more.
+    More(usize),
 }
 
 /// What a block says of the next one.
@@ -89,13 +99,13 @@ struct Strings {
 const STRAY: &str = "a backslash outside a string";
 
 impl Strings {
-    /// The masks of the next block, of which `length` bytes are real: the quotes that are not escaped, the brackets
-    /// outside of strings, and as a mask of their own the backslashes there. What is after one of those is left out.
+    /// The masks of the next block: the quotes that are not escaped, the brackets outside of strings, and as a mask of
+    /// their own the backslashes there. What is after one of those is left out.
     #[inline(always)]
-    fn leave_out<C: Classify>(&mut self, by: C, block: &[u8; BLOCK], length: usize) -> (Masks, u64) {
+    fn leave_out<C: Classify>(&mut self, by: C, block: &[u8; BLOCK]) -> (Masks, u64) {
         let mut masks = by.classify(block);
         if masks.backslash | self.escaped != 0 {
-            masks.quote &= !escapes(masks.backslash, &mut self.escaped, length);
+            masks.quote &= !escapes(masks.backslash, &mut self.escaped);
         }
         let inside = by.prefix_xor(masks.quote) ^ self.inside;
         self.inside = ((inside as i64) >> 63) as u64;
@@ -115,105 +125,6 @@ impl Strings {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 static VECTOR: std::sync::LazyLock<Option<Vector>> = std::sync::LazyLock::new(Vector::detect);
 
-/// The masks of a whole text, and what is wrong with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marks {
-    /// Block by block, and an empty one at the end: quotes that are not escaped, brackets outside of strings.
-    pub blocks: Vec<Masks>,
-    /// Where the first backslash outside of a string is: the marks end before it.
-    stray: Option<usize>,
-    /// How deep the brackets nest, block by block, where they are known to match.
-    levels: Vec<Level>,
-}
-
-impl Marks {
-    /// The marks of a text.
-    pub fn of(bytes: &[u8]) -> Marks {
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        if let Some(vector) = *VECTOR {
-            return vector.marks(bytes);
-        }
-        Marks::with(Portable, bytes)
-    }
-
-    /// The same by a given classifier.
-    #[inline(always)]
-    pub fn with<C: Classify>(by: C, bytes: &[u8]) -> Marks {
-        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-        // With one more, so that what begins in a block always has a next one to go on in.
-        let blocks_of = vec![Masks::default(); blocks.len() + 2];
-        let mut marks = Marks { blocks: blocks_of, stray: None, levels: Vec::new() };
-        let (mut strings, mut strays) = (Strings::default(), 0);
-        for (block, masks) in blocks.iter().zip(&mut marks.blocks) {
-            let stray;
-            (*masks, stray) = strings.leave_out(by, block, BLOCK);
-            strays |= stray;
-        }
-        if let Some(masks) = marks.blocks.get_mut(blocks.len()) {
-            let stray;
-            (*masks, stray) = strings.leave_out(by, &padded(rest), rest.len());
-            strays |= stray;
-        }
-        if strays != 0 {
-            marks.end_at_stray(by, bytes);
-        }
-        marks
-    }
-
-    /// Nothing is marked after a backslash outside of a string.
-    #[cold]
-    fn end_at_stray<C: Classify>(&mut self, by: C, bytes: &[u8]) {
-        let mut strings = Strings::default();
-        for (i, block) in bytes.chunks(BLOCK).enumerate() {
-            let (_, stray) = strings.leave_out(by, &padded(block), block.len());
-            if stray != 0 {
-                self.blocks.truncate(i + 1);
-                self.blocks.push(Masks::default());
-                self.stray = Some(i * BLOCK + stray.trailing_zeros() as usize);
-                return;
-            }
-        }
-    }
-}
-
-/// The position after the container whose opening bracket is at `at`, in a text with these marks.
-#[inline]
-pub fn nested_end(bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
-    if let Some(end) = marks.level_end(at) {
-        return Ok(end);
-    }
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if let Some(vector) = *VECTOR {
-        return vector.nested_end(bytes, marks, at);
-    }
-    nested_end_with(Portable, bytes, marks, at)
-}
-
-/// The same by a given classifier.
-#[inline(always)]
-pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
-    let mut skip = Skip::new();
-    let mut start = at - at % BLOCK;
-    let mut from = !0 << (at % BLOCK);
-    for masks in marks.blocks.get(at / BLOCK..).unwrap_or_default() {
-        let rest = bytes.get(start..).unwrap_or_default();
-        let (open, close) = (masks.open & from, masks.close & from);
-        let (end, _) = match rest.first_chunk::<BLOCK>() {
-            Some(block) => skip.brackets(by, block, open, close, start)?,
-            None => skip.brackets(by, &padded(rest), open, close, start)?,
-        };
-        if let Some(end) = end {
-            return Ok(end);
-        }
-        start += BLOCK;
-        from = !0;
-    }
-    Err(match marks.stray {
-        Some(stray) => Error::malformed(stray, STRAY),
-        None => Error::malformed(bytes.len(), "a container without its end"),
-    })
-}
-
 /// Where the string goes on at `at`, not after a backslash: the position of its closing quote, and whether there was no
 /// backslash before it; none if the bytes end before it.
 #[inline]
@@ -231,90 +142,87 @@ pub fn string_end_with<C: Classify>(by: C, bytes: &[u8], mut at: usize) -> Optio
     let mut rest = bytes.get(at..).unwrap_or_default();
     let (mut escaped, mut plain) = (0, true);
     while !rest.is_empty() {
-        let (masks, length) = match rest.first_chunk::<BLOCK>() {
-            Some(block) => (by.classify(block), BLOCK),
-            None => (by.classify(&padded(rest)), rest.len()),
+        let masks = match rest.first_chunk::<BLOCK>() {
+            Some(block) => by.classify(block),
+            None => by.classify(&padded(rest)),
         };
         let mut quotes = masks.quote;
         if masks.backslash | escaped != 0 {
-            quotes &= !escapes(masks.backslash, &mut escaped, length);
+            quotes &= !escapes(masks.backslash, &mut escaped);
         }
         // A block without a quote has all its backslashes before it.
         plain &= masks.backslash & (quotes & quotes.wrapping_neg()).wrapping_sub(1) == 0;
         if quotes != 0 {
             return Some((at + quotes.trailing_zeros() as usize, plain));
         }
-        at += length;
-        rest = rest.get(length..).unwrap_or_default();
+        at += BLOCK;
+        rest = rest.get(BLOCK..).unwrap_or_default();
     }
     None
-}
-
-impl Default for Skip {
-    fn default() -> Self {
-        Skip::new()
-    }
 }
 
 impl Skip {
     /// A scan that is about to see an opening bracket.
     pub fn new() -> Self {
-        Skip { kinds: 0, outer: Vec::new(), depth: 0, strings: Strings::default(), record: None }
+        Skip::default()
     }
 
-    /// The same, keeping what it sees of a container of about so many blocks.
-    pub fn recording(blocks: usize) -> Self {
-        Skip { record: Some(Record::new(blocks)), ..Skip::new() }
-    }
-
-    /// What was seen of the container, which has ended and is so long; none if it was not kept, or came in pieces that do
-    /// not fall together with blocks.
-    pub fn marks(self, length: usize) -> Option<Marks> {
-        self.record?.marks(length)
-    }
-
-    /// Scans on from `from`, which is the opening bracket at first and the end of what was scanned later. Returns the
-    /// position after the closing bracket, or `None` if all bytes were used up inside the container.
-    pub fn run(&mut self, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    /// Scans on from `from`, which is the opening bracket at first and what was reached later. What is seen goes to `keep`,
+    /// block by block from the opening bracket on, until the container has ended.
+    pub fn run(&mut self, bytes: &[u8], from: usize, keep: Option<&mut Marks>) -> Result<Reached, Error> {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         if let Some(vector) = *VECTOR {
-            return vector.run(self, bytes, from);
+            return vector.run(self, bytes, from, keep);
         }
-        self.run_with(Portable, bytes, from)
+        self.run_with(Portable, bytes, from, keep)
     }
 
     /// The same by a given classifier: tests compare them.
     #[inline(always)]
-    pub fn run_with<C: Classify>(&mut self, by: C, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    pub fn run_with<C: Classify>(
+        &mut self,
+        by: C,
+        bytes: &[u8],
+        from: usize,
+        mut keep: Option<&mut Marks>,
+    ) -> Result<Reached, Error> {
         let mut at = from;
         let mut rest = bytes.get(from..).unwrap_or_default();
         while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
-            if let Some(end) = self.block(by, block, BLOCK, at)? {
-                return Ok(Some(end));
+            if let Some(end) = self.block(by, block, at, &mut keep)? {
+                return Ok(Reached::End(end));
             }
             at += BLOCK;
             rest = after;
         }
-        if rest.is_empty() {
-            return Ok(None);
+        if !rest.is_empty() {
+            // The container may end here. If not, the block is seen again when it is whole.
+            let mut last = self.clone();
+            let mut kept = Marks::default();
+            if let Some(end) = last.block(by, &padded(rest), at, &mut Some(&mut kept))? {
+                if let Some(keep) = keep {
+                    keep.append(&kept);
+                }
+                return Ok(Reached::End(end));
+            }
         }
-        self.block(by, &padded(rest), rest.len(), at)
+        Ok(Reached::More(at))
     }
 
-    /// One block, of which `length` bytes are real, at position `at`.
+    /// One block, at position `at`.
     #[inline(always)]
     fn block<C: Classify>(
         &mut self,
         by: C,
         block: &[u8; BLOCK],
-        length: usize,
         at: usize,
+        keep: &mut Option<&mut Marks>,
     ) -> Result<Option<usize>, Error> {
-        let (masks, stray) = self.strings.leave_out(by, block, length);
+        let (masks, stray) = self.strings.leave_out(by, block);
         let before = self.depth;
         let (end, low) = self.brackets(by, block, masks.open, masks.close, at)?;
-        if let Some(record) = &mut self.record {
-            record.block(masks, Level::new(before, low), length, end.map(|end| end - at));
+        if let Some(marks) = keep {
+            marks.push(masks, Level::new(before, low), end.map(|end| end - at));
         }
         if end.is_none() && stray != 0 {
             return Err(Error::malformed(at + stray.trailing_zeros() as usize, STRAY));
@@ -394,14 +302,14 @@ fn spill(outer: &mut Vec<u64>, kinds: u64, depth: usize, offset: usize) -> Resul
 /// The bytes of a block that a backslash escapes, by the carry of a subtraction: a run of backslashes escapes what
 /// follows it if its length is odd (simdjson's method). `escaped` is 1 if the block before escapes its first byte.
 #[inline(always)]
-fn escapes(backslash: u64, escaped: &mut u64, length: usize) -> u64 {
+fn escapes(backslash: u64, escaped: &mut u64) -> u64 {
     const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
     let potential = backslash & !*escaped;
     let shifted = (potential << 1) | ODD;
     let series = shifted.wrapping_sub(potential) ^ ODD;
     let bytes = series ^ (backslash | *escaped);
     let escape = series & backslash;
-    *escaped = escape >> (length.wrapping_sub(1) & 63) & 1;
+    *escaped = escape >> (BLOCK - 1);
     bytes
 }
 

@@ -2,19 +2,15 @@
 //! start where those lead. 16 bytes a member; made at the first read.
 
 use super::{
-    Seen,
     marked::Marked,
     members::{Member, Members},
-    scan::Marks,
+    scan::{Block, Marks},
     spans::Spans,
     string,
     token::Quoted,
 };
 use crate::Error;
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-};
+use std::{ops::Range, sync::OnceLock};
 
 /// One member. Positions fit: an object has at most 31 bits of them.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +32,8 @@ pub(crate) struct Index {
     last: usize,
     /// The position after the object.
     pub(crate) end: usize,
-    /// Of the whole object, if they are kept.
-    pub(crate) marks: Option<Arc<Marks>>,
+    /// Of the whole object, if they were made for it and are kept.
+    pub(crate) marks: Option<Marks>,
     /// Of the first array that a column was read from.
     pub(crate) spans: OnceLock<Spans>,
 }
@@ -57,10 +53,11 @@ const FEW: usize = 8;
 const SOME: usize = 40;
 
 impl Index {
-    /// Of the object whose `{` is at `at`.
-    pub(crate) fn build(bytes: &[u8], at: usize, seen: Seen, keep_marks: bool) -> Result<Index, Error> {
-        let marks = seen.marks().unwrap_or_else(|| Arc::new(Marks::of(bytes)));
-        let text = Marked::new(bytes, &marks);
+    /// Of the object whose `{` is at `at`, with what was seen of it.
+    pub(crate) fn build(bytes: &[u8], at: usize, seen: Option<&[Block]>, keep_marks: bool) -> Result<Index, Error> {
+        let made = if seen.is_none() { Some(Marks::of(bytes)) } else { None };
+        let made_blocks = made.as_ref().map(|marks| &*marks.blocks);
+        let text = Marked::with(bytes, seen.or(made_blocks).unwrap_or_default());
         let (mut top, mut inner) = (Vec::with_capacity(FEW), Vec::with_capacity(SOME));
         let (last, end) = each(text, at, |member| {
             let (end, below) = if bytes.get(member.value) == Some(&b'{') {
@@ -77,7 +74,7 @@ impl Index {
             top.push(Top { slot: Slot::new(member, end), below });
             Ok(end)
         })?;
-        Ok(Index { top, inner, last, end, marks: keep_marks.then_some(marks), spans: OnceLock::new() })
+        Ok(Index { top, inner, last, end, marks: made.filter(|_| keep_marks), spans: OnceLock::new() })
     }
 
     /// The object's own members.

@@ -329,7 +329,7 @@ impl ListSplitter {
         let end = items.last().map_or(0, |item| item.end);
         self.at -= end.min(self.at);
         self.items.reserve(items.len());
-        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen: Vec::new() })
+        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen: crate::json::Scans::default() })
     }
 }
 

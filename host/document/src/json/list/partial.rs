@@ -2,10 +2,7 @@
 
 use crate::{
     Error,
-    json::{
-        Seen,
-        scan::{BLOCK, Skip},
-    },
+    json::scan::{Marks, Reached, Skip},
 };
 
 /// A token that is being stepped over, resumably.
@@ -31,30 +28,18 @@ impl Token {
         }
     }
 
-    /// The token of an object, keeping what is seen of one of about so many bytes.
-    pub(crate) fn recording(length: usize) -> Token {
-        Token::Container(Skip::recording(length / BLOCK))
-    }
-
-    /// What was seen of the object, which has ended and is so long.
-    pub(crate) fn seen(self, length: usize) -> Seen {
-        match self {
-            Token::Container(skip) => Seen::new(skip.marks(length)),
-            Token::Text { .. } | Token::Scalar => Seen::default(),
-        }
-    }
-
-    /// Scans on; the position after the token, or none if it goes on after the bytes.
-    pub(crate) fn run(&mut self, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
-        match self {
-            Token::Container(skip) => skip.run(bytes, from),
-            Token::Text { escaped } => Ok(text_end(bytes, from, escaped)),
+    /// Scans on. What is seen of a container goes to `keep`.
+    pub(crate) fn run(&mut self, bytes: &[u8], from: usize, keep: Option<&mut Marks>) -> Result<Reached, Error> {
+        let end = match self {
+            Token::Container(skip) => return skip.run(bytes, from, keep),
+            Token::Text { escaped } => text_end(bytes, from, escaped),
             Token::Scalar => {
                 let rest = bytes.get(from..).unwrap_or_default();
                 let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-                Ok(rest.iter().position(ends).map(|length| from + length))
+                rest.iter().position(ends).map(|length| from + length)
             }
-        }
+        };
+        Ok(end.map_or(Reached::More(bytes.len()), Reached::End))
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
 
-use super::{BLOCK, Brackets, Classify, Marks, Masks, Skip, nested_end_with, string_end_with};
+use super::{BLOCK, Block, Brackets, Classify, Marks, Masks, Reached, Skip, nested_end_with, string_end_with};
 use crate::Error;
 use std::arch::x86_64::{
     __m256i, _bzhi_u64, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
@@ -29,9 +29,15 @@ impl Avx2 {
 
     /// [`Skip::run_with`], compiled for these instructions.
     #[inline]
-    pub(super) fn run(self, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    pub(super) fn run(
+        self,
+        skip: &mut Skip,
+        bytes: &[u8],
+        from: usize,
+        keep: Option<&mut Marks>,
+    ) -> Result<Reached, Error> {
         // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
-        unsafe { run(self, skip, bytes, from) }
+        unsafe { run(self, skip, bytes, from, keep) }
     }
 
     /// [`Marks::with`], compiled for these instructions.
@@ -43,9 +49,9 @@ impl Avx2 {
 
     /// [`nested_end_with`], compiled for these instructions.
     #[inline]
-    pub(super) fn nested_end(self, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    pub(super) fn nested_end(self, bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
         // SAFETY: as above.
-        unsafe { nested_end(self, bytes, marks, at) }
+        unsafe { nested_end(self, bytes, blocks, at) }
     }
 
     /// [`string_end_with`], compiled for these instructions.
@@ -77,8 +83,8 @@ impl Classify for Avx2 {
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
-fn run(this: Avx2, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
-    skip.run_with(this, bytes, from)
+fn run(this: Avx2, skip: &mut Skip, bytes: &[u8], from: usize, keep: Option<&mut Marks>) -> Result<Reached, Error> {
+    skip.run_with(this, bytes, from, keep)
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
@@ -87,8 +93,8 @@ fn marks(this: Avx2, bytes: &[u8]) -> Marks {
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]
-fn nested_end(this: Avx2, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
-    nested_end_with(this, bytes, marks, at)
+fn nested_end(this: Avx2, bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
+    nested_end_with(this, bytes, blocks, at)
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,popcnt,lzcnt")]

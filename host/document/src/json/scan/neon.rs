@@ -4,7 +4,7 @@
 //!
 //! INVARIANT: a [`Neon`] exists only where its instructions do; [`Neon::detect`] alone makes one.
 
-use super::{BLOCK, Classify, Marks, Masks, Skip, nested_end_with, string_end_with};
+use super::{BLOCK, Block, Classify, Marks, Masks, Reached, Skip, nested_end_with, string_end_with};
 use crate::Error;
 use std::arch::{
     aarch64::{
@@ -26,9 +26,15 @@ impl Neon {
 
     /// [`Skip::run_with`], compiled for these instructions.
     #[inline]
-    pub(super) fn run(self, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
+    pub(super) fn run(
+        self,
+        skip: &mut Skip,
+        bytes: &[u8],
+        from: usize,
+        keep: Option<&mut Marks>,
+    ) -> Result<Reached, Error> {
         // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
-        unsafe { run(self, skip, bytes, from) }
+        unsafe { run(self, skip, bytes, from, keep) }
     }
 
     /// [`Marks::with`], compiled for these instructions.
@@ -40,9 +46,9 @@ impl Neon {
 
     /// [`nested_end_with`], compiled for these instructions.
     #[inline]
-    pub(super) fn nested_end(self, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
+    pub(super) fn nested_end(self, bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
         // SAFETY: as above.
-        unsafe { nested_end(self, bytes, marks, at) }
+        unsafe { nested_end(self, bytes, blocks, at) }
     }
 
     /// [`string_end_with`], compiled for these instructions.
@@ -68,8 +74,8 @@ impl Classify for Neon {
 }
 
 #[target_feature(enable = "neon,aes")]
-fn run(this: Neon, skip: &mut Skip, bytes: &[u8], from: usize) -> Result<Option<usize>, Error> {
-    skip.run_with(this, bytes, from)
+fn run(this: Neon, skip: &mut Skip, bytes: &[u8], from: usize, keep: Option<&mut Marks>) -> Result<Reached, Error> {
+    skip.run_with(this, bytes, from, keep)
 }
 
 #[target_feature(enable = "neon,aes")]
@@ -78,8 +84,8 @@ fn marks(this: Neon, bytes: &[u8]) -> Marks {
 }
 
 #[target_feature(enable = "neon,aes")]
-fn nested_end(this: Neon, bytes: &[u8], marks: &Marks, at: usize) -> Result<usize, Error> {
-    nested_end_with(this, bytes, marks, at)
+fn nested_end(this: Neon, bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
+    nested_end_with(this, bytes, blocks, at)
 }
 
 #[target_feature(enable = "neon,aes")]

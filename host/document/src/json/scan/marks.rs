@@ -1,0 +1,209 @@
+//! What is seen of a text, kept block by block: made for a text that is walked, or left behind by the scan that found its
+//! end. Then it is known as well how deep each block is nested, and containers end where their depth does.
+
+use super::{BLOCK, Classify, Masks, Portable, STRAY, Skip, Strings, padded};
+use crate::Error;
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::VECTOR;
+
+/// Quotes that are not escaped, brackets outside of strings, and how deep they nest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Nothing is marked after a backslash outside of a string.
+    pub masks: Masks,
+    /// Where a scan has passed.
+    pub(crate) level: Level,
+}
+
+/// How deep a block is nested: at its beginning, and where that is least. `MAX_DEPTH` fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Level {
+    before: u16,
+    low: u16,
+}
+
+/// The blocks of one text, or of several one after another: each with empty ones at its end, so that what begins in a
+/// block always has a next one to go on in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Block by block.
+    pub blocks: Vec<Block>,
+}
+
+/// How many blocks a text of this length has.
+pub(crate) fn blocks(length: usize) -> usize {
+    length / BLOCK + 2
+}
+
+impl Default for Level {
+    /// Not known.
+    fn default() -> Self {
+        Level { before: u16::MAX, low: u16::MAX }
+    }
+}
+
+impl Level {
+    pub(super) fn new(before: usize, low: usize) -> Self {
+        Level { before: before as u16, low: low as u16 }
+    }
+}
+
+impl Masks {
+    /// The bits below `end`, which is at most 64.
+    fn up_to(self, end: usize) -> Self {
+        let below = if end < BLOCK { (1 << end) - 1 } else { u64::MAX };
+        Masks {
+            quote: self.quote & below,
+            backslash: self.backslash & below,
+            open: self.open & below,
+            close: self.close & below,
+        }
+    }
+
+    /// After the bracket that brings the depth, `depth` before the bits of `from`, down to `level`.
+    fn end(self, from: u64, mut depth: u32, level: u32) -> Option<usize> {
+        let mut brackets = (self.open | self.close) & from;
+        while brackets != 0 {
+            let bit = brackets & brackets.wrapping_neg();
+            brackets ^= bit;
+            if self.open & bit != 0 {
+                depth += 1;
+            } else {
+                depth = depth.checked_sub(1)?;
+                if depth == level {
+                    return Some(bit.trailing_zeros() as usize + 1);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Marks {
+    /// The marks of a text.
+    pub fn of(bytes: &[u8]) -> Marks {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if let Some(vector) = *VECTOR {
+            return vector.marks(bytes);
+        }
+        Marks::with(Portable, bytes)
+    }
+
+    /// The same by a given classifier.
+    #[inline(always)]
+    pub fn with<C: Classify>(by: C, bytes: &[u8]) -> Marks {
+        let (whole, rest) = bytes.as_chunks::<BLOCK>();
+        let mut marks = Marks { blocks: vec![Block::default(); blocks(bytes.len())] };
+        let (mut strings, mut strays) = (Strings::default(), 0);
+        for (bytes, block) in whole.iter().zip(&mut marks.blocks) {
+            let stray;
+            (block.masks, stray) = strings.leave_out(by, bytes);
+            strays |= stray;
+        }
+        if let Some(block) = marks.blocks.get_mut(whole.len()) {
+            let stray;
+            (block.masks, stray) = strings.leave_out(by, &padded(rest));
+            strays |= stray;
+        }
+        if strays != 0
+            && let Some(stray) = stray(bytes)
+        {
+            marks.blocks.truncate(stray / BLOCK + 1);
+            marks.blocks.push(Block::default());
+        }
+        marks
+    }
+
+    /// Cuts off the blocks before `at`. What comes next will need about as much room.
+    pub(crate) fn cut(&mut self, at: usize) -> Marks {
+        let mut rest = Vec::with_capacity(self.blocks.len());
+        rest.extend(self.blocks.drain(at.min(self.blocks.len())..));
+        Marks { blocks: std::mem::replace(&mut self.blocks, rest) }
+    }
+
+    /// The next block, and where in it the container ends: what follows is not its own.
+    #[inline(always)]
+    pub(super) fn push(&mut self, masks: Masks, level: Level, end: Option<usize>) {
+        let masks = match end {
+            None => masks,
+            Some(end) => masks.up_to(end),
+        };
+        self.blocks.push(Block { masks, level });
+    }
+
+    pub(super) fn append(&mut self, more: &Marks) {
+        self.blocks.extend_from_slice(&more.blocks);
+    }
+
+    /// The text that began at block `first` has ended and is so long.
+    pub(crate) fn end_text(&mut self, first: usize, length: usize) {
+        self.blocks.resize(first + blocks(length), Block::default());
+    }
+}
+
+/// Where the first backslash outside of a string is.
+#[cold]
+fn stray(bytes: &[u8]) -> Option<usize> {
+    let mut strings = Strings::default();
+    let found = bytes.chunks(BLOCK).map(|block| strings.leave_out(Portable, &padded(block)).1).enumerate();
+    let first = found.into_iter().find(|(_, stray)| *stray != 0)?;
+    Some(first.0 * BLOCK + first.1.trailing_zeros() as usize)
+}
+
+/// The position after the container whose opening bracket is at `at`, in a text with these blocks.
+#[inline]
+pub fn nested_end(bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
+    if let Some(end) = level_end(blocks, at) {
+        return Ok(end);
+    }
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if let Some(vector) = *VECTOR {
+        return vector.nested_end(bytes, blocks, at);
+    }
+    nested_end_with(Portable, bytes, blocks, at)
+}
+
+/// The same by a given classifier, whether or not the depths are known.
+#[inline(always)]
+pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
+    let mut skip = Skip::new();
+    let mut start = at - at % BLOCK;
+    let mut from = !0 << (at % BLOCK);
+    for block in blocks.get(at / BLOCK..).unwrap_or_default() {
+        let rest = bytes.get(start..).unwrap_or_default();
+        let (open, close) = (block.masks.open & from, block.masks.close & from);
+        let (end, _) = match rest.first_chunk::<BLOCK>() {
+            Some(block) => skip.brackets(by, block, open, close, start)?,
+            None => skip.brackets(by, &padded(rest), open, close, start)?,
+        };
+        if let Some(end) = end {
+            return Ok(end);
+        }
+        start += BLOCK;
+        from = !0;
+    }
+    Err(match stray(bytes) {
+        Some(stray) => Error::malformed(stray, STRAY),
+        None => Error::malformed(bytes.len(), "a container without its end"),
+    })
+}
+
+/// The same where the depths are known: brackets were seen to match when they were.
+fn level_end(blocks: &[Block], at: usize) -> Option<usize> {
+    let (first, bit) = (at / BLOCK, at % BLOCK);
+    let Block { masks, level } = blocks.get(first)?;
+    if *level == Level::default() || masks.open >> bit & 1 == 0 {
+        return None;
+    }
+    let below = (1_u64 << bit) - 1;
+    let opened = u32::from(level.before) + (masks.open & below).count_ones();
+    let depth = opened.checked_sub((masks.close & below).count_ones())?;
+    if let Some(end) = masks.end(!below, depth, depth) {
+        return Some(first * BLOCK + end);
+    }
+    let later = blocks.get(first + 1..)?;
+    let last = later.iter().position(|block| u32::from(block.level.low) <= depth)?;
+    let Block { masks, level } = later.get(last)?;
+    Some((first + 1 + last) * BLOCK + masks.end(u64::MAX, u32::from(level.before), depth)?)
+}
