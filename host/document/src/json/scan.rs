@@ -41,6 +41,17 @@ pub struct Masks {
     pub close: u64,
 }
 
+/// Brackets moved together, the first lowest: at most 64.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// 1 = opens.
+    pub open: u64,
+    /// 1 = `{` or `}`.
+    pub curly: u64,
+    /// How many there are.
+    pub count: u32,
+}
+
 /// The brackets that are open, at most 64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Brackets {
@@ -58,11 +69,19 @@ pub trait Classify: Copy {
     /// Bit i of the result is the xor of bits 0 to i: between an opening quote (included) and its closing one (not).
     fn prefix_xor(self, bits: u64) -> u64;
 
-    /// Opens and closes all brackets of a block at once: `all` of them, those that `open`, after `brackets`. None if the
-    /// first of what was open is closed, if kinds do not match, or if one after another is the better way: then they are
-    /// looked at in turn. At most 64 may be open at any time. With it the least depth between.
+    /// Whether brackets are folded many at once, and not one after another.
+    const FOLDS: bool = false;
+
+    /// `all` brackets of a block, of which some `open`.
     #[inline(always)]
-    fn fold(self, _block: &[u8; BLOCK], _all: u64, _open: u64, _brackets: Brackets) -> Option<(Brackets, usize)> {
+    fn gather(self, _block: &[u8; BLOCK], _all: u64, _open: u64) -> Gathered {
+        Gathered::default()
+    }
+
+    /// Opens and closes brackets after those that are open. None if the first of these is closed or kinds do not match. At
+    /// most 64 may be open at any time.
+    #[inline(always)]
+    fn fold(self, _gathered: Gathered, _open: Brackets) -> Option<Brackets> {
         None
     }
 }
@@ -94,6 +113,35 @@ struct Strings {
     inside: u64,
     /// 1 if the first byte to come is escaped.
     escaped: u64,
+}
+
+/// Brackets whose depth is known and whose kinds are still to be compared: of the blocks from a position on.
+#[derive(Debug)]
+struct Later {
+    gathered: Gathered,
+    /// What was known before the first of those blocks.
+    from: usize,
+    depth: usize,
+    strings: Strings,
+}
+
+impl Later {
+    /// Nothing yet, from the block at this position on.
+    #[inline(always)]
+    fn after(skip: &Skip, from: usize) -> Later {
+        Later { gathered: Gathered::default(), from, depth: skip.depth, strings: skip.strings }
+    }
+}
+
+impl Gathered {
+    /// Those and then more, at most 64 together.
+    #[inline(always)]
+    fn append(&mut self, more: Gathered) {
+        // 64 are there only if nothing comes.
+        self.open |= more.open << (self.count & 63);
+        self.curly |= more.curly << (self.count & 63);
+        self.count += more.count;
+    }
 }
 
 const STRAY: &str = "a backslash outside a string";
@@ -188,18 +236,41 @@ impl Skip {
     ) -> Result<Reached, Error> {
         let mut at = from;
         let mut rest = bytes.get(from..).unwrap_or_default();
+        let mut later = Later::after(self, at);
         while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
-            if let Some(end) = self.block(by, block, at, &mut keep)? {
-                return Ok(Reached::End(end));
+            let strings = self.strings;
+            let (masks, stray) = self.strings.leave_out(by, block);
+            let (open, close) = (masks.open.count_ones(), masks.close.count_ones());
+            let ends_later = close < self.depth as u32 && open + self.depth as u32 <= 64 && stray == 0;
+            if C::FOLDS && ends_later {
+                // Whatever its brackets are, the container goes on after it. They are seen to match later, with others.
+                if later.gathered.count + open + close > 64 {
+                    self.fold_gathered(by, &later, bytes)?;
+                    later = Later { strings, ..Later::after(self, at) };
+                }
+                later.gathered.append(by.gather(block, masks.open | masks.close, masks.open));
+                if let Some(marks) = &mut keep {
+                    marks.push(masks, Level::new(self.depth, close), None);
+                }
+                self.depth = self.depth + open as usize - close as usize;
+            } else {
+                self.fold_gathered(by, &later, bytes)?;
+                if let Some(end) = self.block(by, block, at, (masks, stray), &mut keep)? {
+                    return Ok(Reached::End(end));
+                }
+                later = Later::after(self, at + BLOCK);
             }
             at += BLOCK;
             rest = after;
         }
+        self.fold_gathered(by, &later, bytes)?;
         if !rest.is_empty() {
             // The container may end here. If not, the block is seen again when it is whole.
             let mut last = self.clone();
             let mut kept = Marks::default();
-            if let Some(end) = last.block(by, &padded(rest), at, &mut Some(&mut kept))? {
+            let block = padded(rest);
+            let masks = last.strings.leave_out(by, &block);
+            if let Some(end) = last.block(by, &block, at, masks, &mut Some(&mut kept))? {
                 if let Some(keep) = keep {
                     keep.append(&kept);
                 }
@@ -209,20 +280,51 @@ impl Skip {
         Ok(Reached::More(at))
     }
 
-    /// One block, at position `at`.
+    /// Opens and closes what was gathered, whose depth is known.
+    #[inline(always)]
+    fn fold_gathered<C: Classify>(&mut self, by: C, later: &Later, bytes: &[u8]) -> Result<(), Error> {
+        if later.gathered.count == 0 {
+            return Ok(());
+        }
+        match by.fold(later.gathered, Brackets { kinds: self.kinds, depth: later.depth }) {
+            Some(after) => {
+                self.kinds = after.kinds;
+                Ok(())
+            }
+            None => self.one_by_one(later, bytes),
+        }
+    }
+
+    /// Finds the bracket that does not match.
+    #[cold]
+    fn one_by_one(&mut self, later: &Later, bytes: &[u8]) -> Result<(), Error> {
+        (self.depth, self.strings) = (later.depth, later.strings);
+        let mut left = later.gathered.count;
+        for (i, block) in bytes.get(later.from..).unwrap_or_default().as_chunks::<BLOCK>().0.iter().enumerate() {
+            let (masks, _) = self.strings.leave_out(Portable, block);
+            self.brackets(Portable, block, masks.open, masks.close, later.from + i * BLOCK)?;
+            left = left.saturating_sub((masks.open | masks.close).count_ones());
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One block, at position `at`, with its masks.
     #[inline(always)]
     fn block<C: Classify>(
         &mut self,
         by: C,
         block: &[u8; BLOCK],
         at: usize,
+        (masks, stray): (Masks, u64),
         keep: &mut Option<&mut Marks>,
     ) -> Result<Option<usize>, Error> {
-        let (masks, stray) = self.strings.leave_out(by, block);
         let before = self.depth;
-        let (end, low) = self.brackets(by, block, masks.open, masks.close, at)?;
+        let end = self.brackets(by, block, masks.open, masks.close, at)?;
         if let Some(marks) = keep {
-            marks.push(masks, Level::new(before, low), end.map(|end| end - at));
+            marks.push(masks, Level::new(before, masks.close.count_ones()), end.map(|end| end - at));
         }
         if end.is_none() && stray != 0 {
             return Err(Error::malformed(at + stray.trailing_zeros() as usize, STRAY));
@@ -230,8 +332,7 @@ impl Skip {
         Ok(end)
     }
 
-    /// The brackets of one block at position `at`: the container's end, and how deep the block is nested where that is
-    /// least.
+    /// The brackets of one block at position `at`: the container's end.
     #[inline(always)]
     fn brackets<C: Classify>(
         &mut self,
@@ -240,23 +341,23 @@ impl Skip {
         open: u64,
         close: u64,
         at: usize,
-    ) -> Result<(Option<usize>, usize), Error> {
+    ) -> Result<Option<usize>, Error> {
         let mut brackets = open | close;
         if self.depth > 0 {
             if brackets == 0 {
-                return Ok((None, self.depth));
+                return Ok(None);
             }
-            if self.depth + open.count_ones() as usize <= 64
-                && let Some((after, low)) =
-                    by.fold(block, brackets, open, Brackets { kinds: self.kinds, depth: self.depth })
+            if C::FOLDS
+                && self.depth + open.count_ones() as usize <= 64
+                && let Some(after) =
+                    by.fold(by.gather(block, brackets, open), Brackets { kinds: self.kinds, depth: self.depth })
             {
                 (self.kinds, self.depth) = (after.kinds, after.depth);
-                return Ok((None, low));
+                return Ok(None);
             }
         }
         // In registers while the block lasts.
         let (mut kinds, mut depth) = (self.kinds, self.depth);
-        let mut low = depth;
         while brackets != 0 {
             let i = brackets.trailing_zeros();
             brackets &= brackets - 1;
@@ -274,18 +375,17 @@ impl Skip {
                 return Err(Error::malformed(offset, "brackets do not match"));
             }
             depth -= 1;
-            low = low.min(depth);
             kinds >>= 1;
             if depth % 64 == 0 {
                 if depth == 0 {
                     self.depth = 0;
-                    return Ok((Some(offset + 1), 0));
+                    return Ok(Some(offset + 1));
                 }
                 kinds = self.outer.pop().unwrap_or_default();
             }
         }
         (self.kinds, self.depth) = (kinds, depth);
-        Ok((None, low))
+        Ok(None)
     }
 }
 

@@ -4,7 +4,9 @@
 //!
 //! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
 
-use super::{BLOCK, Block, Brackets, Classify, Marks, Masks, Reached, Skip, nested_end_with, string_end_with};
+use super::{
+    BLOCK, Block, Brackets, Classify, Gathered, Marks, Masks, Reached, Skip, nested_end_with, string_end_with,
+};
 use crate::Error;
 use std::arch::x86_64::{
     __m256i, _bzhi_u64, _mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_set1_epi8, _mm256_cmpeq_epi8,
@@ -75,10 +77,18 @@ impl Classify for Avx2 {
         unsafe { prefix_xor(bits) }
     }
 
+    const FOLDS: bool = true;
+
     #[inline(always)]
-    fn fold(self, block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<(Brackets, usize)> {
+    fn gather(self, block: &[u8; BLOCK], all: u64, open: u64) -> Gathered {
         // SAFETY: as above.
-        unsafe { fold(block, all, open, brackets) }
+        unsafe { gather(block, all, open) }
+    }
+
+    #[inline(always)]
+    fn fold(self, gathered: Gathered, open: Brackets) -> Option<Brackets> {
+        // SAFETY: as above.
+        unsafe { fold(gathered, open) }
     }
 }
 
@@ -148,18 +158,22 @@ fn prefix_xor(bits: u64) -> u64 {
     _mm_cvtsi128_si64(product) as u64
 }
 
-/// All brackets of a block at once. They are moved together, so that a pair with nothing left between is two adjacent
-/// bits; such pairs are compared and taken out until none is left, which takes as many rounds as the block nests deep.
-/// What remains are closing brackets of what was open before, then opening ones.
 #[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-fn fold(block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<(Brackets, usize)> {
+#[target_feature(enable = "avx2,bmi2,popcnt")]
+fn gather(block: &[u8; BLOCK], all: u64, open: u64) -> Gathered {
     let (low, high) = halves(block);
     // Bit 5, which tells `{` from `[`, to the top of its byte.
     let curly = tops(_mm256_slli_epi16::<2>(low), _mm256_slli_epi16::<2>(high));
-    let mut count = all.count_ones();
-    let mut open = _pext_u64(open, all);
-    let mut curly = _pext_u64(curly, all);
+    Gathered { open: _pext_u64(open, all), curly: _pext_u64(curly, all), count: all.count_ones() }
+}
+
+/// All brackets at once. A pair with nothing left between is two adjacent bits; such pairs are compared and taken out until
+/// none is left, which takes as many rounds as they nest deep. What remains are closing brackets of what was open before,
+/// then opening ones.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn fold(gathered: Gathered, brackets: Brackets) -> Option<Brackets> {
+    let Gathered { mut open, mut curly, mut count } = gathered;
     loop {
         // An opening bracket, and the next one is none. Above the last one there are zeros, which are no bracket.
         let pairs = open & !(open >> 1) & (_bzhi_u64(u64::MAX, count) >> 1);
@@ -179,9 +193,9 @@ fn fold(block: &[u8; BLOCK], all: u64, open: u64, brackets: Brackets) -> Option<
     if closing as usize >= brackets.depth || _bzhi_u64(curly ^ brackets.kinds, closing) != 0 {
         return None;
     }
-    // INVARIANT: the caller sees to it that depth and opening brackets together are at most 64, and depth is more than
-    // `closing` here: no shift is by more than 63. The first to open is the outermost: reversed, it is the highest.
+    // INVARIANT: the caller sees to it that at most 64 are open at any time, and depth is more than `closing` here: no shift
+    // is by more than 63. The first to open is the outermost: reversed, it is the highest.
     let opened = (curly >> closing).reverse_bits() >> 1 >> (63 - opening);
-    let low = brackets.depth - closing as usize;
-    Some((Brackets { kinds: brackets.kinds >> closing << opening | opened, depth: low + opening as usize }, low))
+    let depth = brackets.depth - closing as usize + opening as usize;
+    Some(Brackets { kinds: brackets.kinds >> closing << opening | opened, depth })
 }

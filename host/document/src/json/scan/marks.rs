@@ -16,7 +16,7 @@ pub struct Block {
     pub(crate) level: Level,
 }
 
-/// How deep a block is nested: at its beginning, and where that is least. `MAX_DEPTH` fits.
+/// How deep a block is nested: at its beginning, and not less than this anywhere. `MAX_DEPTH` fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level {
     before: u16,
@@ -44,8 +44,10 @@ impl Default for Level {
 }
 
 impl Level {
-    pub(super) fn new(before: usize, low: usize) -> Self {
-        Level { before: before as u16, low: low as u16 }
+    /// With so many brackets that close.
+    #[inline(always)]
+    pub(super) fn new(before: usize, close: u32) -> Self {
+        Level { before: before as u16, low: (before as u16).saturating_sub(close as u16) }
     }
 }
 
@@ -173,7 +175,7 @@ pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], blocks: &[Block], at: u
     for block in blocks.get(at / BLOCK..).unwrap_or_default() {
         let rest = bytes.get(start..).unwrap_or_default();
         let (open, close) = (block.masks.open & from, block.masks.close & from);
-        let (end, _) = match rest.first_chunk::<BLOCK>() {
+        let end = match rest.first_chunk::<BLOCK>() {
             Some(block) => skip.brackets(by, block, open, close, start)?,
             None => skip.brackets(by, &padded(rest), open, close, start)?,
         };
@@ -202,8 +204,8 @@ fn level_end(blocks: &[Block], at: usize) -> Option<usize> {
     if let Some(end) = masks.end(!below, depth, depth) {
         return Some(first * BLOCK + end);
     }
-    let later = blocks.get(first + 1..)?;
-    let last = later.iter().position(|block| u32::from(block.level.low) <= depth)?;
-    let Block { masks, level } = later.get(last)?;
-    Some((first + 1 + last) * BLOCK + masks.end(u64::MAX, u32::from(level.before), depth)?)
+    let later = blocks.iter().enumerate().skip(first + 1);
+    later
+        .filter(|(_, block)| u32::from(block.level.low) <= depth)
+        .find_map(|(i, Block { masks, level })| Some(i * BLOCK + masks.end(u64::MAX, u32::from(level.before), depth)?))
 }
