@@ -23,6 +23,7 @@ mod behaviour {
     mod list;
     mod lookups;
     mod node;
+    mod pods;
     mod reload;
     mod servers;
     mod start;

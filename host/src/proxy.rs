@@ -16,6 +16,7 @@ mod forward;
 mod get;
 mod headers;
 mod identity;
+mod leaf;
 mod ledger;
 mod list;
 mod listener;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use self::budget::Budget;
+pub use self::leaf::Leaf;
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
 pub use self::tls::{ServerTls, TlsError};
@@ -153,6 +155,12 @@ impl Proxy {
     #[must_use]
     pub fn client(&self) -> kube::Client {
         self.upstream.client()
+    }
+
+    /// A client with the node's identity where there is one to lend, else with the daemon's own.
+    #[must_use]
+    pub fn node_client(&self) -> kube::Client {
+        self.upstream.node_client()
     }
 
     /// Takes credentials anew when the files change that they come from.
