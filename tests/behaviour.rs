@@ -27,6 +27,7 @@ mod behaviour {
     mod reload;
     mod servers;
     mod start;
+    mod streams;
     mod tls;
     mod watch;
     mod writes;
