@@ -25,6 +25,7 @@ mod owner;
 mod read;
 pub mod request;
 mod respond;
+mod reviews;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -108,6 +109,7 @@ impl ProxyConfig {
 pub struct Proxy {
     upstream: Arc<Upstream>,
     lend_to: Vec<u32>,
+    reviews: reviews::Reviews,
     serving: ServingReceiver,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -137,6 +139,7 @@ impl Proxy {
         Ok(Arc::new(Self {
             upstream,
             lend_to: config.lend_to,
+            reviews: reviews::Reviews::default(),
             serving,
             metrics,
             tasks,

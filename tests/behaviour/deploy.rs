@@ -94,7 +94,12 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
     // The certificate of the HTTPS port is asked for with these rights, too.
     weir.logged("a certificate for the HTTPS port was asked for").await;
     let looked_at = async {
-        while !seen.lock().unwrap().iter().any(|(_, resource, verb)| resource == "certificatesigningrequests" && verb == "get") {
+        while !seen
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|(_, resource, verb)| resource == "certificatesigningrequests" && verb == "get")
+        {
             requests.changed().await.unwrap();
         }
     };

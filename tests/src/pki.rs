@@ -87,7 +87,8 @@ impl Authority {
         }
         let extensions = request.attributes.iter().find(|attribute| attribute.oid == ExtensionReq::OID);
         let extensions = extensions.and_then(|attribute| attribute.values.get(0)).ok_or("no extensions")?;
-        let ExtensionReq(extensions) = extensions.decode_as().map_err(|error: x509_cert::der::Error| error.to_string())?;
+        let ExtensionReq(extensions) =
+            extensions.decode_as().map_err(|error: x509_cert::der::Error| error.to_string())?;
         let names = match &extensions[..] {
             [only] if only.extn_id == SubjectAltName::OID => only.extn_value.as_bytes(),
             _ => return Err("it asks for other extensions than names".to_owned()),
