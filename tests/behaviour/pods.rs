@@ -5,12 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::Method;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_tests::client::{Client, PATIENCE};
+use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::network::{expect_own_network, in_own_network};
 use weir_tests::pki::Authority;
+use weir_tests::plane::Plane;
 
 use super::edge;
 
@@ -188,6 +190,44 @@ async fn what_is_issued_and_does_not_fit_is_told_and_not_shown() {
     let line = weir.logged("there is no new certificate for the HTTPS port").await.to_string();
     assert!(line.contains("is of no use: it is not for 10.96.0.1, 169.254.20.10, kubernetes"), "{line}");
     assert_eq!(weir.metric(EXPIRY).await, 0.0);
+}
+
+#[tokio::test]
+async fn a_real_api_server_takes_the_request_of_the_daemon_and_of_the_node() {
+    let Some(plane) = Plane::shared() else { return };
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let config: Value = serde_saphyr::from_str(&read(plane.kubeconfig("admin"))).unwrap();
+    let cluster = &config["clusters"][0]["cluster"];
+    let trusted = read(cluster["certificate-authority"].as_str().unwrap().into());
+    let admin = Client::trusting(cluster["server"].as_str().unwrap(), "test", Some(&trusted), None)
+        .with("authorization", &format!("Bearer {}", read(plane.token("admin")).trim()))
+        .with("content-type", "application/merge-patch+json");
+    let ca = Authority::new("signer");
+    let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let node = plane.kubeconfig("node").display().to_string();
+    for (lent, user) in [(None, "system:serviceaccount:kube-system:weir"), (Some(&node), "system:node:edge-a")] {
+        let cache = tempfile::tempdir().unwrap();
+        let setup = Setup::kubeconfig(&plane.kubeconfig("weir")).filters("filters: []").requesting(cache.path());
+        let setup = lent.into_iter().fold(setup, |setup, path| setup.flag("--node-kubeconfig", path));
+        let weir = setup.start_ready().await;
+        let line = weir.logged("a certificate for the HTTPS port was asked for").await;
+        let path = format!("{all}/{}", line["fields"]["name"].as_str().unwrap());
+        let request = admin.json(&path).await;
+        assert_eq!(request["spec"]["username"], user);
+        let pem = String::from_utf8(STANDARD.decode(request["spec"]["request"].as_str().unwrap()).unwrap()).unwrap();
+        let approved = json!({"type": "Approved", "status": "True", "reason": "Test", "message": "approved"});
+        for (part, status) in [
+            ("approval", json!({"conditions": [approved]})),
+            ("status", json!({"certificate": STANDARD.encode(ca.certify(&pem, DAY).unwrap())})),
+        ] {
+            let patch = json!({"status": status}).to_string();
+            let answer = whole(admin.send(Method::PATCH, &format!("{path}/{part}"), patch).await).await.unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        weir.logged("the certificate of the HTTPS port was issued").await;
+        let client = Client::naming(&weir.secure_url().await, "pod", ca.pem(), "kubernetes.default.svc");
+        assert_eq!(client.get("/version").await.status, 200);
+    }
 }
 
 #[test]

@@ -65,7 +65,7 @@ async fn a_connection_carries_as_many_watches_as_the_server_allows_and_none_wait
 }
 
 #[tokio::test]
-async fn signs_of_life_never_wait_behind_lists_that_are_read_slowly() {
+async fn neither_signs_of_life_nor_other_reads_wait_behind_lists_that_are_not_read() {
     let (server, weir) = before(250).await;
     let client = weir.client("kubelet").with("content-type", "application/json");
     for object in [
@@ -112,6 +112,13 @@ async fn signs_of_life_never_wait_behind_lists_that_are_read_slowly() {
                 tokio::time::timeout(Duration::from_secs(10), client.send(method.parse().unwrap(), path, body));
             let answer = whole(answer.await.expect("at once")).await.unwrap();
             assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        }
+    }
+    // Nor do other reads, be they over the same connection.
+    for path in ["/version", "/api/v1/services", "/api/v1/nodes"] {
+        for _ in 0..8 {
+            let answer = tokio::time::timeout(Duration::from_secs(10), weir.client("tool").get(path)).await;
+            assert_eq!(answer.expect("at once").status, 200, "{path}");
         }
     }
     let of = |beat: bool| -> BTreeSet<u64> {

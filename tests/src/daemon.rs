@@ -71,7 +71,7 @@ impl Setup {
         static DAEMONS: AtomicU32 = AtomicU32::new(0);
         // Of this process and of this daemon, so that none is in the way of another.
         let (process, daemon) = (std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed));
-        let address = Ipv4Addr::from_bits(0x7f00_0000 | (1 + process % 0x7fff) << 9 | daemon % 0x200);
+        let address = Ipv4Addr::from_bits(0x7f00_0000 | ((1 + process % 0x7ffe) << 9) | (daemon % 0x200));
         self.flag("--pod-address", "169.254.20.10")
             .flag("--pod-interface", "")
             .flag("--secure-bind-address", &address.to_string())

@@ -51,7 +51,7 @@ impl Reviews {
         let answer = self.place(question);
         let mut answer = answer.lock().await;
         if let Some((said, at)) = &*answer
-            && (*at >= began || at.elapsed() < said.holds())
+            && (*at > began || at.elapsed() < said.holds())
         {
             return said.clone().into();
         }

@@ -157,21 +157,20 @@ impl ServerTls {
 
 /// The configuration as the files say now, with what was issued where it is to be asked for.
 fn read(source: &SecureConfig, issued: Option<Identity>, metrics: &Metrics) -> Result<ServerConfig, TlsError> {
-    let (identity, unusable): (_, Box<dyn Fn(rustls::Error) -> TlsError>) = match &source.certificate {
+    let unusable = |error| match &source.certificate {
         ServingCertificate::Files { certificate, key } => {
-            let (certificate, key) = (certificate.clone(), key.clone());
-            let identity = files(&certificate, &key)?;
-            (
-                Some(identity),
-                Box::new(move |source| TlsError::Pair { certificate: certificate.clone(), key: key.clone(), source }),
-            )
+            TlsError::Pair { certificate: certificate.clone(), key: key.clone(), source: error }
         }
-        ServingCertificate::Requested => (issued, Box::new(TlsError::Issued)),
+        ServingCertificate::Requested => TlsError::Issued(error),
+    };
+    let identity = match &source.certificate {
+        ServingCertificate::Files { certificate, key } => Some(files(certificate, key)?),
+        ServingCertificate::Requested => issued,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(&unusable)?;
+        .map_err(unusable)?;
     let builder = match &source.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
@@ -190,7 +189,7 @@ fn read(source: &SecureConfig, issued: Option<Identity>, metrics: &Metrics) -> R
     };
     let ends = identity.as_ref().and_then(|(chain, _)| chain.first()).and_then(Leaf::of).map(|leaf| leaf.ends_at());
     let mut config = match identity {
-        Some((chain, key)) => builder.with_single_cert(chain, key).map_err(&unusable)?,
+        Some((chain, key)) => builder.with_single_cert(chain, key).map_err(unusable)?,
         // It knows of no certificate at all.
         None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
     };

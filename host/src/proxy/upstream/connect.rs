@@ -17,6 +17,11 @@ use super::UpstreamError;
 use super::settings::{Listening, Told};
 use crate::proxy::body::RequestBody;
 
+/// What a server may send of one answer before its client has read it.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The same of all answers on one connection: so many clients may stop reading before they hold up those beside them.
+const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
+
 /// A pooled client.
 pub(super) type Client = legacy::Client<Dial, RequestBody>;
 
@@ -104,8 +109,8 @@ pub(super) fn client(
         .pool_idle_timeout(Duration::from_secs(90))
         .pool_max_idle_per_host(64)
         .http1_max_buf_size(256 << 10)
-        .http2_initial_stream_window_size(1 << 20)
-        .http2_initial_connection_window_size(4 << 20)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_max_frame_size(64 << 10)
         .http2_max_header_list_size(64 << 10)
         .http2_keep_alive_interval(Duration::from_secs(30))

@@ -2,7 +2,7 @@
 //!
 //! hyper knows the number and waits, unseen, when it is reached: a watch would wait for ever behind others. Its pooled
 //! client does not pass the number on, and a server's first frame must be the SETTINGS that say it (RFC 9113, 3.4): so
-//! that frame is looked at here. Memory: that frame, until it is whole.
+//! that frame is looked at here. Whoever changes the limit later is not followed. Memory: that frame, until it is whole.
 
 use std::io;
 use std::pin::Pin;
@@ -56,14 +56,14 @@ fn limit(begun: &[u8]) -> Option<usize> {
         return Some(UNSAID);
     }
     let settings = rest.get(..length)?;
-    let said = settings.chunks_exact(6).filter_map(|setting| match setting {
+    let mut said = settings.chunks_exact(6).filter_map(|setting| match setting {
         [a, b, value @ ..] if u16::from_be_bytes([*a, *b]) == MAX_CONCURRENT_STREAMS => {
             Some(u32::from_be_bytes(value.try_into().ok()?))
         }
         _ => None,
     });
     // Said twice, the last one counts. A server that allows none now is asked all the same: hyper waits for its leave.
-    Some(said.last().map_or(UNSAID, |said| usize::try_from(said).unwrap_or(MOST).clamp(1, MOST)))
+    Some(said.next_back().map_or(UNSAID, |said| usize::try_from(said).unwrap_or(MOST).clamp(1, MOST)))
 }
 
 impl<T: Read + Unpin> Read for Listening<T> {
