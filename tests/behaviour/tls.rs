@@ -66,6 +66,8 @@ async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_told_a
     let by = |ca: &Authority| Client::trusting(&url, "tool", Some(ca.pem()), None);
     let open = by(&old);
     assert_eq!(open.get(SERVICES).await.status, 200);
+    // Until the first of the year 4096, as our authority has it.
+    assert_eq!(weir.metric("weir_serving_certificate_expiry_seconds").await, 67_090_118_400.0);
     replace(&weir.path("tls.crt"), b"no certificate");
     let line = weir.logged("cannot be used: the last good one stays").await.to_string();
     assert!(line.contains("--tls-cert-file") && line.contains("tls.crt"), "{line}");
