@@ -23,9 +23,11 @@ mod behaviour {
     mod list;
     mod lookups;
     mod node;
+    mod pods;
     mod reload;
     mod servers;
     mod start;
+    mod streams;
     mod tls;
     mod watch;
     mod writes;

@@ -15,10 +15,11 @@ use tracing::Instrument;
 use crate::admin::Admin;
 use crate::admin::metrics::Metrics;
 use crate::admin::status::StatusBoard;
-use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, Upstream, UpstreamError};
+use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, ServingCertificate, Upstream, UpstreamError};
 use crate::feed::{FeedWorld, Feeds, follow_addresses};
 use crate::filter::{Lookups, Serving, validate_reads};
 use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
+use crate::pods::{PodAddress, ServingKeeper};
 use crate::problem::in_full;
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, SetupError, TlsError};
 use crate::sockets::Sockets;
@@ -98,12 +99,23 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let proxy_listener = listen(&mut sockets, "--bind-address/--port", config.bind).await?;
     let secure = match config.secure.clone() {
         Some(secure) => {
-            let listener = listen(&mut sockets, "--secure-bind-address/--secure-port", secure.address).await?;
-            Some((listener, ServerTls::load(secure)?))
+            // Pods' address may come later, and go and come again.
+            let ahead = config.pods.as_ref().is_some_and(|pods| pods.address == secure.address.ip());
+            let listener = match ahead {
+                true => sockets.listen_ahead(secure.address).await,
+                false => sockets.listen(secure.address).await,
+            };
+            let listener = listener.map_err(bind("--secure-bind-address/--secure-port", secure.address))?;
+            Some((listener, ServerTls::load(secure, metrics.clone())?))
         }
         None => None,
     };
 
+    let requested = config.secure.as_ref().is_some_and(|secure| secure.certificate == ServingCertificate::Requested);
+    if let Some(pods) = &config.pods {
+        let address = PodAddress::new(pods, metrics.clone(), tasks.clone());
+        tasks.spawn_until_stop(address.keep().instrument(tracing::info_span!("pods")));
+    }
     if let Some(address) = sockets.left().first() {
         return Err(ServeError::Socket(*address));
     }
@@ -182,6 +194,12 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     if let Some((listener, tls)) = secure {
         let address = listener.local_addr().map_err(system("the HTTPS port has no address"))?;
         tracing::info!(%address, "HTTPS port listens");
+        if let Some(pods) = &config.pods
+            && requested
+        {
+            let keeper = ServingKeeper::new(proxy.node_client(), &config.node_name, pods.address, &cache, tls.clone());
+            tasks.spawn_until_stop(keeper.keep().instrument(tracing::info_span!("certificate")));
+        }
         proxy.serve_tls(listener, tls);
     }
     tasks.spawn_until_stop(tell_ready(served, began));
@@ -204,7 +222,11 @@ async fn listen(
     flag: &'static str,
     address: std::net::SocketAddr,
 ) -> Result<TcpListener, ServeError> {
-    sockets.listen(address).await.map_err(|source| ServeError::Bind { flag, address, source })
+    sockets.listen(address).await.map_err(bind(flag, address))
+}
+
+fn bind(flag: &'static str, address: std::net::SocketAddr) -> impl FnOnce(std::io::Error) -> ServeError {
+    move |source| ServeError::Bind { flag, address, source }
 }
 
 /// Lookups answered from feeds.

@@ -10,6 +10,7 @@ mod model;
 mod name;
 mod problem;
 mod rule;
+mod secure;
 mod serve;
 mod upstream;
 
@@ -20,5 +21,6 @@ pub use model::{Configuration, FailurePolicy, FilterEntry, Writes, default_grant
 pub use name::{FilterName, ModuleFile};
 pub use problem::{ConfigurationError, Problem};
 pub use rule::{Class, MatchRule, RuleError};
-pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, SecureConfig, ServeConfig, ServerMode};
+pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
+pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig, ServerMode};
 pub use upstream::{Loaded, Upstream, UpstreamError};

@@ -10,6 +10,7 @@ pub mod feed;
 pub mod files;
 pub mod filter;
 pub mod module;
+pub mod pods;
 pub mod problem;
 pub mod proxy;
 pub mod resource;

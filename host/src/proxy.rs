@@ -16,6 +16,7 @@ mod forward;
 mod get;
 mod headers;
 mod identity;
+mod leaf;
 mod ledger;
 mod list;
 mod listener;
@@ -24,6 +25,7 @@ mod owner;
 mod read;
 pub mod request;
 mod respond;
+mod reviews;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use self::budget::Budget;
+pub use self::leaf::Leaf;
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
 pub use self::tls::{ServerTls, TlsError};
@@ -106,6 +109,7 @@ impl ProxyConfig {
 pub struct Proxy {
     upstream: Arc<Upstream>,
     lend_to: Vec<u32>,
+    reviews: reviews::Reviews,
     serving: ServingReceiver,
     metrics: Arc<Metrics>,
     tasks: Tasks,
@@ -135,6 +139,7 @@ impl Proxy {
         Ok(Arc::new(Self {
             upstream,
             lend_to: config.lend_to,
+            reviews: reviews::Reviews::default(),
             serving,
             metrics,
             tasks,
@@ -153,6 +158,12 @@ impl Proxy {
     #[must_use]
     pub fn client(&self) -> kube::Client {
         self.upstream.client()
+    }
+
+    /// A client with the node's identity where there is one to lend, else with the daemon's own.
+    #[must_use]
+    pub fn node_client(&self) -> kube::Client {
+        self.upstream.node_client()
     }
 
     /// Takes credentials anew when the files change that they come from.

@@ -7,7 +7,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use listenfd::ListenFd;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that wait to be accepted, as tokio has it for others.
+const BACKLOG: u32 = 1024;
 
 /// Sockets that were passed on and not taken yet.
 #[derive(Debug, Default)]
@@ -42,6 +45,24 @@ impl Sockets {
         }
     }
 
+    /// The same, for an address that need not be there yet: who connects gets through once it is.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub async fn listen_ahead(&mut self, address: SocketAddr) -> io::Result<TcpListener> {
+        if self.0.iter().any(|socket| socket.local_addr().is_ok_and(|found| found == address)) {
+            return self.listen(address).await;
+        }
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        match address {
+            SocketAddr::V4(_) => rustix::net::sockopt::set_ip_freebind(&socket, true)?,
+            SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_freebind(&socket, true)?,
+        }
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    }
+
     /// Where those listen that nobody took.
     #[must_use]
     pub fn left(&self) -> Vec<SocketAddr> {
@@ -64,5 +85,21 @@ mod tests {
         let taken = sockets.listen(address).await.unwrap();
         assert_eq!(taken.local_addr().unwrap(), address);
         assert!(sockets.left().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_port_is_bound_before_its_address_is_there() {
+        // Addresses for documentation: no interface has them.
+        for address in ["192.0.2.77:0", "[2001:db8::77]:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let listener = Sockets::default().listen_ahead(address).await.unwrap();
+            assert_eq!(listener.local_addr().unwrap().ip(), address.ip());
+            assert!(Sockets::default().listen(address).await.is_err());
+        }
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        assert!(Sockets::default().listen_ahead(address).await.is_err(), "the port is taken");
+        let mut sockets = Sockets(vec![socket]);
+        assert_eq!(sockets.listen_ahead(address).await.unwrap().local_addr().unwrap(), address);
     }
 }

@@ -24,6 +24,7 @@ fn bad_flags_end_with_64_and_name_the_flag() {
         (vec!["--bind-address", "0.0.0.0"], vec!["--bind-address", "loopback"]),
         (vec!["--kubeconfig", "/x", "--config-map", "nonsense"], vec!["--server and --kubeconfig", "--config-map"]),
         (vec!["--pod-address", "127.0.0.1"], vec!["--pod-address", "loopback"]),
+        (vec!["--pod-interface", "a/b"], vec!["--pod-interface", "a/b"]),
         (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
         (vec!["--compress", "sometimes"], vec!["--compress", "sometimes"]),
         (vec!["--answer-memory", "much"], vec!["--answer-memory", "much", "256Mi"]),
@@ -51,6 +52,34 @@ fn a_port_that_is_taken_ends_the_start_with_1() {
         weir(&["serve", "--server", "http://127.0.0.1:1", "--node-name", "n", "--port", &port, "--admin-port", "0"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(told(&output).contains("--port") && told(&output).contains(&port), "{}", told(&output));
+}
+
+#[test]
+fn an_own_credential_or_a_certificate_that_cannot_be_read_ends_the_start_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text");
+    std::fs::write(&text, "neither YAML: nor: PEM").unwrap();
+    let (text, none) = (text.display().to_string(), folder.path().join("none").display().to_string());
+    let server = ["--server", "https://127.0.0.1:1"];
+    for (flags, named) in [
+        (vec!["--kubeconfig", &*none], &none),
+        (vec!["--kubeconfig", &*text], &text),
+        ([&server[..], &["--token-file", &*none]].concat(), &none),
+        ([&server[..], &["--certificate-authority", &*none]].concat(), &none),
+        ([&server[..], &["--client-certificate", &*none, "--client-key", &*none]].concat(), &none),
+        (
+            [&server[..], &["--tls-cert-file", &*text, "--tls-private-key-file", &*text, "--secure-port", "0"]]
+                .concat(),
+            &text,
+        ),
+    ] {
+        let ports = ["serve", "--node-name", "n", "--port", "0", "--admin-port", "0"];
+        let output = weir(&[&ports[..], &flags].concat());
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", told(&output));
+        let said = told(&output);
+        let line = said.lines().find(|line| line.starts_with("weir: "));
+        assert!(line.is_some_and(|line| line.contains(named)), "{flags:?}: {said}");
+    }
 }
 
 /// A configuration, and words that its refusal must have.

@@ -1,6 +1,6 @@
 //! deploy/: applied to the API server as it is, and the daemon started with exactly that configuration and those rights.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::built;
 use weir_tests::client::Client;
@@ -55,7 +55,8 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
         .flat_map(|role| role["rules"].as_array().unwrap().clone())
         .collect();
     let used = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
-    let seen = used.clone();
+    let (seen, noted) = (used.clone(), used.clone());
+    let mut requests = server.request_count();
     server.set_policy(move |asked| {
         let has = |rule: &Value, key: &str, wanted: &str| {
             rule[key].as_array().is_some_and(|values| values.iter().any(|value| value == wanted))
@@ -66,7 +67,7 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
                 && has(rule, "verbs", &asked.verb)
                 && (rule["resourceNames"].is_null() || has(rule, "resourceNames", &asked.name) || asked.name.is_empty())
         });
-        seen.lock().unwrap().insert((asked.group.clone(), asked.resource.clone(), asked.verb.clone()));
+        noted.lock().unwrap().insert((asked.group.clone(), asked.resource.clone(), asked.verb.clone()));
         allowed.is_some()
     });
     server.enforce(Enforce::Everybody);
@@ -75,7 +76,8 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
         let path = entry.unwrap().path();
         setup = setup.bundled(path.file_stem().unwrap().to_str().unwrap());
     }
-    let weir = setup.flag("--config-map", "kube-system/weir-filters").start_ready().await;
+    let cache = tempfile::tempdir().unwrap();
+    let weir = setup.flag("--config-map", "kube-system/weir-filters").requesting(cache.path()).start_ready().await;
     let shown = weir.admin().json("/filters").await;
     let live: Vec<_> =
         shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
@@ -89,6 +91,20 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
             );
         }
     }
+    // The certificate of the HTTPS port is asked for with these rights, too.
+    weir.logged("a certificate for the HTTPS port was asked for").await;
+    let looked_at = async {
+        while !seen
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|(_, resource, verb)| resource == "certificatesigningrequests" && verb == "get")
+        {
+            requests.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(weir_tests::client::PATIENCE, looked_at).await.expect("looks whether it was issued");
+    assert!(!weir.log_text().contains("forbidden"), "{}", weir.log_text());
     server.enforce(Enforce::Nobody);
     let slices = weir.client("kube-proxy").json("/apis/discovery.k8s.io/v1/endpointslices").await;
     assert_eq!(slices["items"][0]["endpoints"].as_array().unwrap().len(), 2);
@@ -134,12 +150,14 @@ fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
         let arguments: Vec<_> =
             container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect();
         assert_known(&arguments, file);
-        assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{file}");
+        let capabilities = json!({"drop": ["ALL"], "add": ["NET_ADMIN"]});
+        assert_eq!(container["securityContext"]["capabilities"], capabilities, "{file}");
+        assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false, "{file}");
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{file}");
     }
     // The sockets that systemd passes on are those of the flags' defaults.
     let sockets = text("weir.socket");
-    for port in ["127.0.0.1:10261", "127.0.0.1:10267"] {
+    for port in ["127.0.0.1:10261", "127.0.0.1:10267", "169.254.20.10:10268"] {
         assert!(sockets.contains(&format!("ListenStream={port}\n")), "{port}");
     }
     let unit = text("weir.service").replace("\\\n", " ");

@@ -66,6 +66,8 @@ async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_told_a
     let by = |ca: &Authority| Client::trusting(&url, "tool", Some(ca.pem()), None);
     let open = by(&old);
     assert_eq!(open.get(SERVICES).await.status, 200);
+    // Until the first of the year 4096, as our authority has it.
+    assert_eq!(weir.metric("weir_serving_certificate_expiry_seconds").await, 67_090_118_400.0);
     replace(&weir.path("tls.crt"), b"no certificate");
     let line = weir.logged("cannot be used: the last good one stays").await.to_string();
     assert!(line.contains("--tls-cert-file") && line.contains("tls.crt"), "{line}");
@@ -328,12 +330,68 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     let refused = Client::trusting(&url, "kubelet", Some(ca.pem()), Some(&stranger)).try_get(SERVICES).await;
     assert!(refused.is_err(), "{refused:?}");
 
-    // Unless it is known what somebody may do, nothing is done.
+    // Unless it is known what somebody may do, nothing is done; what is known holds for some seconds.
     server.on_request(|request| match request.path.ends_with("subjectaccessreviews") {
         true => weir_apiserver::Action::json(500, "{}"),
         false => weir_apiserver::Action::Serve,
     });
-    assert_eq!(client.get(SERVICES).await.status, 503);
+    assert_eq!(client.get("/api/v1/configmaps").await.status, 503);
+    assert_eq!(client.get(SERVICES).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoked_right_is_seen() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let url = weir.secure_url().await;
+    let client = |user: &str| Client::trusting(&url, "tool", Some(ca.pem()), Some(&clients.client(user, "g")));
+    let (one, other) = (client("one"), client("other"));
+    server.clear_requests();
+    let reviews = || server.requests().iter().filter(|request| request.path.ends_with("subjectaccessreviews")).count();
+    for _ in 0..100 {
+        assert_eq!(one.get(SERVICES).await.status, 200);
+    }
+    assert_eq!(reviews(), 1);
+    assert_eq!(other.get(SERVICES).await.status, 200);
+    assert_eq!(one.get("/api/v1/nodes").await.status, 200);
+    assert_eq!(reviews(), 3, "another user, another resource");
+    // The server would refuse at once; here it does not, so that what is seen is the review.
+    server.set_policy(|asked| asked.user.name != "one");
+    let began = std::time::Instant::now();
+    let revoked = async { while one.get(SERVICES).await.status == 200 {} };
+    tokio::time::timeout(PATIENCE, revoked).await.expect("the revoked right is seen");
+    assert!(began.elapsed() < std::time::Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(other.get(SERVICES).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_names_another_server_is_told_to_take_a_restart() {
+    let ca = Authority::new("cluster");
+    let (server, other) = (secure_edge(&ca.server(), None).await, secure_edge(&ca.server(), None).await);
+    let config = |server: &ApiServer, token: &str| kubeconfig(server.url(), ca.pem(), &format!("token: {token}"));
+    let weir = Setup::new(server.url())
+        .without("--server")
+        .file("--kubeconfig", "config", &config(&server, "first"))
+        .start_ready()
+        .await;
+    let from = weir.log_length();
+    replace(&weir.path("config"), config(&other, "second").as_bytes());
+    let (from, line) = weir.logged_after(from, "the last good ones stay").await;
+    for word in ["another API server is named now", other.url(), "takes a restart"] {
+        assert!(line.to_string().contains(word), "no {word:?} in {line}");
+    }
+    server.clear_requests();
+    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
+    assert_eq!(other.requests().len(), 0, "a credential is not sent elsewhere");
+    replace(&weir.path("config"), config(&server, "third").as_bytes());
+    weir.logged_after(from, "credentials were renewed").await;
+    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
 }
 
 #[tokio::test]

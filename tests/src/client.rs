@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -59,6 +59,16 @@ impl Client {
     /// The same over TLS: the server must prove itself by this CA, and the client may show a certificate.
     #[must_use]
     pub fn trusting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>) -> Self {
+        Self::expecting(base, component, ca, shown, None)
+    }
+
+    /// The same of a server that must prove itself under a name other than that of its URL.
+    #[must_use]
+    pub fn naming(base: &str, component: &str, ca: &str, name: &str) -> Self {
+        Self::expecting(base, component, Some(ca), None, Some(name))
+    }
+
+    fn expecting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>, name: Option<&str>) -> Self {
         let mut roots = RootCertStore::empty();
         if let Some(ca) = ca {
             roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
@@ -76,11 +86,12 @@ impl Client {
         };
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(http);
+        let mut connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = name {
+            let name = name.to_owned().try_into().unwrap();
+            connector = connector.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let connector = connector.enable_all_versions().wrap_connector(http);
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
         Self {

@@ -1,9 +1,10 @@
 //! The daemon as a child process, with its log read line by line.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::built;
 use crate::client::{Client, PATIENCE};
-use crate::pki::Pair;
+use crate::pki::{Authority, Pair};
 
 /// A daemon to be started.
 #[derive(Debug)]
@@ -61,7 +62,28 @@ impl Setup {
             .flag("--log-format", "json")
             .flag("--modules-dir", &modules)
             .flag("--cache-dir", &cache)
-            .flag("--pod-address", "169.254.20.10")
+            .pods(&Authority::new("unused").server())
+    }
+
+    /// With an address for pods that filters are told, and that is on no interface: the HTTPS port beside it is on a
+    /// loopback address of this daemon's own, and shows this certificate.
+    fn pods(self, pair: &Pair) -> Self {
+        static DAEMONS: AtomicU32 = AtomicU32::new(0);
+        // Of this process and of this daemon, so that none is in the way of another.
+        let (process, daemon) = (std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed));
+        let address = Ipv4Addr::from_bits(0x7f00_0000 | ((1 + process % 0x7ffe) << 9) | (daemon % 0x200));
+        self.flag("--pod-address", "169.254.20.10")
+            .flag("--pod-interface", "")
+            .flag("--secure-bind-address", &address.to_string())
+            .file("--tls-cert-file", "tls.crt", &pair.certificate)
+            .file("--tls-private-key-file", "tls.key", &pair.key)
+    }
+
+    /// With a certificate of the HTTPS port that is asked of the cluster, kept below this folder.
+    #[must_use]
+    pub fn requesting(self, cache: &Path) -> Self {
+        let cache = cache.display().to_string();
+        self.without("--tls-cert-file").without("--tls-private-key-file").flag("--cache-dir", &cache)
     }
 
     /// Another flag; a later one of the same name replaces the earlier.
@@ -102,6 +124,7 @@ impl Setup {
     #[must_use]
     pub fn tls(self, pair: &Pair) -> Self {
         self.without("--pod-address")
+            .without("--secure-bind-address")
             .flag("--secure-port", "0")
             .file("--tls-cert-file", "tls.crt", &pair.certificate)
             .file("--tls-private-key-file", "tls.key", &pair.key)

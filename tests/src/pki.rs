@@ -1,9 +1,18 @@
 //! Certificates for tests: an authority, and what it signs for servers and clients, expired ones too.
 
+use std::time::{Duration, SystemTime};
+
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, date_time_ymd,
 };
+use rustls::pki_types::CertificateSigningRequestDer;
+use rustls::pki_types::pem::PemObject as _;
+use weir::proxy::Leaf;
+use x509_cert::der::Decode as _;
+use x509_cert::der::oid::AssociatedOid as _;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::request::{CertReq, ExtensionReq};
 
 /// A certificate authority.
 pub struct Authority {
@@ -64,6 +73,37 @@ impl Authority {
         self.sign(parameters)
     }
 
+    /// Signs a request as the signer kubernetes.io/kubelet-serving does, from now on for a time; its certificate, PEM.
+    ///
+    /// # Errors
+    /// What that signer would not sign.
+    pub fn certify(&self, request: &str, life: Duration) -> Result<String, String> {
+        let der =
+            CertificateSigningRequestDer::from_pem_slice(request.as_bytes()).map_err(|error| error.to_string())?;
+        let request = CertReq::from_der(&der).map_err(|error| error.to_string())?.info;
+        let subject = request.subject.to_string();
+        if !subject.contains("CN=system:node:") || !subject.contains("O=system:nodes") {
+            return Err(format!("not the subject of a node: {subject}"));
+        }
+        let extensions = request.attributes.iter().find(|attribute| attribute.oid == ExtensionReq::OID);
+        let extensions = extensions.and_then(|attribute| attribute.values.get(0)).ok_or("no extensions")?;
+        let ExtensionReq(extensions) =
+            extensions.decode_as().map_err(|error: x509_cert::der::Error| error.to_string())?;
+        let names = match &extensions[..] {
+            [only] if only.extn_id == SubjectAltName::OID => only.extn_value.as_bytes(),
+            _ => return Err("it asks for other extensions than names".to_owned()),
+        };
+        let names = SubjectAltName::from_der(names).map_err(|error| error.to_string())?;
+        let mut parameters = CertificateParams::new(Leaf::names(&names.0).into_iter().collect::<Vec<_>>())
+            .map_err(|error| error.to_string())?;
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        parameters.not_before = date_time_ymd(1970, 1, 1) + since;
+        parameters.not_after = parameters.not_before + life;
+        let key = Public(request.public_key.subject_public_key.raw_bytes().to_vec());
+        Ok(parameters.signed_by(&key, &self.issuer).map_err(|error| error.to_string())?.pem())
+    }
+
     fn server_parameters() -> CertificateParams {
         let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -74,5 +114,18 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A public key on the curve P-256.
+struct Public(Vec<u8>);
+
+impl PublicKeyData for Public {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
     }
 }

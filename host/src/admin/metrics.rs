@@ -33,6 +33,10 @@ pub struct Metrics {
     informers_relisted: Family<ReasonLabel, Counter>,
     server_up: Family<ServerLabel, Gauge>,
     server_requests: Family<ServerLabels, Counter>,
+    /// Without a series where there is no such port.
+    serving_certificate: Family<NoLabels, Gauge>,
+    /// Without a series where pods are not to reach the daemon.
+    pod_address: Family<NoLabels, Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -83,6 +87,10 @@ struct RequestLabels {
     class: &'static str,
     code: u16,
 }
+
+/// Of a figure that is not there before it is first told.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabels {}
 
 /// What one filter did with a batch of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -166,6 +174,16 @@ impl Metrics {
         self.server_requests.get_or_create(&ServerLabels { server: server.clone(), result }).inc();
     }
 
+    /// Tells until when the certificate of the HTTPS port is good, in seconds since 1970.
+    pub fn serving_certificate(&self, ends: u64) {
+        self.serving_certificate.get_or_create(&NoLabels {}).set(i64::try_from(ends).unwrap_or(i64::MAX));
+    }
+
+    /// Tells whether the address that pods reach the daemon at is on an interface.
+    pub fn pod_address(&self, there: bool) {
+        self.pod_address.get_or_create(&NoLabels {}).set(i64::from(there));
+    }
+
     /// Registers every family under its public name.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
@@ -190,5 +208,15 @@ impl Metrics {
         registry.register("weir_relists", "Watches ended with 410 by reason", self.informers_relisted.clone());
         registry.register("weir_server_up", "1 while an API server works", self.server_up.clone());
         registry.register("weir_server_requests", "Requests to API servers by result", self.server_requests.clone());
+        registry.register(
+            "weir_serving_certificate_expiry_seconds",
+            "Until when the certificate of the HTTPS port is good, in seconds since 1970",
+            self.serving_certificate.clone(),
+        );
+        registry.register(
+            "weir_pod_address_up",
+            "1 while the address that pods reach the daemon at is on an interface",
+            self.pod_address.clone(),
+        );
     }
 }

@@ -142,7 +142,8 @@ pub(super) struct ServeFlags {
     /// Let --bind-address be other than loopback: anyone who reaches it may read what is lent to the node
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,
-    /// Certificate chain of the HTTPS port, PEM; without it there is none. Taken anew when it changes
+    /// Certificate chain of the HTTPS port, PEM. Taken anew when it changes. Without it the cluster is asked for one if
+    /// there is a --pod-address, else there is no such port
     #[arg(long, env = "WEIR_TLS_CERT_FILE", value_name = "FILE")]
     pub(super) tls_cert_file: Option<PathBuf>,
     /// Key of --tls-cert-file
@@ -154,9 +155,12 @@ pub(super) struct ServeFlags {
     /// Address of the HTTPS port [default: --pod-address, else --bind-address]
     #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
     pub(super) secure_bind_address: Option<IpAddr>,
-    /// Where pods of this node reach the daemon
+    /// Where pods of this node reach the daemon's HTTPS port
     #[arg(long, env = "WEIR_POD_ADDRESS", value_name = "IP")]
     pub(super) pod_address: Option<IpAddr>,
+    /// The interface that is made for --pod-address where no other has it; empty: nothing is made
+    #[arg(long, env = "WEIR_POD_INTERFACE", value_name = "NAME", default_value = "weir0")]
+    pub(super) pod_interface: String,
     /// The HTTPS port
     #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
     pub(super) secure_port: u16,
@@ -242,7 +246,7 @@ fn settings(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ConfigSource, Upstream};
+    use crate::config::{ConfigSource, ServingCertificate, Upstream};
 
     fn line(text: &str) -> Result<Command, Refusal> {
         line_in(None, text)
@@ -348,6 +352,8 @@ mod tests {
         assert!(serve("").secure.is_none());
         let config = serve("--tls-cert-file c --tls-private-key-file k --pod-address 169.254.2.1");
         assert_eq!(config.secure.unwrap().address.to_string(), "169.254.2.1:10268");
+        let config = serve("--pod-address 169.254.2.1 --client-ca-file a");
+        assert_eq!(config.secure.unwrap().certificate, ServingCertificate::Requested);
         let config = serve("--tls-cert-file c --tls-private-key-file k --secure-port 0 --client-ca-file a");
         let secure = config.secure.unwrap();
         assert_eq!((secure.address.to_string().as_str(), secure.client_ca.is_some()), ("127.0.0.1:0", true));
@@ -386,6 +392,21 @@ mod tests {
     fn the_pod_address_and_secure_port_are_the_endpoint_of_the_node_import() {
         let endpoint = serve("--pod-address 169.254.2.1").secure_endpoint().unwrap();
         assert_eq!((endpoint.host.as_str(), endpoint.port), ("169.254.2.1", 10268));
+    }
+
+    #[test]
+    fn the_pod_address_has_an_interface_unless_that_is_left_to_others() {
+        let interface = |text: &str| serve(text).pods.unwrap().interface;
+        assert_eq!(interface("--pod-address 169.254.2.1").as_deref(), Some("weir0"));
+        assert_eq!(interface("--pod-address fd00::1 --pod-interface=").as_deref(), None);
+        for name in ["a-very-long-name", "a/b", "a:1", ".."] {
+            let told = refused(&format!("serve --node-name n --server http://a --pod-interface {name}"));
+            assert!(told.contains("--pod-interface"), "{told}");
+        }
+        for address in ["fe80::1", "224.0.0.1", "0.0.0.0"] {
+            let told = refused(&format!("serve --node-name n --server http://a --pod-address {address}"));
+            assert!(told.contains("--pod-address: pods can not reach"), "{told}");
+        }
     }
 
     #[test]

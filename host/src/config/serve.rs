@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::flags::{InCluster, ServeFlags};
 use super::limits::{duration, quantity};
+use super::secure::{PodsConfig, SecureConfig};
 use super::upstream::Upstream;
 use crate::wasm::Endpoint;
 
@@ -29,10 +30,8 @@ pub struct ServeConfig {
     pub allow_remote_plaintext: bool,
     /// The HTTPS port; none: there is no such port.
     pub secure: Option<SecureConfig>,
-    /// Where pods reach the daemon.
-    pub pod_address: Option<std::net::IpAddr>,
-    /// The port beside it.
-    pub secure_port: u16,
+    /// How pods reach the daemon; none: they are not to.
+    pub pods: Option<PodsConfig>,
     /// The admin port.
     pub admin: SocketAddr,
     /// Where the filters' configuration comes from.
@@ -51,19 +50,6 @@ pub struct ServeConfig {
     pub answer_memory: usize,
     /// How to log.
     pub log: LogConfig,
-}
-
-/// The HTTPS port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecureConfig {
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// PEM chain.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// What client certificates are verified by; none: they are not asked for.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// Which of several API servers is asked.
@@ -125,7 +111,8 @@ impl ServeConfig {
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let upstream = Upstream::from_flags(&flags, in_cluster, &mut problems);
-        let secure = secure(&flags, &mut problems);
+        let secure = SecureConfig::from_flags(&flags, &mut problems);
+        let pods = PodsConfig::from_flags(&flags, &mut problems);
         if !flags.lend_to_uids.is_empty() && flags.node_kubeconfig.is_none() {
             problems.push("--lend-to-uids: goes with --node-kubeconfig, without which nothing is lent".to_owned());
         }
@@ -138,13 +125,6 @@ impl ServeConfig {
                 "--bind-address: {} is not a loopback address: give --allow-remote-plaintext if that is meant",
                 flags.bind_address
             ));
-        }
-        if let Some(address) = flags.pod_address.filter(|address| address.is_loopback() || address.is_unspecified()) {
-            let kind = if address.is_loopback() { "loopback" } else { "unspecified" };
-            problems.push(format!("--pod-address: pods can not reach the {kind} address {address}"));
-        }
-        if flags.secure_port == 0 && flags.pod_address.is_some() {
-            problems.push("--secure-port: 0 is no port that pods could be told".to_owned());
         }
         if flags.config_map.is_some() && flags.config_file.is_some() {
             problems.push("--config-map and --config-file: only one of them".to_owned());
@@ -182,8 +162,7 @@ impl ServeConfig {
                     bind: SocketAddr::new(flags.bind_address, flags.port),
                     allow_remote_plaintext: flags.allow_remote_plaintext,
                     secure,
-                    pod_address: flags.pod_address,
-                    secure_port: flags.secure_port,
+                    pods,
                     admin: SocketAddr::new(flags.admin_address, flags.admin_port),
                     source,
                     modules_dir: flags.modules_dir,
@@ -202,36 +181,7 @@ impl ServeConfig {
     /// What the `node` import answers: none without `--pod-address`.
     #[must_use]
     pub fn secure_endpoint(&self) -> Option<Endpoint> {
-        self.pod_address.map(|address| Endpoint { host: address.to_string(), port: self.secure_port })
-    }
-}
-
-fn secure(flags: &ServeFlags, problems: &mut Vec<String>) -> Option<SecureConfig> {
-    match (&flags.tls_cert_file, &flags.tls_private_key_file) {
-        (Some(certificate), Some(key)) => Some(SecureConfig {
-            address: SocketAddr::new(
-                flags.secure_bind_address.or(flags.pod_address).unwrap_or(flags.bind_address),
-                flags.secure_port,
-            ),
-            certificate: certificate.clone(),
-            key: key.clone(),
-            client_ca: flags.client_ca_file.clone(),
-        }),
-        (None, None) => {
-            for (flag, given) in [
-                ("--client-ca-file", flags.client_ca_file.is_some()),
-                ("--secure-bind-address", flags.secure_bind_address.is_some()),
-            ] {
-                if given {
-                    problems.push(format!("{flag}: goes with --tls-cert-file and --tls-private-key-file"));
-                }
-            }
-            None
-        }
-        _ => {
-            problems.push("--tls-cert-file and --tls-private-key-file: give both or none".to_owned());
-            None
-        }
+        self.pods.as_ref().map(|pods| Endpoint { host: pods.address.to_string(), port: pods.port })
     }
 }
 

@@ -69,6 +69,12 @@ impl Review {
         Self { body, shown }
     }
 
+    /// All that the answer depends on.
+    #[must_use]
+    pub(super) fn question(&self) -> String {
+        self.body.to_string()
+    }
+
     /// What the API server says. Cancel-safe.
     ///
     /// # Errors

@@ -1,21 +1,24 @@
 //! TLS of the HTTPS port: its certificate, who may prove themselves by one, and what happens when the files change.
 //!
 //! One crypto provider (ring), TLS 1.2 and up, HTTP/2 by ALPN. Connections that are open keep what they began with; a pair
-//! that can not be used is told and the last good one stays. Memory: one configuration, a second one while a connection
-//! that began with it is open.
+//! that can not be used is told and the last good one stays. Where the certificate is asked of the cluster and not there
+//! yet, handshakes end with the alert `access_denied`. Memory: one configuration, a second one while a connection that
+//! began with it is open.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ResolvesServerCertUsingSni, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::SecureConfig;
+use super::leaf::Leaf;
+use crate::admin::metrics::Metrics;
+use crate::config::{SecureConfig, ServingCertificate};
 use crate::files::Files;
 use crate::problem::in_full;
 
@@ -56,6 +59,9 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
+    /// The same, for what was issued to the daemon.
+    #[error("the certificate that was issued cannot be used")]
+    Issued(#[source] rustls::Error),
     /// Certificates that are no CAs, or none at all.
     #[error("--client-ca-file {}: {reason}", path.display())]
     ClientCa {
@@ -69,18 +75,36 @@ pub enum TlsError {
 /// What the HTTPS port shows at this moment.
 #[derive(Debug)]
 pub struct ServerTls {
-    files: SecureConfig,
+    source: SecureConfig,
+    /// The last one that was given to [`ServerTls::show`].
+    issued: Mutex<Option<Identity>>,
     config: ArcSwap<ServerConfig>,
+    metrics: Arc<Metrics>,
 }
 
+/// A chain with its key.
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
 impl ServerTls {
-    /// Reads the files.
+    /// Reads the files; where the certificate is to be asked for, there is none yet.
     ///
     /// # Errors
     /// [`TlsError`], naming the file.
-    pub fn load(files: SecureConfig) -> Result<Arc<Self>, TlsError> {
-        let config = read(&files)?;
-        Ok(Arc::new(Self { files, config: ArcSwap::from_pointee(config) }))
+    pub fn load(source: SecureConfig, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsError> {
+        let config = read(&source, None, &metrics)?;
+        Ok(Arc::new(Self { source, issued: Mutex::default(), config: ArcSwap::from_pointee(config), metrics }))
+    }
+
+    /// Shows a certificate that was issued, from the next connection on.
+    ///
+    /// # Errors
+    /// They do not go together; what was shown stays.
+    pub fn show(&self, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), TlsError> {
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = read(&self.source, Some((chain.clone(), key.clone_key())), &self.metrics)?;
+        self.config.store(Arc::new(config));
+        *issued = Some((chain, key));
+        Ok(())
     }
 
     /// For one connection.
@@ -90,8 +114,15 @@ impl ServerTls {
 
     /// Reads the files again whenever they change. Ends with the daemon only.
     pub(super) async fn follow(self: Arc<Self>) {
-        let paths = [&self.files.certificate, &self.files.key].into_iter().chain(&self.files.client_ca);
-        let mut files = Files::new(paths.cloned().collect());
+        let own = match &self.source.certificate {
+            ServingCertificate::Files { certificate, key } => vec![certificate, key],
+            ServingCertificate::Requested => Vec::new(),
+        };
+        let paths: Vec<_> = own.into_iter().chain(&self.source.client_ca).cloned().collect();
+        if paths.is_empty() {
+            return;
+        }
+        let mut files = Files::new(paths);
         // They may have changed while nobody looked.
         self.renew("was read");
         loop {
@@ -101,10 +132,17 @@ impl ServerTls {
     }
 
     fn renew(&self, what: &str) {
-        match read(&self.files) {
+        let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let identity = issued.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
+        match read(&self.source, identity, &self.metrics) {
             Ok(config) => {
                 self.config.store(Arc::new(config));
-                tracing::info!(certificate = %self.files.certificate.display(), "the certificate of the HTTPS port {what}");
+                match &self.source.certificate {
+                    ServingCertificate::Files { certificate, .. } => {
+                        tracing::info!(certificate = %certificate.display(), "the certificate of the HTTPS port {what}");
+                    }
+                    ServingCertificate::Requested => tracing::info!("the client CA of the HTTPS port {what}"),
+                }
             }
             Err(error) => {
                 let reason = in_full(&error);
@@ -117,19 +155,23 @@ impl ServerTls {
     }
 }
 
-fn read(files: &SecureConfig) -> Result<ServerConfig, TlsError> {
-    let chain = certificates("--tls-cert-file", &files.certificate)?;
-    let key = bytes("--tls-private-key-file", &files.key)?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|source| TlsError::Pem {
-        flag: "--tls-private-key-file",
-        path: files.key.clone(),
-        source,
-    })?;
-    let pair = |source| TlsError::Pair { certificate: files.certificate.clone(), key: files.key.clone(), source };
+/// The configuration as the files say now, with what was issued where it is to be asked for.
+fn read(source: &SecureConfig, issued: Option<Identity>, metrics: &Metrics) -> Result<ServerConfig, TlsError> {
+    let unusable = |error| match &source.certificate {
+        ServingCertificate::Files { certificate, key } => {
+            TlsError::Pair { certificate: certificate.clone(), key: key.clone(), source: error }
+        }
+        ServingCertificate::Requested => TlsError::Issued(error),
+    };
+    let identity = match &source.certificate {
+        ServingCertificate::Files { certificate, key } => Some(files(certificate, key)?),
+        ServingCertificate::Requested => issued,
+    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(pair)?;
-    let builder = match &files.client_ca {
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?;
+    let builder = match &source.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let refused = |reason: String| TlsError::ClientCa { path: path.clone(), reason };
@@ -145,9 +187,29 @@ fn read(files: &SecureConfig) -> Result<ServerConfig, TlsError> {
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    let ends = identity.as_ref().and_then(|(chain, _)| chain.first()).and_then(Leaf::of).map(|leaf| leaf.ends_at());
+    let mut config = match identity {
+        Some((chain, key)) => builder.with_single_cert(chain, key).map_err(unusable)?,
+        // It knows of no certificate at all.
+        None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
+    };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if let Some(ends) = ends {
+        metrics.serving_certificate(ends);
+    }
     Ok(config)
+}
+
+fn files(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+    let chain = certificates("--tls-cert-file", certificate)?;
+    let flag = "--tls-private-key-file";
+    let key_pem = bytes(flag, key)?;
+    let key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|source| TlsError::Pem {
+        flag,
+        path: key.to_owned(),
+        source,
+    })?;
+    Ok((chain, key))
 }
 
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -178,11 +240,10 @@ mod tests {
     fn told(certificate: &Path, key: &Path, client_ca: Option<PathBuf>) -> String {
         let files = SecureConfig {
             address: "127.0.0.1:0".parse().unwrap(),
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
+            certificate: ServingCertificate::Files { certificate: certificate.to_owned(), key: key.to_owned() },
             client_ca,
         };
-        match ServerTls::load(files) {
+        match ServerTls::load(files, Arc::default()) {
             Ok(_) => String::new(),
             Err(error) => in_full(&error),
         }

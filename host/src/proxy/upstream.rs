@@ -4,7 +4,7 @@
 //! Two identities never share a connection: requests with a token of their own go over connections without a client
 //! certificate, because the API server takes the certificate where it gets both. Reads that end soon, watches, heartbeats
 //! and upgrades have connections of their own, so that a bulk list starves neither a watch nor a lease, and a byte stream
-//! is HTTP/1.1. Bounds: [`lane::LANES`] connections of [`lane::STREAMS`] streams each per identity, kind and server; a
+//! is HTTP/1.1. Bounds: [`lane::LANES`] connections per identity, kind and server, of as many streams as it allows; a
 //! request beyond that is refused at once.
 //!
 //! A request goes to another server when nothing of it has reached the first one (connecting failed), or when it is safe
@@ -19,6 +19,7 @@ mod lane;
 mod own;
 mod renew;
 mod server;
+mod settings;
 mod wire;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use super::{Head, UpstreamError};
 use crate::proxy::body::RequestBody;
 
 /// One server's address.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Base {
     scheme: Scheme,
     authority: Authority,

@@ -14,7 +14,13 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
 use super::UpstreamError;
+use super::settings::{Listening, Told};
 use crate::proxy::body::RequestBody;
+
+/// What a server may send of one answer before its client has read it.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The same of all answers on one connection: so many clients may stop reading before they hold up those beside them.
+const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// A pooled client.
 pub(super) type Client = legacy::Client<Dial, RequestBody>;
@@ -40,6 +46,8 @@ pub(super) enum Protocols {
 pub(super) struct Dial {
     inner: HttpsConnector<HttpConnector>,
     timeout: Duration,
+    /// Is told by each connection how many streams it may have.
+    told: Told,
 }
 
 /// The headers that carry a credential: a token, a token file that is read again, a plug-in that is asked again.
@@ -101,8 +109,8 @@ pub(super) fn client(
         .pool_idle_timeout(Duration::from_secs(90))
         .pool_max_idle_per_host(64)
         .http1_max_buf_size(256 << 10)
-        .http2_initial_stream_window_size(1 << 20)
-        .http2_initial_connection_window_size(4 << 20)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .http2_max_frame_size(64 << 10)
         .http2_max_header_list_size(64 << 10)
         .http2_keep_alive_interval(Duration::from_secs(30))
@@ -110,18 +118,19 @@ pub(super) fn client(
     if protocols == Protocols::Http1 {
         builder.pool_max_idle_per_host(0);
     }
-    Ok(ClientParts { dial: Dial { inner, timeout }, builder })
+    Ok(ClientParts { dial: Dial { inner, timeout, told: Told::default() }, builder })
 }
 
 impl ClientParts {
-    /// A client with a pool of its own.
-    pub(super) fn build(&self) -> Client {
-        self.builder.build(self.dial.clone())
+    /// A client with a pool of its own, and what it is told of streams.
+    pub(super) fn build(&self) -> (Client, Told) {
+        let told = Told::default();
+        (self.builder.build(Dial { told: told.clone(), ..self.dial.clone() }), told)
     }
 }
 
 impl Service<Uri> for Dial {
-    type Response = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
+    type Response = Listening<<HttpsConnector<HttpConnector> as Service<Uri>>::Response>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -130,11 +139,12 @@ impl Service<Uri> for Dial {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (dialled, timeout) = (self.inner.call(uri), self.timeout);
+        let (dialled, timeout, told) = (self.inner.call(uri), self.timeout, self.told.clone());
         Box::pin(async move {
-            tokio::time::timeout(timeout, dialled).await.unwrap_or_else(|_| {
+            let stream = tokio::time::timeout(timeout, dialled).await.unwrap_or_else(|_| {
                 Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no connection within the time allowed").into())
-            })
+            })?;
+            Ok(Listening::new(stream, told))
         })
     }
 }

@@ -1,8 +1,9 @@
 //! Lanes: several pooled clients side by side.
 //!
 //! A pooled client keeps one HTTP/2 connection per server and waits, unseen, when the server's limit of streams is
-//! reached (kube-apiserver: 100). So streams are counted here and a new lane is opened before that. Over HTTP/1.1 a
-//! lane is only a share of the pool.
+//! reached (kube-apiserver: 100). So streams are counted here and a new lane is opened before that. The limit is the one
+//! that the lane's connection tells ([`super::settings`]): until it has, there is one request on it, and those that come
+//! meanwhile wait. Over HTTP/1.1 a lane is only a share of the pool.
 //!
 //! Each thread that serves connections has lanes of its own (`workers.rs`), so that nothing crosses between them.
 
@@ -10,16 +11,21 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use super::connect::{Client, ClientParts};
+use super::settings::{Told, UNSAID};
 use crate::workers;
 
-/// Streams on one lane at a time; below the 100 that API servers allow.
-pub(super) const STREAMS: usize = 80;
+/// How long a request waits at most to learn of the limits of lanes that are being dialled; then the usual one is taken
+/// for granted.
+const WAIT: Duration = Duration::from_secs(5);
 /// Lanes of one kind, identity and thread.
 pub(super) const LANES: usize = 64;
 
@@ -35,6 +41,17 @@ pub(super) struct Lanes {
 struct Lane {
     client: Client,
     streams: AtomicUsize,
+    /// How many there may be.
+    told: Told,
+}
+
+/// What there is for a request at this moment.
+enum Free {
+    Slot(Slot),
+    /// Perhaps a slot of a lane whose limit is not known, when this changes.
+    Later(watch::Receiver<usize>),
+    /// Nothing.
+    None,
 }
 
 /// The right to one stream on a lane; given back when dropped.
@@ -53,22 +70,50 @@ impl Lanes {
         Self { parts, open: Default::default() }
     }
 
-    /// A slot on the first lane that has one, so that few connections stay warm; none when all are taken.
-    pub(super) fn slot(&self) -> Option<Slot> {
-        let mut open = self.open.get(workers::here())?.lock().unwrap_or_else(PoisonError::into_inner);
-        // INVARIANT: counts are raised under the lock only, so no lane goes over its limit.
-        let free = open.iter().find(|lane| lane.streams.load(Ordering::Acquire) < STREAMS).cloned();
-        let lane = match free {
-            Some(lane) => lane,
-            None if open.len() < LANES => {
-                let lane = Arc::new(Lane { client: self.parts.build(), streams: AtomicUsize::new(0) });
-                open.push(lane.clone());
-                lane
+    /// A slot on the first lane that has one, so that few connections stay warm; none when all are taken. Cancel-safe.
+    pub(super) async fn slot(&self) -> Option<Slot> {
+        let until = Instant::now() + WAIT;
+        let mut patient = true;
+        loop {
+            match self.free(patient) {
+                Free::Slot(slot) => return Some(slot),
+                Free::None => return None,
+                Free::Later(mut change) => patient = timeout_at(until, change.changed()).await.is_ok(),
             }
-            None => return None,
-        };
-        lane.streams.fetch_add(1, Ordering::AcqRel);
-        Some(Slot(lane))
+        }
+    }
+
+    fn free(&self, patient: bool) -> Free {
+        let Some(open) = self.open.get(workers::here()) else { return Free::None };
+        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        // INVARIANT: counts are raised under the lock only, so no lane goes over its limit.
+        let mut later = None;
+        for lane in open.iter() {
+            // Listened to before it is looked at, so that no change falls between.
+            let change = lane.told.subscribe();
+            let limit = match *change.borrow() {
+                0 if patient => 1,
+                0 => UNSAID,
+                told => told,
+            };
+            let known = *change.borrow() != 0;
+            if lane.streams.load(Ordering::Acquire) < limit {
+                return Free::Slot(Slot::on(lane.clone()));
+            }
+            if patient && !known {
+                later = Some(change);
+            }
+        }
+        if let Some(change) = later {
+            return Free::Later(change);
+        }
+        if open.len() >= LANES {
+            return Free::None;
+        }
+        let (client, told) = self.parts.build();
+        let lane = Arc::new(Lane { client, streams: AtomicUsize::new(0), told });
+        open.push(lane.clone());
+        Free::Slot(Slot::on(lane))
     }
 
     /// Begins anew: who asks next dials. Streams that are open go on over the connections they have.
@@ -80,6 +125,11 @@ impl Lanes {
 }
 
 impl Slot {
+    fn on(lane: Arc<Lane>) -> Self {
+        lane.streams.fetch_add(1, Ordering::AcqRel);
+        Self(lane)
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.0.client
     }
@@ -88,6 +138,8 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        // Whoever waits to hear of the limit from this one's connection has to dial for itself.
+        self.0.told.send_if_modified(|told| *told == 0);
     }
 }
 
@@ -116,24 +168,72 @@ impl Body for UpstreamBody {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use futures_util::FutureExt as _;
 
     use super::super::connect::{Protocols, client};
     use super::*;
 
-    #[test]
-    fn a_lane_is_opened_before_the_streams_of_the_last_run_out_and_all_are_bounded() {
+    fn lanes() -> Lanes {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let lanes = Lanes::new(client(&config, Duration::from_secs(1), Protocols::Any).unwrap());
-        let open = |lanes: &Lanes| lanes.open[0].lock().unwrap().len();
-        let mut slots: Vec<_> = (0..STREAMS).map(|_| lanes.slot().unwrap()).collect();
-        assert_eq!(open(&lanes), 1);
-        slots.push(lanes.slot().unwrap());
-        assert_eq!(open(&lanes), 2);
+        Lanes::new(client(&config, Duration::from_secs(1), Protocols::Any).unwrap())
+    }
+
+    fn open(lanes: &Lanes) -> Vec<Arc<Lane>> {
+        lanes.open[0].lock().unwrap().clone()
+    }
+
+    fn now(lanes: &Lanes) -> Option<Slot> {
+        lanes.slot().now_or_never().expect("nothing to wait for")
+    }
+
+    #[tokio::test]
+    async fn a_lane_is_opened_before_the_streams_of_the_last_run_out_and_all_are_bounded() {
+        let lanes = lanes();
+        let mut slots: Vec<_> = vec![now(&lanes).unwrap()];
+        open(&lanes)[0].told.send_replace(3);
+        slots.extend((0..2).map(|_| now(&lanes).unwrap()));
+        assert_eq!(open(&lanes).len(), 1);
+        slots.push(now(&lanes).unwrap());
+        assert_eq!(open(&lanes).len(), 2);
+        open(&lanes)[1].told.send_replace(3);
         slots.clear();
-        let _slot = lanes.slot().unwrap();
-        assert_eq!(open(&lanes), 2, "a free stream is taken before a new lane");
-        let all: Vec<_> = std::iter::from_fn(|| lanes.slot()).collect();
-        assert_eq!(all.len() + 1, STREAMS * LANES);
+        let mut all = vec![now(&lanes).unwrap()];
+        assert_eq!(open(&lanes).len(), 2, "a free stream is taken before a new lane");
+        while let Some(slot) = now(&lanes) {
+            open(&lanes).last().unwrap().told.send_replace(3);
+            all.push(slot);
+        }
+        assert_eq!(all.len(), 3 * LANES);
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_the_limit_is_not_known_waits_for_it() {
+        let lanes = lanes();
+        let first = now(&lanes).unwrap();
+        let second = async { lanes.slot().await.unwrap() };
+        tokio::pin!(second);
+        assert!(second.as_mut().now_or_never().is_none());
+        open(&lanes)[0].told.send_replace(2);
+        let second = second.await;
+        assert!(Arc::ptr_eq(&first.0, &second.0));
+        // The next lane's connection may have another limit.
+        let third = now(&lanes).unwrap();
+        assert!(!Arc::ptr_eq(&first.0, &third.0));
+        assert!(lanes.slot().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_goes_on_when_connecting_failed_or_takes_too_long() {
+        let lanes = lanes();
+        let first = now(&lanes).unwrap();
+        let second = async { lanes.slot().await.unwrap() };
+        tokio::pin!(second);
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        let second = second.await;
+        let began = Instant::now();
+        let third = lanes.slot().await.unwrap();
+        assert_eq!(began.elapsed(), WAIT);
+        assert!(Arc::ptr_eq(&second.0, &third.0), "the usual limit is taken for granted");
     }
 }

@@ -17,12 +17,18 @@ use super::{Head, Purpose, Upstream, UpstreamBody, UpstreamError};
 /// How the daemon calls itself.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 
-struct Own(Arc<Upstream>);
+struct Own(Arc<Upstream>, Identity);
 
 impl Upstream {
     /// A client with the daemon's own identity. What it asks passes no filter.
     pub(in crate::proxy) fn client(self: &Arc<Self>) -> kube::Client {
-        kube::Client::new(Own(self.clone()), "default")
+        kube::Client::new(Own(self.clone(), Identity::Daemon), "default")
+    }
+
+    /// A client with the node's identity where there is one to lend, else with the daemon's own.
+    pub(in crate::proxy) fn node_client(self: &Arc<Self>) -> kube::Client {
+        let identity = if self.lends() { Identity::Lent } else { Identity::Daemon };
+        kube::Client::new(Own(self.clone(), identity), "default")
     }
 }
 
@@ -36,7 +42,7 @@ impl Service<Request<Body>> for Own {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let upstream = self.0.clone();
+        let (upstream, identity) = (self.0.clone(), self.1);
         let (mut parts, body) = request.into_parts();
         parts.headers.insert(header::USER_AGENT, USER_AGENT);
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
@@ -44,6 +50,6 @@ impl Service<Request<Body>> for Own {
         let purpose = if watch { Purpose::Stream } else { Purpose::Short };
         let head = Head { method: parts.method, path, headers: parts.headers };
         let body = body.map_err(BoxError::from).boxed_unsync();
-        Box::pin(async move { upstream.send(Identity::Daemon, purpose, head, body).await })
+        Box::pin(async move { upstream.send(identity, purpose, head, body).await })
     }
 }

@@ -29,6 +29,12 @@ impl Upstream {
         loop {
             files.changed().await;
             let result = match source.load().await {
+                // Connections, probes and metrics are of the servers that the daemon began with. A credential may be that
+                // of another cluster, so it is not taken alone. What is lent goes to the daemon's own servers anyway.
+                Ok(loaded) if which == Renewal::Own && !self.servers.are(&loaded.servers) => {
+                    let named: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
+                    Err(format!("another API server is named now ({}): that takes a restart", named.join(", ")))
+                }
                 Ok(loaded) => self.take(which, &loaded.config).map_err(|error| in_full(&error)),
                 Err(error) => Err(in_full(&error)),
             };

@@ -49,6 +49,12 @@ impl Servers {
         self.all.get(at)
     }
 
+    /// Whether these are the same ones in the same order.
+    pub(super) fn are(&self, urls: &[Uri]) -> bool {
+        let same = |(server, url): (&Server, &Uri)| Base::new(url).is_ok_and(|base| base == server.base);
+        urls.len() == self.all.len() && self.all.iter().zip(urls).all(same)
+    }
+
     /// Whom to ask, and whom next if that fails.
     pub(super) fn order(&self) -> Vec<usize> {
         let first = match self.mode {
@@ -106,6 +112,20 @@ mod tests {
         assert_eq!(servers.order(), [1, 2, 0]);
         servers.all[0].turns(true);
         assert_eq!(servers.order(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn other_servers_are_told_from_the_same_ones() {
+        let servers = servers(ServerMode::Priority);
+        let are = |urls: &[&str]| servers.are(&urls.iter().map(|url| url.parse().unwrap()).collect::<Vec<_>>());
+        assert!(are(&["http://a", "http://b/", "http://c"]));
+        for urls in [
+            &["http://a", "http://b"][..],
+            &["http://a", "http://b", "https://c"],
+            &["http://a", "http://b", "http://c/x"],
+        ] {
+            assert!(!are(urls), "{urls:?}");
+        }
     }
 
     #[test]

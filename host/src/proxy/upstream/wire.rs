@@ -69,7 +69,7 @@ impl Wire {
         let (answer, slot) = match purpose {
             Purpose::Upgrade => (channel.upgrade.request(request).await, None),
             _ => {
-                let slot = channel.lanes(purpose).slot().ok_or(UpstreamError::Busy)?;
+                let slot = channel.lanes(purpose).slot().await.ok_or(UpstreamError::Busy)?;
                 (slot.client().request(request).await, Some(slot))
             }
         };
@@ -86,7 +86,7 @@ impl Channel {
             stream: Lanes::new(pooled.clone()),
             heartbeat: Lanes::new(pooled.clone()),
             probe: Lanes::new(pooled),
-            upgrade: client(config, timeout, Protocols::Http1)?.build(),
+            upgrade: client(config, timeout, Protocols::Http1)?.build().0,
         })
     }
 

@@ -45,6 +45,8 @@ const BUILT_IN: &[Row] = &[
     Row("discovery.k8s.io", "v1beta1", "endpointslices", "EndpointSlice", Namespace, &[], &[], true),
     Row("coordination.k8s.io", "v1", "leases", "Lease", Namespace, &[], &[], false),
     Row("networking.k8s.io", "v1", "ingresses", "Ingress", Namespace, &["ing"], &["status"], true),
+    Row("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", Cluster, &["csr"],
+        &["status", "approval"], false),
     Row(RBAC, "v1", "clusterroles", "ClusterRole", Cluster, &[], &[], false),
     Row(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Cluster, &[], &[], false),
     Row(RBAC, "v1", "roles", "Role", Namespace, &[], &[], false),

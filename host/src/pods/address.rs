@@ -1,0 +1,291 @@
+//! The address that pods reach the daemon at. Where an interface of the node has it already, that is left alone. Where
+//! none has it, a dummy interface is made with it (a bridge without ports on a kernel that lacks dummies: it does the same);
+//! when that is deleted, put down, or loses the address, it is mended.
+//! It stays when the daemon ends: a restart would else break every connection of every pod.
+//!
+//! The kernel tells of every change to links and addresses (netlink), and each time all is looked at anew. The port needs
+//! no address to be bound (`IP_FREEBIND`), so whoever brings the address, pods get through from then on.
+//!
+//! Memory: nothing between two looks.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
+use rtnetlink::{Handle, LinkDummy, LinkMessageBuilder, LinkUnspec, MulticastGroup, new_multicast_connection};
+
+use crate::admin::metrics::Metrics;
+use crate::config::PodsConfig;
+use crate::feed::spread;
+use crate::problem::in_full;
+use crate::tasks::Tasks;
+
+/// What to listen to.
+const GROUPS: &[MulticastGroup] = &[MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
+/// What the daemon's interface is made as: the first that the kernel has.
+const KINDS: &[InfoKind] = &[InfoKind::Dummy, InfoKind::Bridge];
+/// Changes come in bursts: one look for all.
+const SETTLE: Duration = Duration::from_millis(50);
+/// For one look and what it mends; the kernel answers in milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between attempts where the kernel refused, doubled up to the longest. Any change ends such a wait.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(300);
+
+/// Keeps the address.
+#[derive(Debug)]
+pub struct PodAddress {
+    address: IpAddr,
+    interface: Option<String>,
+    metrics: Arc<Metrics>,
+    tasks: Tasks,
+}
+
+/// Why the address is not there.
+#[derive(Debug, thiserror::Error)]
+enum AddressError {
+    #[error("netlink is not available")]
+    Socket(#[source] io::Error),
+    #[error("links and addresses can not be listed")]
+    Dump(#[source] io::Error),
+    #[error("the interface {interface} can not be {done}{}", if is_right(source) { " (that takes CAP_NET_ADMIN)" } else { "" })]
+    Refused {
+        interface: String,
+        done: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there is an interface {0}, and it is none that the daemon makes")]
+    Taken(String),
+    #[error("no interface has it, and --pod-interface is empty")]
+    Absent,
+    #[error("the kernel did not answer within {PATIENCE:?}")]
+    Slow,
+}
+
+/// Who has the address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Holder {
+    /// An interface that is none of the daemon's.
+    Other(String),
+    /// The daemon's own, which is up.
+    Own,
+}
+
+/// A connection that hears of changes.
+struct Kernel {
+    handle: Handle,
+    /// One item per message of the kernel.
+    news: BoxStream<'static, ()>,
+}
+
+/// An interface, as far as it matters here.
+#[derive(Debug, Clone)]
+struct Link {
+    index: u32,
+    name: String,
+    up: bool,
+    /// Of a kind that the daemon makes.
+    own: bool,
+}
+
+impl PodAddress {
+    /// Does nothing yet.
+    #[must_use]
+    pub fn new(config: &PodsConfig, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
+        Self { address: config.address, interface: config.interface.clone(), metrics, tasks }
+    }
+
+    /// Keeps it until the daemon stops.
+    pub async fn keep(self) {
+        let mut kernel = None;
+        let mut told: Option<Result<Holder, String>> = None;
+        let mut retry = RETRY;
+        loop {
+            let result = self.look(&mut kernel).await.map_err(|error| in_full(&error));
+            self.metrics.pod_address(result.is_ok());
+            let again = if result.is_ok() { None } else { Some(spread(retry)) };
+            retry = if result.is_ok() { RETRY } else { (retry * 2).min(RETRY_LONGEST) };
+            if told.as_ref() != Some(&result) {
+                self.tell(&result, told.is_some());
+                told = Some(result);
+            }
+            let news = async {
+                match &mut kernel {
+                    Some(kernel) => kernel.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let retried = async {
+                match again {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let heard = tokio::select! {
+                heard = news => heard,
+                () = retried => true,
+            };
+            if !heard {
+                // The connection is over: listen anew before looking, so that no change falls between.
+                kernel = None;
+                tokio::time::sleep(spread(RETRY)).await;
+            }
+        }
+    }
+
+    fn tell(&self, result: &Result<Holder, String>, again: bool) {
+        let (address, interface) = (self.address, self.interface.as_deref().unwrap_or_default());
+        match result {
+            Ok(Holder::Own) => {
+                tracing::info!(%address, interface, "the pod address is on the daemon's interface{}", if again { " again" } else { "" });
+            }
+            Ok(Holder::Other(interface)) => {
+                tracing::info!(%address, interface, "the pod address is on an interface of the node, which is left alone");
+            }
+            Err(reason) => {
+                tracing::error!(%address, interface, reason, "--pod-address can not be put on --pod-interface: pods get through once something brings it");
+            }
+        }
+    }
+
+    /// Looks who has the address and mends what is missing.
+    async fn look(&self, kernel: &mut Option<Kernel>) -> Result<Holder, AddressError> {
+        let open = match kernel {
+            Some(open) => open,
+            None => kernel.insert(Kernel::open(&self.tasks)?),
+        };
+        tokio::time::timeout(PATIENCE, self.mend(&open.handle)).await.unwrap_or(Err(AddressError::Slow))
+    }
+
+    async fn mend(&self, handle: &Handle) -> Result<Holder, AddressError> {
+        let found = links(handle).await?;
+        let holders = holders(handle, self.address).await?;
+        let holding = |link: &&Link| holders.contains(&link.index);
+        let own = |link: &&Link| link.own && Some(&link.name) == self.interface.as_ref();
+        if let Some(other) = found.iter().filter(holding).find(|link| !own(link)) {
+            return Ok(Holder::Other(other.name.clone()));
+        }
+        let Some(name) = &self.interface else { return Err(AddressError::Absent) };
+        let refused =
+            |done| move |error| AddressError::Refused { interface: name.clone(), done, source: io_error(error) };
+        let link = match found.into_iter().find(|link| &link.name == name) {
+            Some(link) if !link.own => return Err(AddressError::Taken(name.clone())),
+            Some(link) => link,
+            None => {
+                make(handle, name).await.map_err(refused("made"))?;
+                let made = links(handle).await?.into_iter().find(|link| &link.name == name);
+                made.ok_or_else(|| AddressError::Refused {
+                    interface: name.clone(),
+                    done: "found after it was made",
+                    source: io::ErrorKind::NotFound.into(),
+                })?
+            }
+        };
+        if !holders.contains(&link.index) {
+            let length = if self.address.is_ipv4() { 32 } else { 128 };
+            let mut request = handle.address().add(link.index, self.address, length);
+            // Nobody else is on this link: no need to wait and see whether the address is somebody's.
+            request.message_mut().header.flags = AddressHeaderFlags::Nodad;
+            request.execute().await.map_err(refused("given the address"))?;
+        }
+        if !link.up {
+            let request = handle.link().set(LinkUnspec::new_with_index(link.index).up().build());
+            request.execute().await.map_err(refused("put up"))?;
+        }
+        Ok(Holder::Own)
+    }
+}
+
+impl Kernel {
+    /// Listens; what happens from now on is heard.
+    fn open(tasks: &Tasks) -> Result<Self, AddressError> {
+        let (connection, handle, messages) = new_multicast_connection(GROUPS).map_err(AddressError::Socket)?;
+        tasks.spawn_until_stop(connection);
+        Ok(Self { handle, news: messages.map(|_| ()).boxed() })
+    }
+
+    /// Resolves after a change; false: the connection is over. Cancel-safe.
+    async fn changed(&mut self) -> bool {
+        if self.news.next().await.is_none() {
+            return false;
+        }
+        tokio::time::sleep(SETTLE).await;
+        // What came meanwhile is seen by the look that follows.
+        while let Some(Some(())) = self.news.next().now_or_never() {}
+        true
+    }
+}
+
+/// Makes the interface, and puts it up.
+async fn make(handle: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
+    let mut made = Ok(());
+    for kind in KINDS {
+        let link = LinkMessageBuilder::<LinkDummy>::new_with_info_kind(kind.clone()).name(name.to_owned()).up();
+        made = handle.link().add(link.build()).execute().await;
+        if !made.clone().is_err_and(|error| io_error(error).kind() == io::ErrorKind::Unsupported) {
+            break;
+        }
+    }
+    made
+}
+
+async fn links(handle: &Handle) -> Result<Vec<Link>, AddressError> {
+    let mut links = Vec::new();
+    let mut dump = handle.link().get().execute();
+    while let Some(message) = dump.try_next().await.map_err(|error| AddressError::Dump(io_error(error)))? {
+        let mut link = Link {
+            index: message.header.index,
+            name: String::new(),
+            up: message.header.flags.contains(LinkFlags::Up),
+            own: false,
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name = name,
+                LinkAttribute::LinkInfo(infos) => {
+                    link.own = infos.iter().any(|info| matches!(info, LinkInfo::Kind(kind) if KINDS.contains(kind)));
+                }
+                _ => {}
+            }
+        }
+        links.push(link);
+    }
+    Ok(links)
+}
+
+/// The interfaces that have an address.
+async fn holders(handle: &Handle, address: IpAddr) -> Result<HashSet<u32>, AddressError> {
+    let mut holders = HashSet::new();
+    let mut dump = handle.address().get().execute();
+    while let Some(message) = dump.try_next().await.map_err(|error| AddressError::Dump(io_error(error)))? {
+        let local = |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Local(ip) if *ip == address);
+        let only = |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Address(ip) if *ip == address);
+        let has_local = message.attributes.iter().any(|attribute| matches!(attribute, AddressAttribute::Local(_)));
+        // On a point-to-point link `Address` is the peer's.
+        if message.attributes.iter().any(|attribute| if has_local { local(attribute) } else { only(attribute) }) {
+            holders.insert(message.header.index);
+        }
+    }
+    Ok(holders)
+}
+
+fn io_error(error: rtnetlink::Error) -> io::Error {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io(),
+        other => io::Error::other(other),
+    }
+}
+
+fn is_right(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+#[cfg(test)]
+mod tests;
