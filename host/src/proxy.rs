@@ -46,6 +46,7 @@ pub use self::upstream::SetupError;
 use self::upstream::{Renewal, Upstream};
 use crate::admin::metrics::Metrics;
 use crate::config::{self, Compression, ServerMode};
+use crate::feed::Reach;
 use crate::filter::ServingReceiver;
 use crate::tasks::Tasks;
 
@@ -153,6 +154,12 @@ impl Proxy {
     #[must_use]
     pub fn client(&self) -> kube::Client {
         self.upstream.client()
+    }
+
+    /// Tells whether the API server is reached, of all requests that go there.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.upstream.reach()
     }
 
     /// Takes credentials anew when the files change that they come from.

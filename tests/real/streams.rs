@@ -39,7 +39,9 @@ async fn logs_are_the_same_and_following_ones_come_at_once() {
 #[tokio::test]
 async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
     let Some(kubectl) = running("exec").await else { return };
-    for websockets in ["true", "false"] {
+    for (websockets, weir) in
+        [("true", Way::Through), ("false", Way::Through), ("true", Way::Token), ("false", Way::Token)]
+    {
         let exec = async |way: Way, stdin: bool, command: &[&str], input: &str| {
             let arguments = [
                 &["exec", "web-0", "--namespace=exec", "--container=main"][..],
@@ -59,12 +61,12 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
             (false, &["fail", "7"], ""),
             (false, &["none"], ""),
         ] {
-            let through = exec(Way::Through, stdin, command, input).await;
+            let through = exec(weir, stdin, command, input).await;
             let direct = exec(Way::Direct, stdin, command, input).await;
-            assert_eq!(through, direct, "{command:?}");
+            assert_eq!(through, direct, "{command:?} by {weir:?}");
         }
-        assert_eq!(exec(Way::Through, true, &["cat"], &long).await.stdout, long.as_bytes());
-        assert_eq!(exec(Way::Through, false, &["fail", "7"], "").await.status.code(), Some(7));
+        assert_eq!(exec(weir, true, &["cat"], &long).await.stdout, long.as_bytes());
+        assert_eq!(exec(weir, false, &["fail", "7"], "").await.status.code(), Some(7));
     }
 }
 
@@ -79,9 +81,11 @@ async fn attach_repeats_what_it_is_sent() {
 #[tokio::test]
 async fn a_forwarded_port_answers_over_websocket_and_spdy() {
     let Some(kubectl) = running("forward").await else { return };
-    for websockets in ["true", "false"] {
+    for (websockets, way) in
+        [("true", Way::Through), ("false", Way::Through), ("true", Way::Token), ("false", Way::Token)]
+    {
         let arguments = ["port-forward", "pod/web-0", "--namespace=forward", "--address=127.0.0.1", ":8080"];
-        let mut command = kubectl.goes(Way::Through, &arguments);
+        let mut command = kubectl.goes(way, &arguments);
         let mut child =
             command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -93,7 +97,7 @@ async fn a_forwarded_port_answers_over_websocket_and_spdy() {
             connection.read_line(&mut line).await.unwrap();
             connection.write_all(b"there and back\n").await.unwrap();
             connection.read_line(&mut line).await.unwrap();
-            assert_eq!(line, "port 8080\nthere and back\n", "websockets {websockets}");
+            assert_eq!(line, "port 8080\nthere and back\n", "websockets {websockets} by {way:?}");
         }
     }
 }

@@ -1,7 +1,10 @@
-//! How long to wait after a failure: doubling, bounded, and spread so that a thousand nodes do not come back at once.
+//! How long to wait after a failure: doubling, bounded, and spread so that a thousand nodes do not come back at once. Where
+//! it is known that the server is reached again meanwhile, the wait ends and the next ones are short again.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
+
+use super::reach::Returns;
 
 /// The waits of one feed. Reset it when something worked.
 #[derive(Debug)]
@@ -25,6 +28,23 @@ impl BackOff {
         tokio::time::sleep(self.take()).await;
     }
 
+    /// Waits, but not on when the server returns. Cancel-safe.
+    pub(super) async fn wait_or_return(&mut self, returns: &mut Returns) {
+        let time = self.take();
+        self.wait_for(time, returns).await;
+    }
+
+    /// Likewise for a time of the caller's. Never less than the shortest wait: a server that comes and goes is not asked in
+    /// a loop. Cancel-safe.
+    pub(super) async fn wait_for(&mut self, time: Duration, returns: &mut Returns) {
+        let least = time.min(spread(self.first));
+        tokio::time::sleep(least).await;
+        tokio::select! {
+            () = tokio::time::sleep(time - least) => {}
+            () = returns.next() => self.next = self.first,
+        }
+    }
+
     /// The next wait; the one after it is twice as long.
     fn take(&mut self) -> Duration {
         let time = spread(self.next);
@@ -43,6 +63,7 @@ pub(crate) fn spread(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feed::reach::Reach;
 
     #[test]
     fn a_wait_is_spread_over_the_second_half() {
@@ -62,5 +83,30 @@ mod tests {
             let wait = back_off.take();
             assert!((most / 2..=most).contains(&wait), "{wait:?} of {most:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_the_server_is_reached_again_and_the_next_ones_are_short() {
+        let reach = Reach::default();
+        let mut returns = reach.returns();
+        let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(64));
+        while back_off.take() < Duration::from_secs(32) {}
+        let began = tokio::time::Instant::now();
+        let returned = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            reach.lost();
+            reach.answered();
+        };
+        tokio::join!(back_off.wait_or_return(&mut returns), returned);
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+        assert!(back_off.take() <= Duration::from_secs(1));
+        // What returns again and again is not asked in a loop.
+        let began = tokio::time::Instant::now();
+        for _ in 0..10 {
+            reach.lost();
+            reach.answered();
+            back_off.wait_or_return(&mut returns).await;
+        }
+        assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }

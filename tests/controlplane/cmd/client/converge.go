@@ -41,8 +41,8 @@ type run struct {
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
-	// away is how long the API server was, if it was since the last pause.
-	away time.Duration
+	// restarted tells whether the API server was since the last pause.
+	restarted bool
 }
 
 // converge makes random changes of the cluster, of the filters and of the connections, and asserts that whenever that
@@ -70,7 +70,7 @@ func converge(ctx context.Context, s *sides) error {
 		watchLists += pair.through.watchLists.Load()
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most, %.2f s after a restart; %d lists and %d watch-lists of %d clients\n",
+		"settled in %.2f s on average, %.2f s at most, %.2f s at most after a restart; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
 		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
@@ -193,10 +193,8 @@ func (r *run) mishap(ctx context.Context) error {
 		return errors.Join(r.reload(), r.cutServer(ctx))
 	case roll < 72:
 		r.restarts++
-		begun := time.Now()
-		err := r.command(ctx, "restart")
-		r.away = time.Since(begun)
-		return err
+		r.restarted = true
+		return r.command(ctx, "restart")
 	}
 	return nil
 }
@@ -243,11 +241,10 @@ func (r *run) command(ctx context.Context, name string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// settle waits until both sides hold the same. Who could not reach the API server for some time asks it again after about as
-// long, at most twice, so that not all nodes ask at once: that is added where it was away.
+// settle waits until both sides hold the same.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
-	begun, limit := time.Now(), settling+2*r.away
+	begun := time.Now()
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -258,16 +255,16 @@ func (r *run) settle(ctx context.Context, when string) error {
 		took := time.Since(begun)
 		if difference == "" {
 			r.waited += took
-			if r.away == 0 {
-				r.longest = max(r.longest, took)
-			} else {
+			if r.restarted {
 				r.longestAfter = max(r.longestAfter, took)
+			} else {
+				r.longest = max(r.longest, took)
 			}
-			r.away = 0
+			r.restarted = false
 			return nil
 		}
-		if took > limit {
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, limit, r.rules, r.world.pool(), difference)
+		if took > settling {
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, settling, r.rules, r.world.pool(), difference)
 		}
 		select {
 		case <-tick.C:
