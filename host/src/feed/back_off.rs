@@ -4,7 +4,12 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::reach::Returns;
+
+/// For so long a server that has just come back refuses what it does not have ready yet (custom resources): waits stay short.
+const BEGINNING: Duration = Duration::from_secs(15);
 
 /// The waits of one feed. Reset it when something worked.
 #[derive(Debug)]
@@ -12,11 +17,13 @@ pub(super) struct BackOff {
     first: Duration,
     most: Duration,
     next: Duration,
+    /// Until then the server counts as one that has just come back.
+    begins: Option<Instant>,
 }
 
 impl BackOff {
     pub(super) fn new(first: Duration, most: Duration) -> Self {
-        Self { first, most, next: first }
+        Self { first, most, next: first, begins: None }
     }
 
     pub(super) fn reset(&mut self) {
@@ -41,14 +48,19 @@ impl BackOff {
         tokio::time::sleep(least).await;
         tokio::select! {
             () = tokio::time::sleep(time - least) => {}
-            () = returns.next() => self.next = self.first,
+            () = returns.next() => {
+                self.next = self.first;
+                self.begins = Some(Instant::now() + BEGINNING);
+            }
         }
     }
 
     /// The next wait; the one after it is twice as long.
     fn take(&mut self) -> Duration {
         let time = spread(self.next);
-        self.next = self.next.saturating_mul(2).min(self.most);
+        let begins = self.begins.is_some_and(|until| Instant::now() < until);
+        let most = if begins { self.first.saturating_mul(2).min(self.most) } else { self.most };
+        self.next = self.next.saturating_mul(2).min(most);
         time
     }
 }
@@ -100,6 +112,12 @@ mod tests {
         tokio::join!(back_off.wait_or_return(&mut returns), returned);
         assert_eq!(began.elapsed(), Duration::from_secs(3));
         assert!(back_off.take() <= Duration::from_secs(1));
+        for _ in 0..10 {
+            assert!(back_off.take() <= Duration::from_secs(2), "it may not have everything ready");
+        }
+        tokio::time::advance(BEGINNING).await;
+        back_off.take();
+        assert!(back_off.take() > Duration::from_secs(2) / 2 && back_off.take() > Duration::from_secs(2));
         // What returns again and again is not asked in a loop.
         let began = tokio::time::Instant::now();
         for _ in 0..10 {

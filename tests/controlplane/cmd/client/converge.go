@@ -112,6 +112,15 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
+	// Mirrors have clients of their own: those who write do as they are told.
+	straight, err = typed(withoutWaiting(s.straight()))
+	if err != nil {
+		return nil, err
+	}
+	custom, err = untyped(withoutWaiting(s.straight()))
+	if err != nil {
+		return nil, err
+	}
 	services, slices := r.follow(ctx, "services", servicesOf(straight)), r.follow(ctx, "slices", slicesOf(straight))
 	endpoints, configMaps := r.follow(ctx, "endpoints", endpointsOf(straight)), r.follow(ctx, "configmaps", configMapsOf(straight))
 	nodes, pools := r.follow(ctx, "nodes", nodesOf(straight)), r.follow(ctx, "pools", customOf(custom, poolResource))
@@ -120,7 +129,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 
 	for _, format := range []string{protobuf, json} {
 		word := strings.TrimPrefix(format, "application/")
-		client, err := typed(s.through("http://"+link.Address, "reader-"+word[max(0, len(word)-8):], format))
+		client, err := typed(withoutWaiting(s.through("http://"+link.Address, "reader-"+word[max(0, len(word)-8):], format)))
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +142,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		through(configMaps, configMapsOf(client))
 		through(nodes, nodesOf(client))
 	}
-	client, err := untyped(s.through("http://"+link.Address, "reader-custom", json))
+	client, err := untyped(withoutWaiting(s.through("http://"+link.Address, "reader-custom", json)))
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +253,7 @@ func (r *run) command(ctx context.Context, name string) error {
 // settle waits until both sides hold the same.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
-	begun := time.Now()
+	begun, last := time.Now(), ""
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -255,6 +264,9 @@ func (r *run) settle(ctx context.Context, when string) error {
 		took := time.Since(begun)
 		if difference == "" {
 			r.waited += took
+			if took > settling/5 {
+				fmt.Printf("%s: settled in %.2f s, restarted %v, at last: %.200s\n", when, took.Seconds(), r.restarted, last)
+			}
 			if r.restarted {
 				r.longestAfter = max(r.longestAfter, took)
 			} else {
@@ -263,6 +275,7 @@ func (r *run) settle(ctx context.Context, when string) error {
 			r.restarted = false
 			return nil
 		}
+		last = difference
 		if took > settling {
 			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, settling, r.rules, r.world.pool(), difference)
 		}
