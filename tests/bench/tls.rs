@@ -1,0 +1,131 @@
+//! What TLS costs: the same lists over the plain port and over the HTTPS port (HTTP/2, as Kubernetes' clients speak it), with
+//! the API server behind plain HTTP and behind TLS; and what 2,000 idle watches take.
+
+use weir_apiserver::ApiServer;
+use weir_tests::client::{Client, PATIENCE};
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::pki::Authority;
+
+use crate::data;
+use crate::list::{Encoding, Kind, List};
+use crate::process::drain;
+use crate::table::{Goal, Table, median};
+use crate::usage::{processor, resident};
+
+/// Rounds of each measurement. In each every way is taken once.
+const ROUNDS: usize = 15;
+/// Watches and the clients that hold them.
+const WATCHES: usize = 2000;
+const CLIENTS: usize = 50;
+
+/// A server, and a daemon in front of it with both ports.
+struct Scene {
+    ca: Authority,
+    server: ApiServer,
+    daemon: Daemon,
+    secure: String,
+}
+
+/// A port of the daemon.
+#[derive(Clone, Copy)]
+enum Port {
+    Plain,
+    Https,
+}
+
+impl Scene {
+    async fn start(upstream: Port) -> Self {
+        let ca = Authority::new("bench");
+        let pair = ca.server();
+        let builder = match upstream {
+            Port::Plain => ApiServer::builder(),
+            Port::Https => ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()),
+        };
+        let server = builder.start().await.unwrap();
+        for object in data::lookups() {
+            server.store().put(object).unwrap();
+        }
+        let filters: Vec<_> = Kind::BOTH.iter().flat_map(|kind| kind.filters()).collect();
+        let text: String = filters.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect();
+        let setup = Setup::new(server.url())
+            .flag("--node-name", data::NODE)
+            .filters(&format!("filters:\n{text}"))
+            .file("--certificate-authority", "ca.crt", ca.pem())
+            .tls(&pair);
+        let daemon = filters.into_iter().fold(setup, Setup::bundled).start_ready().await;
+        let secure = daemon.secure_url().await;
+        Self { ca, server, daemon, secure }
+    }
+
+    fn client(&self, port: Port) -> Client {
+        match port {
+            Port::Plain => self.daemon.client("kube-proxy"),
+            Port::Https => Client::trusting(&self.secure, "kube-proxy", Some(self.ca.pem()), None),
+        }
+    }
+}
+
+/// The daemon's processor time per GB.
+pub(crate) async fn lists(table: &mut Table) {
+    for (upstream, words) in [(Port::Https, "TLS"), (Port::Plain, "plain HTTP")] {
+        let scene = Scene::start(upstream).await;
+        table.heading(&format!(
+            "Lists over the plain port and over HTTPS, the API server behind {words}: the daemon's CPU"
+        ));
+        table.columns("", &["plain s per GB", "HTTPS s per GB", "times"]);
+        for kind in Kind::BOTH {
+            for encoding in Encoding::BOTH {
+                let list = kind.list(encoding, if matches!(kind, Kind::Services) { 15_000 } else { 1000 });
+                scene.server.fix(kind.path(), encoding.media().parse().unwrap(), list.whole());
+                let [plain, https] = scene.measured(&list).await;
+                table.cells(&list.name(), &[Some(plain), Some(https), Some(https / plain)]);
+                let name = format!("{}, API server behind {words}: CPU with TLS over plain", list.name());
+                table.keep(&name, https / plain, "times", Goal::Under(1.3));
+            }
+        }
+    }
+}
+
+impl Scene {
+    /// Processor seconds per GB from the server: plain, HTTPS.
+    async fn measured(&self, list: &List) -> [f64; 2] {
+        let clients = [Port::Plain, Port::Https].map(|port| self.client(port).with("accept", list.encoding.media()));
+        let mut used = [Vec::new(), Vec::new()];
+        for round in 0..=ROUNDS {
+            for (client, used) in clients.iter().zip(&mut used) {
+                let before = processor(self.daemon.id());
+                drain(client, list.kind.path()).await;
+                // The first one warms up.
+                if round > 0 {
+                    used.push((processor(self.daemon.id()) - before) / (list.bytes() as f64 / 1e9));
+                }
+            }
+        }
+        used.map(median)
+    }
+}
+
+/// Resident memory with idle watches.
+pub(crate) async fn watches(table: &mut Table) {
+    table.heading(&format!(
+        "{WATCHES} idle watches of {CLIENTS} clients, half of them filtered, the API server behind TLS"
+    ));
+    for (port, words) in
+        [(Port::Plain, "over the plain port, a connection each"), (Port::Https, "over HTTPS, 40 a connection")]
+    {
+        let scene = Scene::start(Port::Https).await;
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scene.client(port)).collect();
+        let idle = resident(scene.daemon.id());
+        let mut open = Vec::new();
+        for n in 0..WATCHES {
+            let path = if n % 2 == 0 { "/api/v1/services?watch=true" } else { "/api/v1/pods?watch=true" };
+            open.push(clients[n % CLIENTS].watch(path).await);
+        }
+        let mut upstream = scene.server.open_watches();
+        let all = upstream.wait_for(|open| *open >= WATCHES);
+        tokio::time::timeout(PATIENCE, all).await.expect("all watches are open upstream").unwrap();
+        table.row("before", idle, "MB");
+        table.goal(&format!("resident, {words}"), resident(scene.daemon.id()), "MB", Goal::Under(100.0));
+        drop(open);
+    }
+}
