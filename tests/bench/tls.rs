@@ -46,7 +46,13 @@ impl Scene {
             server.store().put(object).unwrap();
         }
         let filters: Vec<_> = Kind::BOTH.iter().flat_map(|kind| kind.filters()).collect();
-        let text: String = filters.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect();
+        // On a free port there is no address that pods could be told.
+        let settings =
+            |name: &&str| if *name == "forwardkubesvctraffic" { "{host: 169.254.20.10, port: 10268}" } else { "{}" };
+        let text: String = filters
+            .iter()
+            .map(|name| format!("  - {{name: {name}, module: {name}.wasm, settings: {}}}\n", settings(name)))
+            .collect();
         let setup = Setup::new(server.url())
             .flag("--node-name", data::NODE)
             .filters(&format!("filters:\n{text}"))
@@ -115,11 +121,15 @@ pub(crate) async fn watches(table: &mut Table) {
     {
         let scene = Scene::start(Port::Https).await;
         let clients: Vec<_> = (0..CLIENTS).map(|_| scene.client(port)).collect();
+        // As an informer goes on after its list: nothing but what happens from now on.
+        let list = clients[0].json("/api/v1/services").await;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let idle = resident(scene.daemon.id());
         let mut open = Vec::new();
         for n in 0..WATCHES {
-            let path = if n % 2 == 0 { "/api/v1/services?watch=true" } else { "/api/v1/pods?watch=true" };
-            open.push(clients[n % CLIENTS].watch(path).await);
+            let resource = if n % 2 == 0 { "services" } else { "pods" };
+            let path = format!("/api/v1/{resource}?watch=true&resourceVersion={version}");
+            open.push(clients[n % CLIENTS].watch(&path).await);
         }
         let mut upstream = scene.server.open_watches();
         let all = upstream.wait_for(|open| *open >= WATCHES);

@@ -63,8 +63,13 @@ impl Client {
         if let Some(ca) = ca {
             roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
         }
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut provider = rustls::crypto::ring::default_provider();
+        // Go's clients, and so nearly all of Kubernetes', prefer the smaller key.
+        let smaller = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        provider.cipher_suites.sort_by_key(|suite| *suite != smaller);
+        let builder = ClientConfig::builder_with_provider(std::sync::Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let builder = builder.with_root_certificates(roots);
         let tls = match shown {
             None => builder.with_no_client_auth(),
