@@ -59,6 +59,16 @@ impl Client {
     /// The same over TLS: the server must prove itself by this CA, and the client may show a certificate.
     #[must_use]
     pub fn trusting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>) -> Self {
+        Self::speaking(base, component, ca, shown, true)
+    }
+
+    /// Over TLS, but never by HTTP/2.
+    #[must_use]
+    pub fn http1(base: &str, component: &str, ca: &str) -> Self {
+        Self::speaking(base, component, Some(ca), None, false)
+    }
+
+    fn speaking(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>, http2: bool) -> Self {
         let mut roots = RootCertStore::empty();
         if let Some(ca) = ca {
             roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
@@ -81,11 +91,11 @@ impl Client {
         };
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(http);
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        let connector = match http2 {
+            true => connector.enable_all_versions().wrap_connector(http),
+            false => connector.enable_http1().wrap_connector(http),
+        };
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
         Self {
