@@ -13,6 +13,7 @@ mod certificate;
 mod compress;
 mod encoding;
 mod forward;
+mod gather;
 mod get;
 mod headers;
 mod identity;
