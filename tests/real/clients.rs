@@ -78,7 +78,9 @@ async fn caches_behind_weir_converge_whatever_happens() {
     };
     let more = [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")];
     let more = more.map(|(name, flag)| variable(name, flag));
-    clients.run("converge", "admin", &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
+    let secure = ["--secure-weir", &clients.secure, "--weir-ca", &plane.ca().display().to_string()].map(str::to_owned);
+    let more: Vec<_> = more.into_iter().flatten().flatten().chain(secure).collect();
+    clients.run("converge", "admin", &more).await;
 }
 
 /// Hides LoadBalancers from every client.

@@ -55,7 +55,10 @@ func converge(ctx context.Context, s *sides) error {
 	if err := s.setWatchList(); err != nil {
 		return err
 	}
-	fmt.Printf("seed %d, %d mutations, watch-list %v\n", s.seed, s.mutations, s.watchList)
+	if s.secure != "" && s.seed/2%2 == 1 {
+		s.weir = s.secure
+	}
+	fmt.Printf("seed %d, %d mutations, watch-list %v, at %s\n", s.seed, s.mutations, s.watchList, s.weir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, err := prepare(ctx, s)
@@ -91,6 +94,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	past := weir.Scheme + "://" + link.Address
 	straight, err := typed(s.straight())
 	if err != nil {
 		return nil, err
@@ -129,7 +133,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 
 	for _, format := range []string{protobuf, json} {
 		word := strings.TrimPrefix(format, "application/")
-		client, err := typed(withoutWaiting(s.through("http://"+link.Address, "reader-"+word[max(0, len(word)-8):], format)))
+		client, err := typed(withoutWaiting(s.through(past, "reader-"+word[max(0, len(word)-8):], format)))
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +146,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		through(configMaps, configMapsOf(client))
 		through(nodes, nodesOf(client))
 	}
-	client, err := untyped(withoutWaiting(s.through("http://"+link.Address, "reader-custom", json)))
+	client, err := untyped(withoutWaiting(s.through(past, "reader-custom", json)))
 	if err != nil {
 		return nil, err
 	}
