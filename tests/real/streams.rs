@@ -27,10 +27,18 @@ async fn running(namespace: &'static str) -> Option<Kubectl> {
 #[tokio::test]
 async fn logs_are_the_same_and_following_ones_come_at_once() {
     let Some(kubectl) = running("logs").await else { return };
-    for more in [&[][..], &["--container=side"], &["--all-containers", "--prefix"], &["--timestamps", "--tail=1"]] {
+    for more in [&[][..], &["--container=side"], &["--timestamps", "--tail=1"]] {
         let told = kubectl.same(&[&["logs", "web-0", "--namespace=logs"][..], more].concat()).await;
         assert!(String::from_utf8_lossy(&told.stdout).contains("line 3"), "{told:?}");
     }
+    // kubectl takes the containers in any order.
+    let sorted = async |way: Way| {
+        let told = kubectl.prints(way, &["logs", "web-0", "--namespace=logs", "--all-containers", "--prefix"]).await;
+        let mut lines: Vec<_> = told.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(Way::Through).await, sorted(Way::Direct).await);
     kubectl.same(&["logs", "web-1", "--namespace=logs"]).await;
     let mut following = kubectl.follows(Way::Through, &["logs", "web-0", "--namespace=logs", "--follow"]);
     assert_eq!(following.line().await, "web-0/main line 1");
@@ -52,7 +60,12 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
             .concat();
             let mut command = kubectl.goes(way, &arguments);
             command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
-            finished(command, input).await
+            let mut output = finished(command, input).await;
+            // kubectl is at times not ready for a stream that it has asked for, on whatever way, and says so.
+            let told = String::from_utf8(output.stderr).unwrap();
+            let own = |line: &&str| !(line.contains("websocket.go") && line.contains("Unknown stream id"));
+            output.stderr = told.lines().filter(own).collect::<Vec<_>>().join("\n").into_bytes();
+            output
         };
         let long = "a line of input\n".repeat(20_000);
         for (stdin, command, input) in [
