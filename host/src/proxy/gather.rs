@@ -185,17 +185,17 @@ mod tests {
                 stream
             }
         });
-        let served = tokio::spawn(served);
-        let mut bytes = vec![0; 10_000];
-        far.read_exact(&mut bytes).await.unwrap();
-        assert!(bytes.chunks(1000).enumerate().all(|(n, chunk)| chunk.iter().all(|byte| usize::from(*byte) == n)));
-        assert_eq!(*writes.lock().unwrap(), [10_000]);
-        pause.notify_one();
-        let mut bytes = vec![0; 100_000];
-        far.read_exact(&mut bytes).await.unwrap();
+        let read = async {
+            let mut bytes = vec![0; 10_000];
+            far.read_exact(&mut bytes).await.unwrap();
+            assert!(bytes.chunks(1000).enumerate().all(|(n, chunk)| chunk.iter().all(|byte| usize::from(*byte) == n)));
+            assert_eq!(*writes.lock().unwrap(), [10_000]);
+            pause.notify_one();
+            far.read_exact(&mut vec![0; 100_000]).await.unwrap();
+        };
+        let (mut stream, ()) = tokio::join!(served, read);
         assert!(writes.lock().unwrap().len() <= 3, "{writes:?}");
         // Afterwards it is a stream like any other.
-        let mut stream = served.await.unwrap();
         stream.write_all(b"upgraded").await.unwrap();
         stream.flush().await.unwrap();
         let mut bytes = [0; 8];
@@ -209,19 +209,27 @@ mod tests {
         let (near, mut far) = duplex(1000);
         let (mut stream, gatherer) = gather(near);
         let state = gatherer.0.clone();
-        let served = tokio::spawn(gatherer.serve(async move {
+        let served = gatherer.serve(async move {
             for n in 0..200u8 {
                 stream.write_all(&[n; 1000]).await.unwrap();
             }
             stream.shutdown().await.unwrap();
-        }));
-        while lock(&state).waiting.len() < ROOM {
-            tokio::task::yield_now().await;
-        }
-        assert!(!served.is_finished() && lock(&state).waiting.len() <= ROOM);
-        let mut all = Vec::new();
-        far.read_to_end(&mut all).await.unwrap();
-        assert!(all.len() == 200_000 && all.chunks(1000).enumerate().all(|(n, chunk)| usize::from(chunk[999]) == n));
-        served.await.unwrap();
+        });
+        let read = async {
+            while lock(&state).waiting.len() < ROOM {
+                tokio::task::yield_now().await;
+            }
+            // It can not go on, and takes no more.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+                assert_eq!(lock(&state).waiting.len(), ROOM);
+            }
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).await.unwrap();
+            assert!(
+                all.len() == 200_000 && all.chunks(1000).enumerate().all(|(n, chunk)| usize::from(chunk[999]) == n)
+            );
+        };
+        tokio::join!(served, read);
     }
 }
