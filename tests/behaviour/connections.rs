@@ -184,6 +184,36 @@ async fn a_server_that_sends_its_clients_away_is_asked_over_new_connections_and_
     }
 }
 
+#[tokio::test]
+async fn leases_and_status_wait_for_neither_lists_nor_watches() {
+    let (server, ca) = secure_edge().await;
+    let weir = before(server.address(), &ca).await;
+    let client = weir.client("kubelet").with("content-type", "application/json");
+    server.clear_requests();
+    let _watch = client.watch("/api/v1/nodes?watch=true").await;
+    for path in [SERVICES, "/api/v1/nodes", "/version"] {
+        assert_eq!(client.get(path).await.status, 200);
+    }
+    let lease = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"edge-a"},"spec":{}}"#;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    assert_eq!(client.send(Method::POST, leases, lease).await.status(), 201);
+    assert_eq!(client.get(&format!("{leases}/edge-a")).await.status, 200);
+    let patch = client.clone().with("content-type", "application/merge-patch+json");
+    let status = r#"{"status":{"phase":"Running"}}"#;
+    assert_eq!(patch.send(Method::PATCH, "/api/v1/nodes/edge-a/status", status).await.status(), 200);
+    let by = |what: &dyn Fn(&Recorded) -> bool| {
+        let requests = server.requests().into_iter().filter(|request| !by_daemon(request) && what(request));
+        requests.map(|request| request.connection).collect::<std::collections::BTreeSet<_>>()
+    };
+    let alive = |request: &Recorded| request.path.ends_with("/leases/edge-a") || request.path.ends_with("/status");
+    let watches = |request: &Recorded| request.query.contains("watch=true");
+    let others = by(&|request| !alive(request) && !watches(request));
+    let (alive, watches) = (by(&alive), by(&watches));
+    // Of each of the daemon's threads; the client's one connection is on one of them.
+    assert_eq!((alive.len(), watches.len(), others.len()), (1, 1, 1));
+    assert!(alive.is_disjoint(&watches) && alive.is_disjoint(&others) && watches.is_disjoint(&others));
+}
+
 /// An answer that begins and then stops. Its end is told by the channel.
 fn stops(first: &'static str, gone: mpsc::UnboundedSender<()>) -> Action {
     /// Tells when the body is dropped.
