@@ -33,7 +33,7 @@ demo: build ## a small edge cluster, Weir in front of it, and a filter replaced 
 	cargo build --release --locked -p weir-tests --bin weir-demo
 	$(TARGET)/release/weir-demo $(if $(CI),--end)
 
-bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory process" chooses
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed

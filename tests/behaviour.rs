@@ -12,6 +12,7 @@
 mod behaviour {
     mod bad_input;
     mod bundled;
+    mod connections;
     mod deploy;
     mod drain;
     mod faults;

@@ -14,6 +14,7 @@ mod real {
     mod config;
     mod kubectl;
     mod prints;
+    mod secure;
     mod streams;
     mod writes;
 }

@@ -16,7 +16,7 @@ use crate::admin::Admin;
 use crate::admin::metrics::Metrics;
 use crate::admin::status::StatusBoard;
 use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, ServingCertificate, Upstream, UpstreamError};
-use crate::feed::{FeedWorld, Feeds, follow_addresses};
+use crate::feed::{FeedWorld, Feeds, Server, follow_addresses};
 use crate::filter::{Lookups, Serving, validate_reads};
 use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
 use crate::pods::{PodAddress, ServingKeeper};
@@ -151,7 +151,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let client = proxy.client();
 
     // What filters look up.
-    let feeds = Feeds::new(Some(client.clone()), &config.node_name, tasks.clone());
+    let server = Server { client: client.clone(), reach: proxy.reach() };
+    let feeds = Feeds::new(Some(server), &config.node_name, tasks.clone());
     // Read once before anything looks at them: the first outcomes need not be made again.
     follow_addresses(&feeds, &tasks).instrument(tracing::info_span!("node")).await;
     let world = FeedWorld::new(feeds.clone(), config.secure_endpoint());

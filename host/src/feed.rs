@@ -15,6 +15,7 @@ mod hub;
 mod list;
 mod node;
 mod object;
+mod reach;
 mod request;
 mod store;
 mod watch;
@@ -23,9 +24,10 @@ mod world;
 pub(crate) use back_off::spread;
 pub use change::{Change, Changes, ObjectKey};
 pub use error::FeedError;
-pub use feeds::{FeedHandle, FeedState, FeedStatus, Feeds, Timing};
+pub use feeds::{FeedHandle, FeedState, FeedStatus, Feeds, Server, Timing};
 pub use files::{FileWorld, FilesError, read_objects};
 pub use node::follow_addresses;
+pub use reach::Reach;
 pub use world::FeedWorld;
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod certificate;
 mod compress;
 mod encoding;
 mod forward;
+mod gather;
 mod get;
 mod headers;
 mod identity;
@@ -49,6 +50,7 @@ pub use self::upstream::SetupError;
 use self::upstream::{Renewal, Upstream};
 use crate::admin::metrics::Metrics;
 use crate::config::{self, Compression, ServerMode};
+use crate::feed::Reach;
 use crate::filter::ServingReceiver;
 use crate::tasks::Tasks;
 
@@ -164,6 +166,12 @@ impl Proxy {
     #[must_use]
     pub fn node_client(&self) -> kube::Client {
         self.upstream.node_client()
+    }
+
+    /// Tells whether the API server is reached, of all requests that go there.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.upstream.reach()
     }
 
     /// Takes credentials anew when the files change that they come from.

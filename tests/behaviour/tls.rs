@@ -221,6 +221,11 @@ async fn a_kubeconfig_is_taken_in_all_its_forms() {
         "plugin.sh",
         r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}'"#,
     );
+    let issued = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"clientCertificateData": pair.certificate, "clientKeyData": pair.key},
+    });
+    let issuer = file("issuer.sh", &format!("cat <<'END'\n{issued}\nEND\n"));
     let (certificate, key) = (file("a.crt", &pair.certificate), file("a.key", &pair.key));
     let token = file("token", "from-file");
     let (data, key_data) = (base64(&pair.certificate), base64(&pair.key));
@@ -234,6 +239,12 @@ async fn a_kubeconfig_is_taken_in_all_its_forms() {
                 "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{plugin}], interactiveMode: Never}}"
             ),
             Some("Bearer from-plugin"),
+        ),
+        (
+            format!(
+                "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{issuer}], interactiveMode: Never}}"
+            ),
+            None,
         ),
     ] {
         // One for each: what a daemon asked at its end would count as the next one's.

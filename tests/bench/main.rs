@@ -2,7 +2,7 @@
 //!
 //! Each figure is a median of several rounds. Compare ratios, not machines: the baselines (a byte copy, decoders, nginx,
 //! the plain API server without Weir) are measured in the same process minutes. Words after the program's name choose
-//! parts: engine, lists, events, memory, process.
+//! parts: engine, lists, events, memory, tls, process.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,6 +23,7 @@ mod list;
 mod nginx;
 mod process;
 mod table;
+mod tls;
 mod usage;
 
 use self::table::Table;
@@ -45,6 +46,10 @@ fn main() {
     }
     if wants("memory") {
         runtime.block_on(process::memory(&mut table));
+    }
+    if wants("tls") {
+        runtime.block_on(tls::lists(&mut table));
+        runtime.block_on(tls::watches(&mut table));
     }
     if wants("process") {
         runtime.block_on(process::start(&mut table));

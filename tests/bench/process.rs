@@ -177,7 +177,7 @@ async fn stamps(client: Client, path: &str) -> tokio::task::JoinHandle<Vec<Insta
 }
 
 /// Reads a body to its end without keeping it.
-async fn drain(client: &Client, path: &str) -> usize {
+pub(crate) async fn drain(client: &Client, path: &str) -> usize {
     let answer = client.send(Method::GET, path, "").await;
     assert_eq!(answer.status(), 200);
     let (mut body, mut bytes) = (answer.into_body(), 0);

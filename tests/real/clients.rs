@@ -13,28 +13,39 @@ struct Clients<'a> {
     program: PathBuf,
     plane: &'a Plane,
     weir: Daemon,
+    secure: String,
     node: &'static str,
 }
 
 impl<'a> Clients<'a> {
     async fn start(plane: &'a Plane, node: &'static str, kubeconfig: &str, filters: &str) -> Option<Self> {
         let program = plane::program("client")?;
-        let weir = Setup::kubeconfig(&plane.kubeconfig(kubeconfig))
+        let setup = Setup::kubeconfig(&plane.kubeconfig(kubeconfig))
             .flag("--node-name", node)
             .flag("--modules-dir", &built::modules().display().to_string())
-            .filters(filters)
-            .start_ready()
-            .await;
-        Some(Self { program, plane, weir, node })
+            .filters(filters);
+        let weir = plane.secured(setup).start_ready().await;
+        let secure = weir.secure_url().await;
+        Some(Self { program, plane, weir, secure, node })
     }
 
-    /// Runs one of its commands as this identity; it must succeed. What it says is shown if it does not.
+    /// Runs one of its commands as this identity at the plain port; it must succeed. What it says is shown if it does not.
     async fn run(&self, command: &str, identity: &str, more: &[String]) {
+        self.run_at(self.weir.url(), command, identity, more).await;
+    }
+
+    /// Likewise at the HTTPS port, which must speak HTTP/2 then.
+    async fn run_secure(&self, command: &str, identity: &str, more: &[String]) {
+        let ca = ["--weir-ca".to_owned(), self.plane.ca().display().to_string()];
+        self.run_at(&self.secure, command, identity, &[&ca, more].concat()).await;
+    }
+
+    async fn run_at(&self, url: &str, command: &str, identity: &str, more: &[String]) {
         let output = Command::new(&self.program)
             .arg(command)
             .arg("--kubeconfig")
             .arg(self.plane.kubeconfig("admin"))
-            .args(["--weir", self.weir.url(), "--node", self.node, "--control", self.plane.control()])
+            .args(["--weir", url, "--node", self.node, "--control", self.plane.control()])
             .arg("--token-file")
             .arg(self.plane.token(identity))
             .arg("--config-file")
@@ -67,7 +78,9 @@ async fn caches_behind_weir_converge_whatever_happens() {
     };
     let more = [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")];
     let more = more.map(|(name, flag)| variable(name, flag));
-    clients.run("converge", "admin", &more.into_iter().flatten().flatten().collect::<Vec<_>>()).await;
+    let secure = ["--secure-weir", &clients.secure, "--weir-ca", &plane.ca().display().to_string()].map(str::to_owned);
+    let more: Vec<_> = more.into_iter().flatten().flatten().chain(secure).collect();
+    clients.run("converge", "admin", &more).await;
 }
 
 /// Hides LoadBalancers from every client.
@@ -82,6 +95,7 @@ async fn informers_of_every_kind_hold_what_the_filters_show() {
     let Some(clients) = Clients::start(plane, "informers", "weir", NO_LOAD_BALANCERS).await else { return };
     for begin in ["--watch-list=false", "--watch-list=true"] {
         clients.run("informers", "admin", &[begin.to_owned()]).await;
+        clients.run_secure("informers", "admin", &[begin.to_owned()]).await;
     }
 }
 

@@ -11,19 +11,26 @@ use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{Plane, skipped};
 
-/// kubectl and the two ways that it can go.
+/// kubectl and the ways that it can go.
 pub(crate) struct Kubectl {
     pub(crate) plane: &'static Plane,
     pub(crate) weir: Daemon,
+    secure: String,
     identity: &'static str,
     home: TempDir,
 }
 
-/// One of the two ways.
+/// How kubectl gets to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
+    /// Past Weir, with a client certificate.
     Direct,
+    /// Over the plain port, which lends the identity.
     Through,
+    /// Over the HTTPS port, with the identity's token.
+    Token,
+    /// Over the HTTPS port, with the identity's client certificate.
+    Certificate,
 }
 
 impl Kubectl {
@@ -38,13 +45,13 @@ impl Kubectl {
         let plane = Plane::shared()?;
         // The plain port lends this identity to kubectl, which sends no credential of its own over plain HTTP.
         let lent = plane.kubeconfig(identity).display().to_string();
-        let weir = Setup::kubeconfig(&plane.kubeconfig("weir"))
+        let setup = Setup::kubeconfig(&plane.kubeconfig("weir"))
             .flag("--node-kubeconfig", &lent)
             .flag("--modules-dir", &built::modules().display().to_string())
-            .filters(filters)
-            .start_ready()
-            .await;
-        let kubectl = Self { plane, weir, identity, home: tempfile::tempdir().unwrap() };
+            .filters(filters);
+        let weir = plane.secured(setup).start_ready().await;
+        let secure = weir.secure_url().await;
+        let kubectl = Self { plane, weir, secure, identity, home: tempfile::tempdir().unwrap() };
         kubectl.admin(&["create", "namespace", namespace]).await;
         Some(kubectl)
     }
@@ -56,12 +63,27 @@ impl Kubectl {
 
     fn command(&self, way: Way, identity: &str) -> Command {
         let mut command = Command::new("kubectl");
-        match way {
-            Way::Direct => command.arg("--kubeconfig").arg(self.plane.kubeconfig(identity)),
-            Way::Through => {
-                command.arg("--server").arg(self.weir.url()).env("KUBECONFIG", self.home.path().join("none"))
-            }
+        let server = match way {
+            Way::Direct => None,
+            Way::Through => Some(self.weir.url()),
+            Way::Token | Way::Certificate => Some(self.secure.as_str()),
         };
+        match server {
+            None => command.arg("--kubeconfig").arg(self.plane.kubeconfig(identity)),
+            Some(url) => command.args(["--server", url]).env("KUBECONFIG", self.home.path().join("none")),
+        };
+        match way {
+            Way::Direct | Way::Through => {}
+            Way::Token => {
+                let token = std::fs::read_to_string(self.plane.token(identity)).unwrap();
+                command.arg("--certificate-authority").arg(self.plane.ca()).args(["--token", &token]);
+            }
+            Way::Certificate => {
+                let (certificate, key) = self.plane.certificate(identity);
+                command.arg("--certificate-authority").arg(self.plane.ca());
+                command.arg("--client-certificate").arg(certificate).arg("--client-key").arg(key);
+            }
+        }
         command.env("HOME", self.home.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -105,20 +127,30 @@ impl Kubectl {
         Following { _child: child, lines }
     }
 
-    /// Asserts that a command prints the same, byte for byte, and ends the same on both ways. What it prints may change
-    /// from second to second (ages), so it is compared with what was printed before and after.
+    /// Asserts that a command prints the same, byte for byte, and ends the same through Weir and past it.
     pub(crate) async fn same<A: AsRef<OsStr> + std::fmt::Debug>(&self, arguments: &[A]) -> Output {
+        self.same_by(&[Way::Through], arguments).await
+    }
+
+    /// Likewise on each of these ways. What it prints may change from second to second (ages), so it is compared with what
+    /// was printed before and after.
+    pub(crate) async fn same_by<A: AsRef<OsStr> + std::fmt::Debug>(&self, ways: &[Way], arguments: &[A]) -> Output {
         let mut before = self.run(Way::Direct, arguments, "").await;
-        for _ in 0..20 {
-            let through = self.run(Way::Through, arguments, "").await;
-            let after = self.run(Way::Direct, arguments, "").await;
-            if through == before || through == after {
-                return through;
+        for way in ways {
+            let mut tries = 0;
+            loop {
+                let through = self.run(*way, arguments, "").await;
+                let after = self.run(Way::Direct, arguments, "").await;
+                if through == before || through == after {
+                    break;
+                }
+                assert_ne!(before, after, "{arguments:?} by {way:?}: {through:?}\n{}", self.weir.log_text());
+                tries += 1;
+                assert!(tries < 20, "{arguments:?} never prints the same twice");
+                before = after;
             }
-            assert_ne!(before, after, "{arguments:?} through Weir: {through:?}\n{}", self.weir.log_text());
-            before = after;
         }
-        panic!("{arguments:?} never prints the same twice");
+        before
     }
 }
 

@@ -27,10 +27,18 @@ async fn running(namespace: &'static str) -> Option<Kubectl> {
 #[tokio::test]
 async fn logs_are_the_same_and_following_ones_come_at_once() {
     let Some(kubectl) = running("logs").await else { return };
-    for more in [&[][..], &["--container=side"], &["--all-containers", "--prefix"], &["--timestamps", "--tail=1"]] {
+    for more in [&[][..], &["--container=side"], &["--timestamps", "--tail=1"]] {
         let told = kubectl.same(&[&["logs", "web-0", "--namespace=logs"][..], more].concat()).await;
         assert!(String::from_utf8_lossy(&told.stdout).contains("line 3"), "{told:?}");
     }
+    // kubectl takes the containers in any order.
+    let sorted = async |way: Way| {
+        let told = kubectl.prints(way, &["logs", "web-0", "--namespace=logs", "--all-containers", "--prefix"]).await;
+        let mut lines: Vec<_> = told.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(Way::Through).await, sorted(Way::Direct).await);
     kubectl.same(&["logs", "web-1", "--namespace=logs"]).await;
     let mut following = kubectl.follows(Way::Through, &["logs", "web-0", "--namespace=logs", "--follow"]);
     assert_eq!(following.line().await, "web-0/main line 1");
@@ -39,7 +47,9 @@ async fn logs_are_the_same_and_following_ones_come_at_once() {
 #[tokio::test]
 async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
     let Some(kubectl) = running("exec").await else { return };
-    for websockets in ["true", "false"] {
+    for (websockets, weir) in
+        [("true", Way::Through), ("false", Way::Through), ("true", Way::Token), ("false", Way::Token)]
+    {
         let exec = async |way: Way, stdin: bool, command: &[&str], input: &str| {
             let arguments = [
                 &["exec", "web-0", "--namespace=exec", "--container=main"][..],
@@ -50,7 +60,12 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
             .concat();
             let mut command = kubectl.goes(way, &arguments);
             command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
-            finished(command, input).await
+            let mut output = finished(command, input).await;
+            // kubectl is at times not ready for a stream that it has asked for, on whatever way, and says so.
+            let told = String::from_utf8(output.stderr).unwrap();
+            let own = |line: &&str| !(line.contains("websocket.go") && line.contains("Unknown stream id"));
+            output.stderr = told.lines().filter(own).collect::<Vec<_>>().join("\n").into_bytes();
+            output
         };
         let long = "a line of input\n".repeat(20_000);
         for (stdin, command, input) in [
@@ -59,12 +74,12 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
             (false, &["fail", "7"], ""),
             (false, &["none"], ""),
         ] {
-            let through = exec(Way::Through, stdin, command, input).await;
+            let through = exec(weir, stdin, command, input).await;
             let direct = exec(Way::Direct, stdin, command, input).await;
-            assert_eq!(through, direct, "{command:?}");
+            assert_eq!(through, direct, "{command:?} by {weir:?}");
         }
-        assert_eq!(exec(Way::Through, true, &["cat"], &long).await.stdout, long.as_bytes());
-        assert_eq!(exec(Way::Through, false, &["fail", "7"], "").await.status.code(), Some(7));
+        assert_eq!(exec(weir, true, &["cat"], &long).await.stdout, long.as_bytes());
+        assert_eq!(exec(weir, false, &["fail", "7"], "").await.status.code(), Some(7));
     }
 }
 
@@ -79,9 +94,11 @@ async fn attach_repeats_what_it_is_sent() {
 #[tokio::test]
 async fn a_forwarded_port_answers_over_websocket_and_spdy() {
     let Some(kubectl) = running("forward").await else { return };
-    for websockets in ["true", "false"] {
+    for (websockets, way) in
+        [("true", Way::Through), ("false", Way::Through), ("true", Way::Token), ("false", Way::Token)]
+    {
         let arguments = ["port-forward", "pod/web-0", "--namespace=forward", "--address=127.0.0.1", ":8080"];
-        let mut command = kubectl.goes(Way::Through, &arguments);
+        let mut command = kubectl.goes(way, &arguments);
         let mut child =
             command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -93,7 +110,7 @@ async fn a_forwarded_port_answers_over_websocket_and_spdy() {
             connection.read_line(&mut line).await.unwrap();
             connection.write_all(b"there and back\n").await.unwrap();
             connection.read_line(&mut line).await.unwrap();
-            assert_eq!(line, "port 8080\nthere and back\n", "websockets {websockets}");
+            assert_eq!(line, "port 8080\nthere and back\n", "websockets {websockets} by {way:?}");
         }
     }
 }

@@ -120,6 +120,8 @@ async fn what_was_read_through_a_filter_is_not_written_back() {
         (&["replace", "--filename=-"][..], read.as_str()),
         (&["patch", "service", "dashboard", "--type=merge", merge], ""),
         (&["patch", "service", "dashboard", "--type=json", json], ""),
+        (&["label", "service", "dashboard", "a=b"], ""),
+        (&["annotate", "service", "dashboard", "a=b"], ""),
     ] {
         let refused = kubectl.run(Way::Through, &[arguments, &in_namespace].concat(), input).await;
         let told = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -132,7 +134,11 @@ async fn what_was_read_through_a_filter_is_not_written_back() {
     let applied = kubectl.run(Way::Through, &apply, label).await;
     assert!(applied.status.success(), "{applied:?}");
     kubectl.prints(Way::Through, &[&["patch"][..], &named, &[merge]].concat()).await;
+    let mut edit = kubectl.goes(Way::Through, &[&["edit"][..], &named].concat());
+    let edited = edit.env("KUBE_EDITOR", "sed -i s/beijing/beijing,shanghai/").output().await.unwrap();
+    assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
     let after = held(&kubectl, namespace, "service/dashboard").await;
+    assert_eq!(after["metadata"]["annotations"]["nodeport.openyurt.io/listen"], "beijing,shanghai");
     assert_eq!((&after["spec"], &after["metadata"]["labels"]), (&before["spec"], &json!({"server": "side", "a": "b"})));
     kubectl.prints(Way::Through, &[&["delete"][..], &named].concat()).await;
 }

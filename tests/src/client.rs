@@ -59,22 +59,40 @@ impl Client {
     /// The same over TLS: the server must prove itself by this CA, and the client may show a certificate.
     #[must_use]
     pub fn trusting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>) -> Self {
-        Self::expecting(base, component, ca, shown, None)
+        Self::speaking(base, component, ca, shown, None, true)
     }
 
     /// The same of a server that must prove itself under a name other than that of its URL.
     #[must_use]
     pub fn naming(base: &str, component: &str, ca: &str, name: &str) -> Self {
-        Self::expecting(base, component, Some(ca), None, Some(name))
+        Self::speaking(base, component, Some(ca), None, Some(name), true)
     }
 
-    fn expecting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>, name: Option<&str>) -> Self {
+    /// Over TLS, but never by HTTP/2.
+    #[must_use]
+    pub fn http1(base: &str, component: &str, ca: &str) -> Self {
+        Self::speaking(base, component, Some(ca), None, None, false)
+    }
+
+    fn speaking(
+        base: &str,
+        component: &str,
+        ca: Option<&str>,
+        shown: Option<&Pair>,
+        name: Option<&str>,
+        http2: bool,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         if let Some(ca) = ca {
             roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
         }
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut provider = rustls::crypto::ring::default_provider();
+        // Go's clients, and so nearly all of Kubernetes', prefer the smaller key.
+        let smaller = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        provider.cipher_suites.sort_by_key(|suite| *suite != smaller);
+        let builder = ClientConfig::builder_with_provider(std::sync::Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let builder = builder.with_root_certificates(roots);
         let tls = match shown {
             None => builder.with_no_client_auth(),
@@ -91,7 +109,10 @@ impl Client {
             let name = name.to_owned().try_into().unwrap();
             connector = connector.with_server_name_resolver(FixedServerNameResolver::new(name));
         }
-        let connector = connector.enable_all_versions().wrap_connector(http);
+        let connector = match http2 {
+            true => connector.enable_all_versions().wrap_connector(http),
+            false => connector.enable_http1().wrap_connector(http),
+        };
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
         Self {

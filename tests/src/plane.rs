@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use crate::built;
+use crate::daemon::Setup;
+use crate::pki::Pair;
 
 /// The control plane.
 #[derive(Debug)]
@@ -66,6 +68,27 @@ impl Plane {
     #[must_use]
     pub fn kubeconfig(&self, identity: &str) -> PathBuf {
         self.ready.folder.join(format!("{identity}.kubeconfig"))
+    }
+
+    /// The CA that signed everything: the API server's certificate, the identities' and [`Plane::certificate`].
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        self.ready.folder.join("ca.crt")
+    }
+
+    /// A certificate and its key, as files: an identity's, or the one of `server`, for loopback.
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> (PathBuf, PathBuf) {
+        (self.ready.folder.join(format!("{name}.crt")), self.ready.folder.join(format!("{name}.key")))
+    }
+
+    /// The daemon set up with an HTTPS port that shows the certificate of `server` and verifies clients by the same CA.
+    #[must_use]
+    pub fn secured(&self, setup: Setup) -> Setup {
+        let (certificate, key) = self.certificate("server");
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+        let pair = Pair { certificate: read(certificate), key: read(key) };
+        setup.tls(&pair).flag("--client-ca-file", &self.ca().display().to_string())
     }
 
     /// The same identity's bearer token.

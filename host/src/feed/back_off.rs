@@ -1,7 +1,15 @@
-//! How long to wait after a failure: doubling, bounded, and spread so that a thousand nodes do not come back at once.
+//! How long to wait after a failure: doubling, bounded, and spread so that a thousand nodes do not come back at once. Where
+//! it is known that the server is reached again meanwhile, the wait ends and the next ones are short again.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::reach::Returns;
+
+/// For so long a server that has just come back refuses what it does not have ready yet (custom resources): waits stay short.
+const BEGINNING: Duration = Duration::from_secs(15);
 
 /// The waits of one feed. Reset it when something worked.
 #[derive(Debug)]
@@ -9,11 +17,13 @@ pub(super) struct BackOff {
     first: Duration,
     most: Duration,
     next: Duration,
+    /// Until then the server counts as one that has just come back.
+    begins: Option<Instant>,
 }
 
 impl BackOff {
     pub(super) fn new(first: Duration, most: Duration) -> Self {
-        Self { first, most, next: first }
+        Self { first, most, next: first, begins: None }
     }
 
     pub(super) fn reset(&mut self) {
@@ -25,10 +35,32 @@ impl BackOff {
         tokio::time::sleep(self.take()).await;
     }
 
+    /// Waits, but not on when the server returns. Cancel-safe.
+    pub(super) async fn wait_or_return(&mut self, returns: &mut Returns) {
+        let time = self.take();
+        self.wait_for(time, returns).await;
+    }
+
+    /// Likewise for a time of the caller's. Never less than the shortest wait: a server that comes and goes is not asked in
+    /// a loop. Cancel-safe.
+    pub(super) async fn wait_for(&mut self, time: Duration, returns: &mut Returns) {
+        let least = time.min(spread(self.first));
+        tokio::time::sleep(least).await;
+        tokio::select! {
+            () = tokio::time::sleep(time - least) => {}
+            () = returns.next() => {
+                self.next = self.first;
+                self.begins = Some(Instant::now() + BEGINNING);
+            }
+        }
+    }
+
     /// The next wait; the one after it is twice as long.
     fn take(&mut self) -> Duration {
         let time = spread(self.next);
-        self.next = self.next.saturating_mul(2).min(self.most);
+        let begins = self.begins.is_some_and(|until| Instant::now() < until);
+        let most = if begins { self.first.saturating_mul(2).min(self.most) } else { self.most };
+        self.next = self.next.saturating_mul(2).min(most);
         time
     }
 }
@@ -43,6 +75,7 @@ pub(crate) fn spread(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feed::reach::Reach;
 
     #[test]
     fn a_wait_is_spread_over_the_second_half() {
@@ -62,5 +95,36 @@ mod tests {
             let wait = back_off.take();
             assert!((most / 2..=most).contains(&wait), "{wait:?} of {most:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_the_server_is_reached_again_and_the_next_ones_are_short() {
+        let reach = Reach::default();
+        let mut returns = reach.returns();
+        let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(64));
+        while back_off.take() < Duration::from_secs(32) {}
+        let began = tokio::time::Instant::now();
+        let returned = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            reach.lost();
+            reach.answered();
+        };
+        tokio::join!(back_off.wait_or_return(&mut returns), returned);
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+        assert!(back_off.take() <= Duration::from_secs(1));
+        for _ in 0..10 {
+            assert!(back_off.take() <= Duration::from_secs(2), "it may not have everything ready");
+        }
+        tokio::time::advance(BEGINNING).await;
+        back_off.take();
+        assert!(back_off.take() > Duration::from_secs(2) / 2 && back_off.take() > Duration::from_secs(2));
+        // What returns again and again is not asked in a loop.
+        let began = tokio::time::Instant::now();
+        for _ in 0..10 {
+            reach.lost();
+            reach.answered();
+            back_off.wait_or_return(&mut returns).await;
+        }
+        assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }

@@ -12,6 +12,7 @@ use super::change::Changes;
 use super::error::FeedError;
 use super::follow::Follower;
 use super::hub::{FeedId, Hub};
+use super::reach::Reach;
 use crate::tasks::Tasks;
 use crate::wasm::{Address, Lookup, Snapshot};
 
@@ -55,12 +56,22 @@ pub struct FeedStatus {
 pub struct Feeds(Arc<Inner>);
 
 pub(super) struct Inner {
-    client: Option<kube::Client>,
+    server: Option<Server>,
     node_name: Box<str>,
     timing: Timing,
     tasks: Tasks,
     hub: Arc<Hub>,
     open: Mutex<Open>,
+}
+
+/// Where feeds come from.
+#[derive(Clone)]
+pub struct Server {
+    /// With the daemon's own identity. Nothing that it asks passes the daemon's own filters, as it goes to the server
+    /// directly.
+    pub client: kube::Client,
+    /// Told of every request to the same server.
+    pub reach: Reach,
 }
 
 #[derive(Debug, Default)]
@@ -85,18 +96,17 @@ struct Lease {
 }
 
 impl Feeds {
-    /// No feed yet. `client` with the daemon's own identity; none: every feed says that there is no server. Nothing that
-    /// it asks passes the daemon's own filters, as it goes to the server directly.
+    /// No feed yet. Without a server every feed says that there is none.
     #[must_use]
-    pub fn new(client: Option<kube::Client>, node_name: &str, tasks: Tasks) -> Self {
-        Self::with_timing(client, node_name, tasks, Timing::default())
+    pub fn new(server: Option<Server>, node_name: &str, tasks: Tasks) -> Self {
+        Self::with_timing(server, node_name, tasks, Timing::default())
     }
 
     /// As [`Feeds::new`], with other waits.
     #[must_use]
-    pub fn with_timing(client: Option<kube::Client>, node_name: &str, tasks: Tasks, timing: Timing) -> Self {
+    pub fn with_timing(server: Option<Server>, node_name: &str, tasks: Tasks, timing: Timing) -> Self {
         let hub = Arc::new(Hub::new());
-        Self(Arc::new(Inner { client, node_name: node_name.into(), timing, tasks, hub, open: Mutex::default() }))
+        Self(Arc::new(Inner { server, node_name: node_name.into(), timing, tasks, hub, open: Mutex::default() }))
     }
 
     /// The feed of a lookup, begun if there is none.
@@ -112,10 +122,10 @@ impl Feeds {
         let (sender, state) = watch::channel(FeedState::default());
         let stop = CancellationToken::new();
         inner.hub.add(&lookup, id);
-        match &inner.client {
-            Some(client) => {
+        match &inner.server {
+            Some(server) => {
                 let follower =
-                    Follower::new(client.clone(), lookup.clone(), id, inner.hub.clone(), sender, inner.timing);
+                    Follower::new(server.clone(), lookup.clone(), id, inner.hub.clone(), sender, inner.timing);
                 let stop = stop.clone();
                 inner.tasks.spawn_until_stop(async move {
                     tokio::select! {

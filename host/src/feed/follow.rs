@@ -8,9 +8,10 @@ use tokio::sync::watch::Sender;
 use super::back_off::{BackOff, spread};
 use super::discover::{Served, discover};
 use super::error::FeedError;
-use super::feeds::{FeedState, Timing};
+use super::feeds::{FeedState, Server, Timing};
 use super::hub::{FeedId, Hub};
 use super::list::{Listed, list};
+use super::reach::Returns;
 use super::request::{Asker, Failure};
 use super::store::Delta;
 use super::watch::{Sink, watch};
@@ -21,6 +22,7 @@ pub(super) struct Follower {
     asker: Asker,
     lookup: Arc<Lookup>,
     timing: Timing,
+    returns: Returns,
     output: Output,
 }
 
@@ -44,7 +46,7 @@ enum Step {
 
 impl Follower {
     pub(super) fn new(
-        client: kube::Client,
+        Server { client, reach }: Server,
         lookup: Arc<Lookup>,
         id: FeedId,
         hub: Arc<Hub>,
@@ -52,7 +54,13 @@ impl Follower {
         timing: Timing,
     ) -> Self {
         let asker = Asker { client, resource: lookup.resource.clone(), patience: timing.answer };
-        Self { asker, lookup: lookup.clone(), timing, output: Output { lookup, id, hub, state } }
+        Self {
+            asker,
+            lookup: lookup.clone(),
+            timing,
+            returns: reach.returns(),
+            output: Output { lookup, id, hub, state },
+        }
     }
 
     /// Follows for ever.
@@ -89,7 +97,7 @@ impl Follower {
                 if version != before || began.elapsed() > self.timing.back_off {
                     back_off.reset();
                 } else {
-                    back_off.wait().await;
+                    back_off.wait_or_return(&mut self.returns).await;
                 }
                 Step::Watch(served, version)
             }
@@ -97,7 +105,7 @@ impl Follower {
                 tracing::debug!(resource = %self.lookup.resource, version, "watch is too old: listing again");
                 // No reset: the list that follows resets it, and a server that expires at once is not asked in a loop.
                 if version == before {
-                    back_off.wait().await;
+                    back_off.wait_or_return(&mut self.returns).await;
                 }
                 Step::List(served)
             }
@@ -114,16 +122,16 @@ impl Follower {
         match failure {
             Failure::Missing => {
                 self.output.missing();
-                tokio::time::sleep(spread(self.timing.missing)).await;
+                back_off.wait_for(spread(self.timing.missing), &mut self.returns).await;
                 Step::Discover
             }
             Failure::Expired => {
-                back_off.wait().await;
+                back_off.wait_or_return(&mut self.returns).await;
                 again
             }
             Failure::Other(problem) => {
                 self.output.problem(problem);
-                back_off.wait().await;
+                back_off.wait_or_return(&mut self.returns).await;
                 again
             }
         }

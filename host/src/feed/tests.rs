@@ -54,7 +54,7 @@ pub(super) fn client(url: &str) -> kube::Client {
 }
 
 fn feeds_on(url: &str) -> Feeds {
-    Feeds::with_timing(Some(client(url)), "n1", Tasks::default(), TIMING)
+    Feeds::with_timing(Some(Server { client: client(url), reach: Reach::default() }), "n1", Tasks::default(), TIMING)
 }
 
 impl Scene {
@@ -350,6 +350,24 @@ async fn a_server_that_can_not_be_reached_is_waited_for_and_the_reason_told() {
     );
     let _api = ApiServer::builder().address(address).start().await.unwrap();
     within(handle.synced()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_somebody_else_reaches_again_is_asked_before_its_time() {
+    let api = ApiServer::builder().start().await.unwrap();
+    let reach = Reach::default();
+    let server = Server { client: client(api.url()), reach: reach.clone() };
+    let patient = Timing { missing: Duration::from_secs(3600), ..TIMING };
+    let feeds = Feeds::with_timing(Some(server), "n1", Tasks::default(), patient);
+    let mut lookup = lookup("widgets.example.org");
+    lookup.optional = true;
+    let handle = feeds.open(&lookup);
+    within(handle.synced()).await.unwrap();
+    let mut requests = api.request_count();
+    let asked = *requests.borrow_and_update();
+    reach.lost();
+    reach.answered();
+    within(requests.wait_for(|count| *count > asked)).await.unwrap();
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use super::Proxy;
 use super::body::holding;
 use super::certificate::Subject;
+use super::gather::{Gathered, gather};
 use super::owner::owner;
 use super::tls::ServerTls;
 use crate::tasks::Tasks;
@@ -156,7 +157,10 @@ fn begin(
             }),
             Some(tls) => tasks.spawn_connection(async move {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => secure_connection(proxy, tls, stream, peer).await,
+                    Ok(stream) => {
+                        let (stream, gatherer) = gather(stream);
+                        gatherer.serve(secure_connection(proxy, tls, stream, peer)).await;
+                    }
                     Err(error) => tracing::warn!(%error, "a connection could not be served"),
                 }
             }),
@@ -165,7 +169,7 @@ fn begin(
     }
 }
 
-async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: TcpStream, peer: Peer) {
+async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: Gathered<TcpStream>, peer: Peer) {
     let address = peer.address;
     let stream = match tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => stream,

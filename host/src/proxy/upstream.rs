@@ -42,6 +42,7 @@ use super::ProxyConfig;
 use super::body::RequestBody;
 use super::headers::Identity;
 use crate::admin::metrics::Metrics;
+use crate::feed::Reach;
 use crate::problem::in_full;
 
 /// What a request needs of its connection.
@@ -82,6 +83,7 @@ pub(super) struct Upstream {
     lent: ArcSwap<Lent>,
     connect_timeout: Duration,
     metrics: Arc<Metrics>,
+    reach: Reach,
 }
 
 /// The node's identity, which is lent to clients that bring none.
@@ -132,6 +134,7 @@ impl Upstream {
             servers,
             connect_timeout: timeout,
             metrics,
+            reach: Reach::default(),
         })
     }
 
@@ -139,6 +142,11 @@ impl Upstream {
     #[must_use]
     pub(super) fn lends(&self) -> bool {
         !matches!(**self.lent.load(), Lent::Nothing)
+    }
+
+    /// Where it is told whether servers are reached.
+    pub(super) fn reach(&self) -> Reach {
+        self.reach.clone()
     }
 
     /// Sends a request and waits for the head of its answer. Dropping the future, or later the body, frees the stream.
@@ -160,20 +168,25 @@ impl Upstream {
             purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
         let body = Kept::new(body);
         let order = self.servers.order();
-        let mut problem = UpstreamError::Busy;
+        let mut result = Err(UpstreamError::Busy);
         for (nth, at) in order.iter().copied().enumerate() {
             let others = nth + 1 < order.len();
             let attempt = Attempt { wire: &wire, at, purpose, head: &head, body: &body, safe, others };
-            match self.attempt(&attempt).await {
-                Ok(answer) => return Ok(answer),
+            result = self.attempt(&attempt).await;
+            match &result {
                 Err(error) if others && error.may_be_another_servers(safe) => {
                     tracing::debug!(%error, path = %head.path, "another API server is asked");
-                    problem = error;
                 }
-                Err(error) => return Err(error),
+                _ => break,
             }
         }
-        Err(problem)
+        match &result {
+            // A server that has just begun refuses at first what it grants a moment later.
+            Ok(answer) if answer.status().is_success() => self.reach.answered(),
+            Err(error) if error.is_unanswered() => self.reach.lost(),
+            _ => {}
+        }
+        result
     }
 
     /// A safe request that broke is tried once more at the same server: its connection may just have been closed for

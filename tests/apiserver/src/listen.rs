@@ -28,6 +28,8 @@ pub(crate) struct Listener {
     pub(crate) streams: u32,
     /// Counted up to break all connections.
     pub(crate) broken: watch::Receiver<u64>,
+    /// Counted up to end all connections as soon as their requests are answered.
+    pub(crate) drained: watch::Receiver<u64>,
 }
 
 // === impl Executor ===
@@ -97,8 +99,17 @@ impl Listener {
         let service = service_fn(move |request| handler::handle(Arc::clone(&plane), Arc::clone(&connection), request));
         let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
         server.http2().max_concurrent_streams(self.streams);
-        let served = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
-        if let Err(error) = served {
+        let mut drained = self.drained.clone();
+        drained.mark_unchanged();
+        let mut served = std::pin::pin!(server.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = served.as_mut() => ended,
+            Ok(()) = drained.changed() => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(error, "connection ended");
         }
     }

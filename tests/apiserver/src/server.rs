@@ -65,6 +65,7 @@ pub struct ApiServer {
     url: String,
     address: SocketAddr,
     broken: watch::Sender<u64>,
+    drained: watch::Sender<u64>,
     tasks: JoinSet<()>,
 }
 
@@ -186,11 +187,17 @@ impl Builder {
             self.gzip,
         ));
         plane.seed();
-        let (broken, _) = watch::channel(0);
-        let listener = Listener { plane: Arc::clone(&plane), tls, streams: self.streams, broken: broken.subscribe() };
+        let (broken, drained) = (watch::Sender::new(0), watch::Sender::new(0));
+        let listener = Listener {
+            plane: Arc::clone(&plane),
+            tls,
+            streams: self.streams,
+            broken: broken.subscribe(),
+            drained: drained.subscribe(),
+        };
         let mut tasks = JoinSet::new();
         tasks.spawn(listener.run(socket));
-        Ok(ApiServer { plane, url: format!("{scheme}://{address}"), address, broken, tasks })
+        Ok(ApiServer { plane, url: format!("{scheme}://{address}"), address, broken, drained, tasks })
     }
 }
 
@@ -307,6 +314,12 @@ impl ApiServer {
     /// Breaks all connections that are open now. New ones are accepted.
     pub fn break_connections(&self) {
         self.broken.send_modify(|times| *times += 1);
+    }
+
+    /// Ends all connections that are open now when their requests are answered; over HTTP/2 that is said (GOAWAY). New ones
+    /// are accepted.
+    pub fn drain_connections(&self) {
+        self.drained.send_modify(|times| *times += 1);
     }
 
     /// When answers are gzipped from now on.

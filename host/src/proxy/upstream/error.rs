@@ -96,9 +96,14 @@ impl UpstreamError {
         matches!(self, Self::Connect { .. } | Self::Untrusted { .. } | Self::ConnectTimeout { .. })
     }
 
+    /// Whether the server was not reached, or no longer when it was to answer.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_of_connecting() || matches!(self, Self::Broken { .. } | Self::Lost { .. })
+    }
+
     /// Whether another server may be asked instead, for a request that is safe to repeat or not.
     pub(super) fn may_be_another_servers(&self, safe: bool) -> bool {
-        self.is_of_connecting() || (safe && matches!(self, Self::Broken { .. } | Self::Lost { .. }))
+        if safe { self.is_unanswered() } else { self.is_of_connecting() }
     }
 
     pub(super) fn from_client(error: legacy::Error, server: &Arc<str>, trust: &Arc<str>) -> Self {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
@@ -47,6 +49,25 @@ func (h hurried) NewTimer(after time.Duration) clock.Timer {
 }
 
 func (t hurriedTimer) Reset(after time.Duration) bool { return t.Timer.Reset(min(after, moment)) }
+
+// restless is a way to the API server on which nobody is told to wait: one that has just begun tells clients of custom
+// resources to come again after five seconds, and client-go sleeps them out inside the call.
+type restless struct{ next http.RoundTripper }
+
+func (r restless) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := r.next.RoundTrip(request)
+	if err == nil {
+		answer.Header.Del("Retry-After")
+	}
+	return answer, err
+}
+
+func withoutWaiting(config *rest.Config, err error) (*rest.Config, error) {
+	if err == nil {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return restless{next} })
+	}
+	return config, err
+}
 
 func follow(ctx context.Context, name string, of collection, node string) *mirror {
 	m := &mirror{name: name, proxy: newTracked(node), store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}

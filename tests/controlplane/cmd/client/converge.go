@@ -41,8 +41,8 @@ type run struct {
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
-	// away is how long the API server was, if it was since the last pause.
-	away time.Duration
+	// restarted tells whether the API server was since the last pause.
+	restarted bool
 }
 
 // converge makes random changes of the cluster, of the filters and of the connections, and asserts that whenever that
@@ -55,7 +55,10 @@ func converge(ctx context.Context, s *sides) error {
 	if err := s.setWatchList(); err != nil {
 		return err
 	}
-	fmt.Printf("seed %d, %d mutations, watch-list %v\n", s.seed, s.mutations, s.watchList)
+	if s.secure != "" && s.seed/2%2 == 1 {
+		s.weir = s.secure
+	}
+	fmt.Printf("seed %d, %d mutations, watch-list %v, at %s\n", s.seed, s.mutations, s.watchList, s.weir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, err := prepare(ctx, s)
@@ -70,7 +73,7 @@ func converge(ctx context.Context, s *sides) error {
 		watchLists += pair.through.watchLists.Load()
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most, %.2f s after a restart; %d lists and %d watch-lists of %d clients\n",
+		"settled in %.2f s on average, %.2f s at most, %.2f s at most after a restart; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
 		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
@@ -91,6 +94,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	past := weir.Scheme + "://" + link.Address
 	straight, err := typed(s.straight())
 	if err != nil {
 		return nil, err
@@ -112,6 +116,15 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
+	// Mirrors have clients of their own: those who write do as they are told.
+	straight, err = typed(withoutWaiting(s.straight()))
+	if err != nil {
+		return nil, err
+	}
+	custom, err = untyped(withoutWaiting(s.straight()))
+	if err != nil {
+		return nil, err
+	}
 	services, slices := r.follow(ctx, "services", servicesOf(straight)), r.follow(ctx, "slices", slicesOf(straight))
 	endpoints, configMaps := r.follow(ctx, "endpoints", endpointsOf(straight)), r.follow(ctx, "configmaps", configMapsOf(straight))
 	nodes, pools := r.follow(ctx, "nodes", nodesOf(straight)), r.follow(ctx, "pools", customOf(custom, poolResource))
@@ -120,7 +133,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 
 	for _, format := range []string{protobuf, json} {
 		word := strings.TrimPrefix(format, "application/")
-		client, err := typed(s.through("http://"+link.Address, "reader-"+word[max(0, len(word)-8):], format))
+		client, err := typed(withoutWaiting(s.through(past, "reader-"+word[max(0, len(word)-8):], format)))
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +146,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		through(configMaps, configMapsOf(client))
 		through(nodes, nodesOf(client))
 	}
-	client, err := untyped(s.through("http://"+link.Address, "reader-custom", json))
+	client, err := untyped(withoutWaiting(s.through(past, "reader-custom", json)))
 	if err != nil {
 		return nil, err
 	}
@@ -193,10 +206,8 @@ func (r *run) mishap(ctx context.Context) error {
 		return errors.Join(r.reload(), r.cutServer(ctx))
 	case roll < 72:
 		r.restarts++
-		begun := time.Now()
-		err := r.command(ctx, "restart")
-		r.away = time.Since(begun)
-		return err
+		r.restarted = true
+		return r.command(ctx, "restart")
 	}
 	return nil
 }
@@ -243,11 +254,10 @@ func (r *run) command(ctx context.Context, name string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// settle waits until both sides hold the same. Who could not reach the API server for some time asks it again after about as
-// long, at most twice, so that not all nodes ask at once: that is added where it was away.
+// settle waits until both sides hold the same.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
-	begun, limit := time.Now(), settling+2*r.away
+	begun, last := time.Now(), ""
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -258,16 +268,20 @@ func (r *run) settle(ctx context.Context, when string) error {
 		took := time.Since(begun)
 		if difference == "" {
 			r.waited += took
-			if r.away == 0 {
-				r.longest = max(r.longest, took)
-			} else {
-				r.longestAfter = max(r.longestAfter, took)
+			if took > settling/5 {
+				fmt.Printf("%s: settled in %.2f s, restarted %v, at last: %.200s\n", when, took.Seconds(), r.restarted, last)
 			}
-			r.away = 0
+			if r.restarted {
+				r.longestAfter = max(r.longestAfter, took)
+			} else {
+				r.longest = max(r.longest, took)
+			}
+			r.restarted = false
 			return nil
 		}
-		if took > limit {
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, limit, r.rules, r.world.pool(), difference)
+		last = difference
+		if took > settling {
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, settling, r.rules, r.world.pool(), difference)
 		}
 		select {
 		case <-tick.C:

@@ -36,6 +36,8 @@ var serviceResource = schema.GroupVersionResource{Version: "v1", Resource: "serv
 type counted struct {
 	next                       http.RoundTripper
 	lists, watches, watchLists atomic.Int64
+	// http2 are the answers over HTTP/2.
+	http2 atomic.Int64
 }
 
 func (c *counted) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -48,7 +50,11 @@ func (c *counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	default:
 		c.lists.Add(1)
 	}
-	return c.next.RoundTrip(request)
+	answer, err := c.next.RoundTrip(request)
+	if err == nil && answer.ProtoMajor == 2 {
+		c.http2.Add(1)
+	}
+	return answer, err
 }
 
 // informers asserts that client-go's informers of every kind (typed as JSON and as protobuf, dynamic, metadata only) hold
@@ -83,7 +89,7 @@ func informers(ctx context.Context, s *sides) error {
 	if err := all(ctx, kinds, straight, "after changes"); err != nil {
 		return err
 	}
-	return asked(s.watchList, counts)
+	return asked(s.watchList, s.weirCA != "", counts)
 }
 
 func service(i int) *core.Service {
@@ -324,14 +330,18 @@ func eventually(ctx context.Context, holds func() error) error {
 	}
 }
 
-// asked asserts that the informers began as they were told to.
-func asked(watchList bool, counts []*counted) error {
+// asked asserts that the informers began as they were told to, over HTTP/2 if with TLS.
+func asked(watchList, secure bool, counts []*counted) error {
 	for i, count := range counts {
 		lists, watches, watchLists := count.lists.Load(), count.watches.Load(), count.watchLists.Load()
 		fmt.Printf("informer %d: %d lists, %d watches, %d watch-lists\n", i, lists, watches, watchLists)
 		if watchList && (lists != 0 || watchLists == 0) || !watchList && (lists == 0 || watchLists != 0 || watches == 0) {
 			return fmt.Errorf("informer %d with watch-list %v: %d lists, %d watches, %d watch-lists",
 				i, watchList, lists, watches, watchLists)
+		}
+		// A watch may be open without an answer yet.
+		if over := count.http2.Load(); secure && over == 0 || !secure && over != 0 {
+			return fmt.Errorf("informer %d with TLS %v: %d answers over HTTP/2", i, secure, over)
 		}
 	}
 	return nil

@@ -32,6 +32,8 @@ func main() {
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "the administrator's, straight to the API server")
 	flags.StringVar(&s.weir, "weir", "", "Weir's URL")
+	flags.StringVar(&s.weirCA, "weir-ca", "", "what its certificate is verified by, where that is https")
+	flags.StringVar(&s.secure, "secure-weir", "", "its HTTPS port, for a random run whose seed decides so")
 	flags.StringVar(&s.token, "token-file", "", "the credential that goes through Weir")
 	flags.StringVar(&s.node, "node", "edge-a", "the node that Weir runs as")
 	flags.StringVar(&s.control, "control", "", "where the connections between Weir and the API server are cut")

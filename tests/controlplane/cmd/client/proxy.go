@@ -27,8 +27,11 @@ type proxyCluster struct {
 	node    string
 }
 
-// proxyRules asserts that node port isolation and service topology are in the maps that kube-proxy writes its rules from,
-// and stay right while annotations and pools change. Weir runs as a node whose pool is ours to change.
+// everywhere are all endpoints of a service.
+const everywhere = " to 10.244.1.1 10.244.2.1 10.244.3.1"
+
+// proxyRules asserts that node port isolation and service topology are in the maps that kube-proxy writes its rules from
+// and in the rules that its iptables proxier writes, and stay right while annotations and pools change. Weir runs as a node whose pool is ours to change.
 func proxyRules(ctx context.Context, s *sides) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -48,15 +51,23 @@ func proxyRules(ctx context.Context, s *sides) error {
 	if err != nil {
 		return err
 	}
-	kubeProxy := connectProxy(ctx, client, s.node)
+	tracked := newTracked(s.node)
+	written, proxier, err := startProxier(ctx, s.node)
+	if err != nil {
+		return err
+	}
+	connectProxy(ctx, client, tracked, proxier)
 	for _, step := range cluster.steps() {
 		if err := step.change(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		for name, rule := range step.rules {
 			err := eventually(ctx, func() error {
-				if is := kubeProxy.rule(town, name); is != rule {
+				if is := tracked.rule(town, name); is != rule {
 					return fmt.Errorf("%s: the rule for %s is %q, expected %q", step.name, name, is, rule)
+				}
+				if is := written.rule(town, name); is != rule {
+					return fmt.Errorf("%s: the rules written for %s are %q, expected %q:\n%s", step.name, name, is, rule, written.lines(town, name))
 				}
 				return nil
 			})
@@ -80,22 +91,23 @@ func (c *proxyCluster) steps() []step {
 	nothing := func(context.Context) error { return nil }
 	return []step{
 		{"at first", nothing, map[string]string{
-			"open": "cluster IP, node port", "closed": "cluster IP", "plain": "cluster IP, node port",
-			"balanced": "cluster IP, balancer",
-			"near":     "cluster IP to 10.244.1.1 10.244.2.1", "here": "cluster IP to 10.244.1.1",
-			"anywhere": "cluster IP to 10.244.1.1 10.244.2.1 10.244.3.1",
+			"open": "cluster IP, node port" + everywhere, "closed": "cluster IP" + everywhere,
+			"plain": "cluster IP, node port" + everywhere, "balanced": "cluster IP, balancer" + everywhere,
+			"near": "cluster IP to 10.244.1.1 10.244.2.1", "here": "cluster IP to 10.244.1.1",
+			"anywhere": "cluster IP" + everywhere,
 		}},
-		{"a port is opened", c.listens("closed", ownPool), map[string]string{"closed": "cluster IP, node port"}},
-		{"a port is closed", c.listens("open", otherPool), map[string]string{"open": "cluster IP"}},
-		{"a port is for all but this pool", c.listens("open", "-"+ownPool+",*"), map[string]string{"open": "cluster IP"}},
+		{"a port is opened", c.listens("closed", ownPool), map[string]string{"closed": "cluster IP, node port" + everywhere}},
+		{"a port is closed", c.listens("open", otherPool), map[string]string{"open": "cluster IP" + everywhere}},
+		{"a port is for all but this pool", c.listens("open", "-"+ownPool+",*"), map[string]string{"open": "cluster IP" + everywhere}},
 		{"the pool loses a node", c.members(ownPool, c.node), map[string]string{"near": "cluster IP to 10.244.1.1"}},
 		{"the node moves to the other pool", c.moves(otherPool), map[string]string{
-			"open": "cluster IP, node port", "closed": "cluster IP", "near": "cluster IP to 10.244.3.1",
-			"here": "cluster IP to 10.244.1.1", "balanced": "cluster IP, node port, health check, balancer",
+			"open": "cluster IP, node port" + everywhere, "closed": "cluster IP" + everywhere,
+			"near": "cluster IP to 10.244.3.1", "here": "cluster IP to 10.244.1.1",
+			"balanced": "cluster IP, node port, health check, balancer" + everywhere,
 		}},
 		{"the node leaves its pool", c.moves(""), map[string]string{
-			"open": "cluster IP, node port", "closed": "cluster IP, node port",
-			"near": "cluster IP to 10.244.1.1 10.244.2.1 10.244.3.1",
+			"open": "cluster IP, node port" + everywhere, "closed": "cluster IP, node port" + everywhere,
+			"near": "cluster IP" + everywhere,
 		}},
 	}
 }
@@ -152,10 +164,8 @@ func (c *proxyCluster) build(ctx context.Context) error {
 				return err
 			}
 		}
-		if service.kind == core.ServiceTypeClusterIP {
-			if err := c.slice(ctx, service.name); err != nil {
-				return err
-			}
+		if err := c.slice(ctx, service.name); err != nil {
+			return err
 		}
 	}
 	return nil

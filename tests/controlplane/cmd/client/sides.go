@@ -19,10 +19,10 @@ const (
 
 // sides are the two ways to the same cluster, and what a run is told.
 type sides struct {
-	kubeconfig, weir, token, node, control, config string
-	mutations                                      int
-	seed                                           uint64
-	watchList                                      bool
+	kubeconfig, weir, weirCA, secure, token, node, control, config string
+	mutations                                                      int
+	seed                                                           uint64
+	watchList                                                      bool
 }
 
 // setWatchList says whether reflectors begin with a watch-list. kube-proxy's packages bring Kubernetes' own feature gates
@@ -50,6 +50,9 @@ func (s *sides) through(url, component, encoding string) (*rest.Config, error) {
 		return nil, err
 	}
 	config := &rest.Config{Host: url, BearerToken: strings.TrimSpace(string(token)), QPS: -1}
+	if strings.HasPrefix(url, "https:") {
+		config.CAFile = s.weirCA
+	}
 	config.UserAgent = component + "/v1.34.2 (linux/amd64) kubernetes/test"
 	config.ContentType = encoding
 	config.AcceptContentTypes = json

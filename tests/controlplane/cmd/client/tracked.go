@@ -128,19 +128,27 @@ func (t *tracked) changed(previous, current any) {
 	}
 }
 
+// proxyHandler is what kube-proxy's configuration tells of changes.
+type proxyHandler interface {
+	config.ServiceHandler
+	config.EndpointSliceHandler
+}
+
 // connectProxy wires what kube-proxy's server does before its proxier.
-func connectProxy(ctx context.Context, client kubernetes.Interface, node string) *tracked {
-	t := newTracked(node)
+func connectProxy(ctx context.Context, client kubernetes.Interface, handlers ...proxyHandler) {
 	// As kube-proxy asks: not for headless services, nor for what another proxy is named for.
 	selected := "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"
 	factory := factories.NewSharedInformerFactoryWithOptions(client, 0,
 		factories.WithTweakListOptions(func(options *meta.ListOptions) { options.LabelSelector = selected }))
 	services := config.NewServiceConfig(ctx, factory.Core().V1().Services(), 0)
-	services.RegisterEventHandler(t)
+	for _, handler := range handlers {
+		services.RegisterEventHandler(handler)
+	}
 	go services.Run(ctx.Done())
 	endpoints := config.NewEndpointSliceConfig(ctx, factory.Discovery().V1().EndpointSlices(), 0)
-	endpoints.RegisterEventHandler(t)
+	for _, handler := range handlers {
+		endpoints.RegisterEventHandler(handler)
+	}
 	go endpoints.Run(ctx.Done())
 	factory.Start(ctx.Done())
-	return t
 }

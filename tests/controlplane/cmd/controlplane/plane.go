@@ -69,6 +69,8 @@ func startPlane(ctx context.Context, folder string) (*plane, error) {
 		"--service-account-key-file=" + file("accounts.pub"), "--service-account-signing-key-file=" + file("accounts.key"),
 		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
 		"--kubelet-certificate-authority=" + file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
+		// Clients are sent to another connection now and then, as often as the server can be told.
+		"--goaway-chance=0.02",
 		"--profiling=false", "--v=0",
 	}}
 	p.etcd, err = start(folder, "etcd",

@@ -1,0 +1,344 @@
+//! Connections to the API server at the edge: those that die silently, servers that send their clients away or stop in the
+//! middle of an answer, outages, and clients that do not keep up.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http::Method;
+use tokio::io::{copy, copy_bidirectional, sink};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use weir_apiserver::{Action, ApiServer, Recorded};
+use weir_tests::client::{Events, PATIENCE, streamed, whole};
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::pki::Authority;
+
+use super::{NO_LOAD_BALANCERS, edge, service};
+
+const SERVICES: &str = "/api/v1/services";
+
+/// Filters with and without lookups.
+const FILTERS: &str = "\
+filters:
+  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}
+  - {name: nodeportisolation, module: nodeportisolation.wasm, match: ['*/services']}
+";
+
+/// A TCP proxy that can swallow: what goes over the connections that are open then vanishes, and nobody is told.
+struct Link {
+    address: SocketAddr,
+    swallowed: watch::Sender<u64>,
+}
+
+impl Link {
+    async fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (swallowed, seen) = watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, target, seen.clone()));
+            }
+        });
+        Self { address, swallowed }
+    }
+
+    fn swallow(&self) {
+        self.swallowed.send_modify(|times| *times += 1);
+    }
+}
+
+async fn carry(mut client: TcpStream, target: SocketAddr, mut swallowed: watch::Receiver<u64>) {
+    swallowed.mark_unchanged();
+    let mut server = TcpStream::connect(target).await.unwrap();
+    tokio::select! {
+        _ = copy_bidirectional(&mut client, &mut server) => return,
+        _ = swallowed.changed() => {}
+    }
+    // Read, so that the other end takes it for delivered.
+    let (mut nowhere, mut elsewhere) = (sink(), sink());
+    let _ = tokio::join!(copy(&mut client, &mut nowhere), copy(&mut server, &mut elsewhere));
+}
+
+/// The demo's cluster behind TLS, as real API servers are: HTTP/2.
+async fn secure_edge() -> (ApiServer, Authority) {
+    let ca = Authority::new("cluster");
+    let pair = ca.server();
+    let server = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
+    server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    (server, ca)
+}
+
+async fn before(address: SocketAddr, ca: &Authority) -> Daemon {
+    Setup::new(&format!("https://{address}"))
+        .filters(FILTERS)
+        .bundled("discardcloudservice")
+        .bundled("nodeportisolation")
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .start_ready()
+        .await
+}
+
+/// Reads a watch to its end, however it ends.
+async fn ended(mut events: Events) {
+    let end = async { while matches!(events.try_next().await, Ok(Some(_))) {} };
+    tokio::time::timeout(PATIENCE, end).await.expect("the watch ends");
+}
+
+async fn asked(server: &ApiServer, what: impl Fn(&Recorded) -> bool) {
+    let mut count = server.request_count();
+    let found = async {
+        while !server.requests().iter().any(&what) {
+            count.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("such a request in time");
+}
+
+fn by_daemon(request: &Recorded) -> bool {
+    request.header("user-agent").starts_with("weir/")
+}
+
+#[tokio::test]
+async fn connections_that_died_silently_are_found_by_pings_and_everybody_goes_on() {
+    let (server, ca) = secure_edge().await;
+    let link = Link::start(server.address()).await;
+    let weir = before(link.address, &ca).await;
+    let client = weir.client("tool");
+    let (filtered, forwarded) =
+        (client.watch(&format!("{SERVICES}?watch=true")).await, client.watch("/api/v1/nodes?watch=true").await);
+    assert_eq!(client.names(SERVICES).await.len(), 3);
+    server.clear_requests();
+    link.swallow();
+    let began = Instant::now();
+    let looked_up = asked(&server, |request| by_daemon(request) && request.path.ends_with("/nodes"));
+    // The list went into the dead connection, and is sent again over a new one. Watches end, so that clients come back.
+    let (names, (), (), ()) = tokio::join!(client.names(SERVICES), ended(filtered), ended(forwarded), looked_up);
+    assert_eq!(names, ["dashboard", "kubernetes", "web"]);
+    eprintln!("a dead connection was found after {:?}", began.elapsed());
+    let mut again = client.watch(&format!("{SERVICES}?watch=true")).await;
+    assert!(again.next_named().await.starts_with("ADDED"));
+}
+
+#[tokio::test]
+async fn a_server_that_sends_its_clients_away_is_asked_over_new_connections_and_nobody_notices() {
+    let (server, ca) = secure_edge().await;
+    let weir = before(server.address(), &ca).await;
+    let client = weir.client("tool").with("content-type", "application/json");
+    let (release, held) = watch::channel(false);
+    server.on_request(move |request| match request.query.contains("limit=7") {
+        true => {
+            let mut held = held.clone();
+            let released = async move { drop(held.wait_for(|released| *released).await) };
+            Action::After(Box::pin(released), Box::new(Action::Serve))
+        }
+        false => Action::Serve,
+    });
+    let mut watch = client.watch(&format!("{SERVICES}?watch=true&resourceVersion=0")).await;
+    for _ in 0..3 {
+        assert!(watch.next_named().await.starts_with("ADDED"));
+    }
+    server.clear_requests();
+    let slow = tokio::spawn({
+        let client = client.clone();
+        async move { client.names(&format!("{SERVICES}?limit=7")).await }
+    });
+    asked(&server, |request| request.query.contains("limit=7")).await;
+    let old = server.requests()[0].connection;
+    // Again and again, in the middle of reads and writes.
+    let lists = async {
+        for _ in 0..100 {
+            assert!(client.names(SERVICES).await.len() >= 3);
+        }
+    };
+    let writes = async {
+        for n in 0..100 {
+            let body = service(&format!("new-{n}"), "ClusterIP").to_string();
+            let created = client.send(Method::POST, "/api/v1/namespaces/default/services", body).await;
+            assert_eq!(created.status(), 201, "{:?}", whole(created).await.unwrap().text());
+        }
+    };
+    let work = async { tokio::join!(lists, writes) };
+    tokio::pin!(work);
+    loop {
+        server.drain_connections();
+        tokio::select! {
+            _ = &mut work => break,
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+    }
+    let mut connections: Vec<_> = server.requests().iter().map(|request| request.connection).collect();
+    connections.sort_unstable();
+    connections.dedup();
+    assert!(connections.len() > 2, "{connections:?}");
+    // What was under way ends on the connection that it began on.
+    release.send_replace(true);
+    assert!(slow.await.unwrap().len() >= 3);
+    assert!(server.requests().iter().filter(|request| request.connection == old).count() >= 1);
+    for n in 0..100 {
+        assert_eq!(watch.next_named().await, format!("ADDED new-{n}"));
+    }
+}
+
+#[tokio::test]
+async fn leases_and_status_wait_for_neither_lists_nor_watches() {
+    let (server, ca) = secure_edge().await;
+    let weir = before(server.address(), &ca).await;
+    let client = weir.client("kubelet").with("content-type", "application/json");
+    server.clear_requests();
+    let _watch = client.watch("/api/v1/nodes?watch=true").await;
+    for path in [SERVICES, "/api/v1/nodes", "/version"] {
+        assert_eq!(client.get(path).await.status, 200);
+    }
+    let lease = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"edge-a"},"spec":{}}"#;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    assert_eq!(client.send(Method::POST, leases, lease).await.status(), 201);
+    assert_eq!(client.get(&format!("{leases}/edge-a")).await.status, 200);
+    let patch = client.clone().with("content-type", "application/merge-patch+json");
+    let status = r#"{"status":{"phase":"Running"}}"#;
+    assert_eq!(patch.send(Method::PATCH, "/api/v1/nodes/edge-a/status", status).await.status(), 200);
+    let by = |what: &dyn Fn(&Recorded) -> bool| {
+        let requests = server.requests().into_iter().filter(|request| !by_daemon(request) && what(request));
+        requests.map(|request| request.connection).collect::<std::collections::BTreeSet<_>>()
+    };
+    let alive = |request: &Recorded| request.path.ends_with("/leases/edge-a") || request.path.ends_with("/status");
+    let watches = |request: &Recorded| request.query.contains("watch=true");
+    let others = by(&|request| !alive(request) && !watches(request));
+    let (alive, watches) = (by(&alive), by(&watches));
+    // Of each of the daemon's threads; the client's one connection is on one of them.
+    assert_eq!((alive.len(), watches.len(), others.len()), (1, 1, 1));
+    assert!(alive.is_disjoint(&watches) && alive.is_disjoint(&others) && watches.is_disjoint(&others));
+}
+
+/// An answer that begins and then stops. Its end is told by the channel.
+fn stops(first: &'static str, gone: mpsc::UnboundedSender<()>) -> Action {
+    /// Tells when the body is dropped.
+    struct Guard(mpsc::UnboundedSender<()>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let guard = Guard(gone);
+    streamed(stream::iter([Bytes::from_static(first.as_bytes())]).chain(stream::once(async move {
+        let _guard = guard;
+        std::future::pending().await
+    })))
+}
+
+#[tokio::test]
+async fn an_answer_that_stops_after_its_head_holds_nobody_up_and_ends_with_its_client() {
+    let (server, ca) = secure_edge().await;
+    let weir = before(server.address(), &ca).await;
+    let (sender, mut gone) = mpsc::unbounded_channel();
+    server.on_request(move |request| match (by_daemon(request), request.query.contains("limit=7")) {
+        (false, true) => stops(r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"#, sender.clone()),
+        _ => Action::Serve,
+    });
+    // Filtered lists wait for more before their head; of others the head comes at once.
+    for path in [SERVICES, "/api/v1/namespaces/default/services", "/api/v1/nodes", "/apis/apps/v1/deployments"] {
+        server.clear_requests();
+        let client = weir.client("tool");
+        let path = format!("{path}?limit=7");
+        let waiting = tokio::spawn(async move { client.try_get(&path).await });
+        asked(&server, |request| request.query.contains("limit=7")).await;
+        for _ in 0..10 {
+            assert_eq!(weir.client("other").get(SERVICES).await.status, 200);
+        }
+        assert!(!waiting.is_finished() && gone.is_empty());
+        // The client's deadline.
+        waiting.abort();
+        tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the stream upstream is freed").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn after_an_outage_lookups_are_followed_again_as_soon_as_any_client_is_served() {
+    let server = edge().await;
+    let weir = Setup::new(server.url())
+        .filters(FILTERS)
+        .bundled("discardcloudservice")
+        .bundled("nodeportisolation")
+        .start_ready()
+        .await;
+    server.on_request(|_| Action::Reset);
+    server.clear_requests();
+    server.close_watches(weir_apiserver::End::Abort);
+    // Each try of theirs is two requests. The waits between them double: half a second, then up to one, two, four, eight.
+    let tries = |server: &ApiServer| {
+        let nodes = |request: &&Recorded| by_daemon(request) && request.path.ends_with("/nodes");
+        server.requests().iter().filter(nodes).count() / 2
+    };
+    let mut count = server.request_count();
+    let patient = async {
+        while tries(&server) < 5 {
+            count.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, patient).await.expect("they try again and again");
+    server.clear_hook();
+    server.clear_requests();
+    assert_eq!(weir.client("tool").get("/version").await.status, 200);
+    let began = Instant::now();
+    asked(&server, |request| by_daemon(request) && request.path.ends_with("/nodes")).await;
+    assert!(began.elapsed() < Duration::from_secs(2), "not before its time: {:?}", began.elapsed());
+}
+
+/// Resident memory in MiB.
+fn resident(weir: &Daemon) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", weir.id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+}
+
+#[tokio::test]
+async fn a_watch_that_is_not_read_stops_its_source_and_holds_little() {
+    let (server, ca) = secure_edge().await;
+    let weir = Setup::new(server.url())
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .start_ready()
+        .await;
+    let before = resident(&weir);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = sent.clone();
+    server.on_request(move |request| match (by_daemon(request), request.query.contains("watch=true")) {
+        (false, true) => {
+            let sent = counter.clone();
+            let mut object = service("big", "ClusterIP");
+            object["metadata"]["annotations"] = serde_json::json!({"padding": "x".repeat(16 << 10)});
+            let event = Bytes::from(format!("{}\n", serde_json::json!({"type": "MODIFIED", "object": object})));
+            streamed(stream::repeat_with(move || {
+                sent.fetch_add(event.len(), Ordering::Relaxed);
+                event.clone()
+            }))
+        }
+        _ => Action::Serve,
+    });
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        for path in ["/api/v1/services?watch=true", "/api/v1/nodes?watch=true"] {
+            let mut events = weir.client("tool").watch(path).await;
+            // The first event is there; the rest is not asked for.
+            assert_eq!(events.next_named().await, "MODIFIED big");
+            held.push(events);
+        }
+    }
+    let stands_still = async {
+        let mut last = 0;
+        while std::mem::replace(&mut last, sent.load(Ordering::Relaxed)) != last {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, stands_still).await.expect("the source stops");
+    let (after, sent) = (resident(&weir), sent.load(Ordering::Relaxed) >> 20);
+    eprintln!("8 watches that are not read: {sent} MiB sent, {before:.1} MiB before, {after:.1} MiB with them");
+    assert!(after - before < 40.0, "{before} MiB before, {after} MiB after");
+    assert_eq!(weir.client("other").get(SERVICES).await.status, 200);
+    drop(held);
+}
