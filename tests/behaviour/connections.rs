@@ -2,8 +2,8 @@
 //! middle of an answer, outages, and clients that do not keep up.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -254,6 +254,62 @@ async fn an_answer_that_stops_after_its_head_holds_nobody_up_and_ends_with_its_c
         waiting.abort();
         tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the stream upstream is freed").unwrap();
     }
+}
+
+/// The beginning of a list that has to be sent in parts.
+static LONG: LazyLock<String> = LazyLock::new(|| {
+    let item = format!(r#"{{"metadata":{{"name":"a","annotations":{{"a":"{}"}}}}}},"#, "a".repeat(1000));
+    format!(r#"{{"kind":"ServiceList","apiVersion":"v1","metadata":{{}},"items":[{}"#, item.repeat(1000))
+});
+
+/// Half a minute of silence: as the API server's own bound, in all, is a minute.
+#[tokio::test]
+async fn an_answer_that_stands_still_is_given_up_but_a_watch_and_what_is_passed_on_are_not() {
+    let (server, ca) = secure_edge().await;
+    let weir = before(server.address(), &ca).await;
+    let (sender, mut gone) = mpsc::unbounded_channel();
+    server.on_request(move |request| {
+        let begin = match (by_daemon(request), &*request.path, request.query.contains("watch")) {
+            (true, ..) => return Action::Serve,
+            (_, SERVICES, true) => "",
+            (_, SERVICES, false) if request.query.contains("limit=7") => {
+                // More than is held back for an answer with its length.
+                LONG.as_str()
+            }
+            (_, SERVICES, false) => r#"{"kind":"ServiceList","apiVersion":"v1","#,
+            (_, path, _) if path.ends_with("/services/web") => r#"{"kind":"Service","#,
+            _ => r#"{"kind":"NodeList","apiVersion":"v1","#,
+        };
+        stops(begin, sender.clone())
+    });
+    let client = weir.client("tool");
+    let watch = client.watch(&format!("{SERVICES}?watch=true")).await;
+    let (list, begun, object) = {
+        let passed_on = client.try_get("/api/v1/nodes");
+        let all = async {
+            tokio::join!(
+                client.get(SERVICES),
+                client.try_get("/api/v1/services?limit=7"),
+                client.get("/api/v1/namespaces/default/services/web")
+            )
+        };
+        tokio::pin!(passed_on);
+        tokio::select! {
+            _ = &mut passed_on => panic!("what is passed on is the client's to end"),
+            all = all => all,
+        }
+    };
+    for answer in [list, object] {
+        assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (504, &"Timeout".into()));
+        assert!(answer.text().contains("the API server has sent no more of it for 30s"), "{}", answer.text());
+    }
+    begun.expect_err("it broke off");
+    for _ in 0..4 {
+        tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the streams upstream are freed").unwrap();
+    }
+    assert!(gone.is_empty());
+    drop(watch);
+    tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the watch went on until now").unwrap();
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -30,6 +30,9 @@ pub(super) enum BodyError {
     /// The API server's side broke off.
     #[error("the API server's answer broke off")]
     Upstream(#[source] hyper::Error),
+    /// The API server has stopped in the middle of what is no watch.
+    #[error("the API server has sent no more of it for {0:?}")]
+    Silent(Duration),
     /// A filter with policy Fail failed on an object.
     #[error("{0}")]
     Filter(Failure),

@@ -3,6 +3,8 @@
 //! Memory: one inflate window (32 KiB) and one output piece; a piece is at most [`PIECE`] however well it was packed,
 //! so that a bomb costs time and not memory.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes};
 use flate2::{Decompress, FlushDecompress, Status};
 use http::{HeaderMap, header};
@@ -14,6 +16,9 @@ use super::upstream::UpstreamBody;
 
 /// The largest piece of plain bytes handed on at once.
 const PIECE: usize = 64 << 10;
+
+/// How long an answer may stand still: an API server gives up one of its own after a minute in all.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How much larger a list is than its gzip, cautiously.
 const PACKED: usize = 5;
@@ -89,6 +94,14 @@ impl Plain {
         }
     }
 
+    /// The same of an answer that is no watch: it waits for nothing, and is given up when nothing comes for [`SILENCE`].
+    ///
+    /// # Errors
+    /// As [`Plain::next`], and [`BodyError::Silent`].
+    pub(super) async fn next_soon(&mut self) -> Result<Option<Bytes>, BodyError> {
+        tokio::time::timeout(SILENCE, self.next()).await.unwrap_or(Err(BodyError::Silent(SILENCE)))
+    }
+
     /// About how many plain bytes are to come: what the head says, or what a usual list packs.
     pub(super) fn estimate(&self) -> usize {
         let length = usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -98,7 +111,7 @@ impl Plain {
     /// The whole body, at most `limit` bytes.
     ///
     /// # Errors
-    /// As [`Plain::next`], and a body over the limit.
+    /// As [`Plain::next_soon`], and a body over the limit.
     pub(super) async fn collect(self, limit: usize) -> Result<Bytes, BodyError> {
         let whole = self.collect_at_most(limit).await?;
         whole.ok_or_else(|| BodyError::Garbage(format!("an object of more than {limit} bytes")))
@@ -107,11 +120,11 @@ impl Plain {
     /// The whole body; none if it has more than `limit` bytes.
     ///
     /// # Errors
-    /// As [`Plain::next`].
+    /// As [`Plain::next_soon`].
     pub(super) async fn collect_at_most(mut self, limit: usize) -> Result<Option<Bytes>, BodyError> {
         let hint = usize::try_from(self.body.size_hint().lower()).unwrap_or(0).min(limit);
         let mut whole = Vec::with_capacity(hint);
-        while let Some(piece) = self.next().await? {
+        while let Some(piece) = self.next_soon().await? {
             if piece.len() > limit - whole.len() {
                 return Ok(None);
             }

@@ -23,7 +23,7 @@ pub(super) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<Respon
             Answer::Objects(objects) => objects,
             Answer::Other(answer) => return Ok(answer),
         };
-        let bytes = plain.collect(LIMIT).await.map_err(|error| Refusal::Garbage(error.to_string()))?;
+        let bytes = plain.collect(LIMIT).await?;
         match Object::open(encoding, read.form.shape, bytes).map_err(garbage)? {
             Some(object) if object.is_whole() => break (parts, object),
             _ => read = read.in_form(Form::PLAIN),

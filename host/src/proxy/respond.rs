@@ -9,7 +9,7 @@ use weir_document::protobuf::{self, Envelope};
 use weir_document::{TypeMeta, json};
 
 use super::accept::Encoding;
-use super::body::{ResponseBody, full};
+use super::body::{BodyError, ResponseBody, full};
 use super::request::{Malformed, Verb};
 use super::upstream::UpstreamError;
 use crate::filter::Failure;
@@ -80,6 +80,9 @@ pub(super) enum Refusal {
     /// 502: the API server's answer cannot be read as what was asked for.
     #[error("the API server's answer is not usable: {0}")]
     Garbage(String),
+    /// 502, or 504 where nothing more came: the API server's answer broke off.
+    #[error("the API server's answer is not usable: {0}")]
+    Broken(#[from] BodyError),
     /// 502, 503 or 504: no answer from the API server.
     #[error("{}", in_full(.0))]
     Upstream(#[from] UpstreamError),
@@ -147,7 +150,8 @@ impl Refusal {
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Garbage(_) => StatusCode::BAD_GATEWAY,
+            Self::Broken(BodyError::Silent(_)) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Garbage(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,

@@ -69,7 +69,7 @@ impl From<PumpError> for Refusal {
         match error {
             PumpError::Filter(failure, _) => Self::Filter(failure),
             PumpError::Garbage(why) => Self::Garbage(why),
-            PumpError::Body(error) => Self::Garbage(error.to_string()),
+            PumpError::Body(error) => error.into(),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Pump {
 
     async fn fill(&mut self) -> Result<(), PumpError> {
         let mut taken = 0;
-        let mut next = self.plain.next().await;
+        let mut next = self.plain.next_soon().await;
         loop {
             match next.map_err(PumpError::Body)? {
                 Some(bytes) => {

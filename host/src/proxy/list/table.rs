@@ -36,7 +36,7 @@ struct Rows {
 pub(super) async fn list(proxy: &Arc<Proxy>, read: &Read, plain: Plain) -> Result<Option<Held>, Refusal> {
     let Ok(mut lease) = proxy.budget.lease(plain.estimate()).await else { return Ok(None) };
     let limit = proxy.budget.bytes();
-    let Some(body) = plain.collect_at_most(limit).await.map_err(|error| Refusal::Garbage(error.to_string()))? else {
+    let Some(body) = plain.collect_at_most(limit).await? else {
         return Ok(None);
     };
     if lease.reach(body.len()).is_err() {
