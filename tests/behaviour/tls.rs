@@ -266,6 +266,49 @@ async fn a_kubeconfig_is_taken_in_all_its_forms() {
     }
 }
 
+/// kube asks a plug-in again for a token only.
+#[tokio::test]
+async fn a_certificate_that_a_plugin_issues_for_a_time_is_asked_for_again() {
+    let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+    let server = secure_edge(&ca.server(), Some(&clients)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let issued = folder.path().join("issued.json");
+    let issue = |user: &str, seconds: u64| {
+        let pair = clients.client(user, "nodes");
+        let ends = jiff::Timestamp::now() + std::time::Duration::from_secs(seconds);
+        let credential = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
+                "clientCertificateData": pair.certificate, "clientKeyData": pair.key,
+                "expirationTimestamp": ends.to_string(),
+            },
+        });
+        replace(&issued, credential.to_string().as_bytes());
+        pair
+    };
+    let first = issue("first", 10);
+    let user = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: cat, args: [{}], interactiveMode: Never}}",
+        issued.display()
+    );
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .file("--node-kubeconfig", "config", &kubeconfig(server.url(), ca.pem(), &user))
+        .start_ready()
+        .await;
+    let client = weir.client("kubelet");
+    let shown = async || {
+        assert_eq!(client.get("/api/v1/nodes").await.status, 200);
+        let requests = server.requests();
+        let ours = requests.iter().rfind(|request| request.header("user-agent").starts_with("kubelet"));
+        ours.unwrap().certificate.clone()
+    };
+    assert_eq!(shown().await.as_deref(), Some(&der(&first)[..]));
+    let second = issue("second", 3600);
+    weir.logged("credentials were renewed").await;
+    assert_eq!(shown().await.as_deref(), Some(&der(&second)[..]));
+}
+
 #[tokio::test]
 async fn what_is_to_be_lent_may_come_after_the_start() {
     let ca = Authority::new("cluster");

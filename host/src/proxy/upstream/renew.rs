@@ -1,16 +1,24 @@
-//! Credentials that change while the daemon runs: certificates that are rotated, tokens, kubeconfigs that arrive late.
+//! Credentials that change while the daemon runs: certificates that are rotated, tokens, kubeconfigs that arrive late, and
+//! certificates that an exec plug-in issues for a time (its tokens are kube's to renew).
 //!
 //! New requests travel with what was loaded last; those under way keep their connections. What can not be loaded changes
 //! nothing and is told.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::wire::Wire;
 use super::{Lent, SetupError, Upstream, anonymous};
 use crate::config;
+use crate::feed::spread;
 use crate::files::Files;
 use crate::problem::in_full;
+
+/// Between two requests to a plug-in, whatever it says of the time.
+const PLUGIN: Duration = Duration::from_secs(5);
 
 /// Whose credential is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +30,25 @@ pub(in crate::proxy) enum Renewal {
 }
 
 impl Upstream {
-    /// Loads a credential again whenever one of its files changes. Ends with the daemon only.
+    /// Loads a credential again whenever one of its files changes, and before what a plug-in issued ends. Ends with the daemon
+    /// only.
     pub(in crate::proxy) async fn renew(self: Arc<Self>, which: Renewal, source: config::Upstream) {
         let mut named: Vec<PathBuf> = source.files();
         let mut files = Files::new(named.clone());
+        let mut issued = source.load().await.ok().and_then(|loaded| due(&loaded.config));
         loop {
-            files.changed().await;
+            let due_again = async {
+                match issued {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = files.changed() => {}
+                () = due_again => {}
+            }
+            // If it fails.
+            issued = issued.map(|_| spread(2 * PLUGIN));
             let result = match source.load().await {
                 // Connections, probes and metrics are of the servers that the daemon began with. A credential may be that
                 // of another cluster, so it is not taken alone. What is lent goes to the daemon's own servers anyway.
@@ -35,11 +56,14 @@ impl Upstream {
                     let named: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
                     Err(format!("another API server is named now ({}): that takes a restart", named.join(", ")))
                 }
-                Ok(loaded) => self.take(which, &loaded.config).map_err(|error| in_full(&error)),
+                Ok(loaded) => {
+                    let taken = self.take(which, &loaded.config);
+                    taken.map(|()| issued = due(&loaded.config)).map_err(|error| in_full(&error))
+                }
                 Err(error) => Err(in_full(&error)),
             };
             match result {
-                Ok(()) => tracing::info!(identity = ?which, "credentials were renewed from their files"),
+                Ok(()) => tracing::info!(identity = ?which, "credentials were renewed"),
                 Err(reason) => {
                     tracing::error!(identity = ?which, reason, "credentials have changed and cannot be used: the last good ones stay");
                     self.still_broken(which, &reason);
@@ -73,4 +97,13 @@ impl Upstream {
             self.lent.store(Arc::new(Lent::Broken(reason.to_owned())));
         }
     }
+}
+
+/// When a plug-in is to be asked again for a certificate: well before it says that the one that it gives now ends. It is
+/// asked for that, because it alone knows.
+fn due(config: &kube::Config) -> Option<Duration> {
+    config.auth_info.exec.as_ref()?;
+    let ends = (*kube::Client::try_from(config.clone()).ok()?.valid_until())?;
+    let left = Duration::try_from(ends.duration_since(Timestamp::now())).unwrap_or_default();
+    Some(spread(left * 4 / 5).max(PLUGIN))
 }
