@@ -1,8 +1,10 @@
 //! Client certificates at the HTTPS port before real RBAC: who shows one is reviewed, then impersonated, or refused.
 
 use std::process::Output;
+use std::time::Instant;
 
 use weir_tests::built;
+use weir_tests::client::PATIENCE;
 
 use super::kubectl::{Kubectl, Way};
 
@@ -105,6 +107,11 @@ async fn a_certificates_user_may_what_rbac_lets_it_and_sees_what_filters_show() 
     let status = r#"--patch={"status":{"phase":"Running"}}"#;
     let running = [&["patch", "pod", "web-0", "--subresource=status", status][..], &in_namespace].concat();
     kubectl.admin(&running).await;
+    // The daemon's no holds for some seconds.
+    let began = Instant::now();
+    while !kubectl.run(Way::Certificate, &exec, "").await.status.success() {
+        assert!(began.elapsed() < PATIENCE);
+    }
     for websockets in ["true", "false"] {
         let mut command = kubectl.goes(Way::Certificate, &exec);
         let told = command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).output().await.unwrap();
