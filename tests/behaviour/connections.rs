@@ -344,13 +344,6 @@ async fn after_an_outage_lookups_are_followed_again_as_soon_as_any_client_is_ser
     assert!(began.elapsed() < Duration::from_secs(2), "not before its time: {:?}", began.elapsed());
 }
 
-/// Resident memory in MiB.
-fn resident(weir: &Daemon) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", weir.id())).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-}
-
 #[tokio::test]
 async fn a_watch_that_is_not_read_stops_its_source_and_holds_little() {
     let (server, ca) = secure_edge().await;
@@ -360,7 +353,7 @@ async fn a_watch_that_is_not_read_stops_its_source_and_holds_little() {
         .file("--certificate-authority", "ca.crt", ca.pem())
         .start_ready()
         .await;
-    let before = resident(&weir);
+    let before = weir.resident();
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
     server.on_request(move |request| match (by_daemon(request), request.query.contains("watch=true")) {
@@ -392,7 +385,7 @@ async fn a_watch_that_is_not_read_stops_its_source_and_holds_little() {
         }
     };
     tokio::time::timeout(PATIENCE, stands_still).await.expect("the source stops");
-    let (after, sent) = (resident(&weir), sent.load(Ordering::Relaxed) >> 20);
+    let (after, sent) = (weir.resident(), sent.load(Ordering::Relaxed) >> 20);
     eprintln!("8 watches that are not read: {sent} MiB sent, {before:.1} MiB before, {after:.1} MiB with them");
     assert!(after - before < 40.0, "{before} MiB before, {after} MiB after");
     assert_eq!(weir.client("other").get(SERVICES).await.status, 200);

@@ -33,13 +33,6 @@ async fn raw(weir: &Daemon, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Resident memory in MiB.
-fn resident(weir: &Daemon) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", weir.id())).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-}
-
 #[tokio::test]
 async fn a_request_with_two_readings_is_refused_and_nothing_is_smuggled() {
     let (server, weir) = filtering().await;
@@ -175,7 +168,7 @@ async fn a_client_that_does_not_read_holds_little_and_nobody_up() {
     let list =
         format!("{{\"kind\":\"ServiceList\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"items\":[{}]}}", items.join(","));
     server.fix("/api/v1/namespaces/a/services", "application/json".parse().unwrap(), list);
-    let before = resident(&weir);
+    let before = weir.resident();
     let mut held = Vec::new();
     for path in ["/api/v1/nodes", "/api/v1/namespaces/a/services"] {
         for _ in 0..8 {
@@ -188,7 +181,7 @@ async fn a_client_that_does_not_read_holds_little_and_nobody_up() {
     for _ in 0..20 {
         assert_eq!(weir.client("other").get("/version").await.status, 200);
     }
-    let after = resident(&weir);
+    let after = weir.resident();
     eprintln!("16 clients that do not read 64 and 8 MB: {before:.1} MiB before, {after:.1} MiB with them");
     assert!(after - before < 60.0, "{before} MiB before, {after} MiB after");
     drop(held);
@@ -211,7 +204,7 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
         .start_ready()
         .await;
     server.clear_requests();
-    let before = resident(&weir);
+    let before = weir.resident();
     let clients: Vec<_> = (0..50).map(|_| Client::new(weir.url(), "kube-proxy")).collect();
     let mut open = Vec::new();
     for n in 0..2000 {
@@ -221,7 +214,7 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
     let mut watches = server.open_watches();
     let all = watches.wait_for(|open| *open >= 2000);
     tokio::time::timeout(PATIENCE, all).await.expect("all watches are open upstream").unwrap();
-    let after = resident(&weir);
+    let after = weir.resident();
     let mut connections: Vec<_> = server
         .requests()
         .iter()
@@ -258,7 +251,7 @@ async fn ten_thousand_connections_are_bounded_and_served_in_turn() {
             Ok(Err(_)) | Err(_) => break,
         }
     }
-    let with = resident(&weir);
+    let with = weir.resident();
     eprintln!("{} connections: {with:.1} MiB", idle.len());
     assert!(idle.len() > 4096, "{}", idle.len());
     assert!(with < 150.0, "{with} MiB");

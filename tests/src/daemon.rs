@@ -261,6 +261,14 @@ impl Daemon {
         &self.admin
     }
 
+    /// Resident memory in MiB.
+    #[must_use]
+    pub fn resident(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
     /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
