@@ -21,7 +21,7 @@ mod store;
 mod watch;
 mod world;
 
-pub(crate) use back_off::spread;
+pub(crate) use back_off::{BackOff, spread};
 pub use change::{Change, Changes, ObjectKey};
 pub use error::FeedError;
 pub use feeds::{FeedHandle, FeedState, FeedStatus, Feeds, Server, Timing};

@@ -11,9 +11,9 @@ use super::reach::Returns;
 /// For so long a server that has just come back refuses what it does not have ready yet (custom resources): waits stay short.
 const BEGINNING: Duration = Duration::from_secs(15);
 
-/// The waits of one feed. Reset it when something worked.
+/// The waits of one who tries again and again. Reset it when something worked.
 #[derive(Debug)]
-pub(super) struct BackOff {
+pub(crate) struct BackOff {
     first: Duration,
     most: Duration,
     next: Duration,
@@ -22,16 +22,16 @@ pub(super) struct BackOff {
 }
 
 impl BackOff {
-    pub(super) fn new(first: Duration, most: Duration) -> Self {
+    pub(crate) fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, next: first, begins: None }
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
 
     /// Waits. Cancel-safe.
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         tokio::time::sleep(self.take()).await;
     }
 
@@ -56,7 +56,7 @@ impl BackOff {
     }
 
     /// The next wait; the one after it is twice as long.
-    fn take(&mut self) -> Duration {
+    pub(crate) fn take(&mut self) -> Duration {
         let time = spread(self.next);
         let begins = self.begins.is_some_and(|until| Instant::now() < until);
         let most = if begins { self.first.saturating_mul(2).min(self.most) } else { self.most };

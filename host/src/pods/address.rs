@@ -22,7 +22,7 @@ use rtnetlink::{Handle, LinkDummy, LinkMessageBuilder, LinkUnspec, MulticastGrou
 
 use crate::admin::metrics::Metrics;
 use crate::config::PodsConfig;
-use crate::feed::spread;
+use crate::feed::{BackOff, spread};
 use crate::problem::in_full;
 use crate::tasks::Tasks;
 
@@ -106,12 +106,17 @@ impl PodAddress {
     pub async fn keep(self) {
         let mut kernel = None;
         let mut told: Option<Result<Holder, String>> = None;
-        let mut retry = RETRY;
+        let mut back_off = BackOff::new(RETRY, RETRY_LONGEST);
         loop {
             let result = self.look(&mut kernel).await.map_err(|error| in_full(&error));
             self.metrics.pod_address(result.is_ok());
-            let again = if result.is_ok() { None } else { Some(spread(retry)) };
-            retry = if result.is_ok() { RETRY } else { (retry * 2).min(RETRY_LONGEST) };
+            let again = match result {
+                Ok(_) => {
+                    back_off.reset();
+                    None
+                }
+                Err(_) => Some(back_off.take()),
+            };
             if told.as_ref() != Some(&result) {
                 self.tell(&result, told.is_some());
                 told = Some(result);

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use super::issue::{IssueError, Issuer};
 use super::kept::{Kept, Pair};
-use crate::feed::spread;
+use crate::feed::{BackOff, spread};
 use crate::problem::in_full;
 use crate::proxy::{Leaf, ServerTls, TlsError};
 
@@ -52,12 +52,14 @@ impl ServingKeeper {
     pub async fn keep(self) {
         let kept = self.kept.load().filter(|pair| pair.leaf.ends > SystemTime::now());
         let mut in_use = kept.and_then(|pair| self.show(pair, "was kept").ok());
-        let (mut retry, mut refused) = (RETRY, REFUSED);
+        let (mut failed, mut refused) = (BackOff::new(RETRY, RETRY_LONGEST), BackOff::new(REFUSED, REFUSED_LONGEST));
         let mut told = None;
         loop {
             let wait = match self.step(&mut in_use).await {
                 Ok(wait) => {
-                    (retry, refused, told) = (RETRY, REFUSED, None);
+                    failed.reset();
+                    refused.reset();
+                    told = None;
                     wait
                 }
                 Err(error) => {
@@ -69,11 +71,7 @@ impl ServingKeeper {
                         );
                         told = Some(reason);
                     }
-                    let wait = if error.is_decision() { &mut refused } else { &mut retry };
-                    let most = if error.is_decision() { REFUSED_LONGEST } else { RETRY_LONGEST };
-                    let now = spread(*wait);
-                    *wait = (*wait * 2).min(most);
-                    now
+                    if error.is_decision() { refused.take() } else { failed.take() }
                 }
             };
             tokio::time::sleep(wait).await;

@@ -13,7 +13,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use super::kept::Pair;
-use crate::feed::spread;
+use crate::feed::BackOff;
 
 /// The signer of what kube-apiserver and pods trust kubelets by.
 const SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -129,10 +129,9 @@ impl Issuer {
 
 /// Waits for the chain that is issued. Errors on the way are no decision: it is asked for again.
 async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, IssueError> {
-    let mut wait = LOOK;
+    let mut looks = BackOff::new(LOOK, LOOK_LONGEST);
     loop {
-        tokio::time::sleep(spread(wait)).await;
-        wait = (wait * 2).min(LOOK_LONGEST);
+        looks.wait().await;
         let request = match asked("reading a CertificateSigningRequest", requests.get_opt(name)).await {
             Ok(Some(request)) => request,
             Ok(None) => return Err(IssueError::Gone(name.to_owned())),

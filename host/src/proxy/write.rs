@@ -230,8 +230,7 @@ impl Write {
                 Piece::Batch(batch) => batch,
             };
             let mut outcomes = Vec::with_capacity(batch.items.len());
-            for index in 0..batch.items.len() {
-                let mut document = batch.json(index).unwrap_or_else(|| Document::json(Bytes::new()));
+            for mut document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
                 if let Some(kind) = &kind {
                     document = document.with_type(kind.clone());
                 }

@@ -267,14 +267,13 @@ impl Skip {
         if !rest.is_empty() {
             // The container may end here. If not, the block is seen again when it is whole.
             let mut last = self.clone();
-            let mut kept = Marks::default();
             let block = padded(rest);
             let masks = last.strings.leave_out(by, &block);
-            if let Some(end) = last.block(by, &block, at, masks, &mut Some(&mut kept))? {
-                if let Some(keep) = keep {
-                    keep.append(&kept);
-                }
+            if let Some(end) = last.block(by, &block, at, masks, &mut keep)? {
                 return Ok(Reached::End(end));
+            }
+            if let Some(marks) = keep {
+                marks.blocks.pop();
             }
         }
         Ok(Reached::More(at))

@@ -80,8 +80,7 @@ impl Rows {
     async fn filter(&mut self, read: &Read, batch: &Batch) -> Result<bool, PumpError> {
         let Shape::Table(version, include) = read.form.shape else { return Ok(false) };
         let mut documents = Vec::with_capacity(batch.items.len());
-        for index in 0..batch.items.len() {
-            let document = batch.json(index).unwrap_or_else(|| Document::json(Bytes::new()));
+        for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
             match of_row(&document)? {
                 Some(object) => documents.push((document, object)),
                 None => return Ok(false),

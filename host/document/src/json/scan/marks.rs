@@ -134,10 +134,6 @@ impl Marks {
         self.blocks.push(Block { masks, level });
     }
 
-    pub(super) fn append(&mut self, more: &Marks) {
-        self.blocks.extend_from_slice(&more.blocks);
-    }
-
     /// The text that began at block `first` has ended and is so long.
     pub(crate) fn end_text(&mut self, first: usize, length: usize) {
         self.blocks.resize(first + blocks(length), Block::default());
