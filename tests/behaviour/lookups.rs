@@ -60,6 +60,50 @@ async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
 }
 
 #[tokio::test]
+async fn what_is_foreseen_of_cut_slices_follows_every_change_of_what_was_looked_up() {
+    let (server, weir, client) = topology("").await;
+    let foreseen = async || weir.metric("weir_filter_foreseen_total{filter=\"servicetopology\"}").await;
+    let settled = async |expected: &[&str]| {
+        for _ in 0..8 {
+            assert_eq!(nodes(&client.json(SLICES).await), expected);
+        }
+        let before = foreseen().await;
+        assert_eq!(nodes(&client.json(SLICES).await), expected);
+        assert!(foreseen().await > before, "no call was saved");
+    };
+    settled(&["edge-a", "edge-b"]).await;
+    for n in 0..3 {
+        let mut events = informed(&client).await;
+        let (keys, expected) = match n % 2 {
+            0 => ("kubernetes.io/hostname", &["edge-a"][..]),
+            _ => ("openyurt.io/nodepool", &["edge-a", "edge-b"][..]),
+        };
+        server.store().edit("v1", "Service", "default", "web", |web| {
+            web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!(keys);
+        });
+        assert_eq!(events.next().await["object"]["code"], 410);
+        settled(expected).await;
+    }
+    server.store().edit("v1", "Service", "default", "web", |web| {
+        web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("openyurt.io/nodepool");
+    });
+    settled(&["edge-a", "edge-b"]).await;
+    let mut events = informed(&client).await;
+    server
+        .store()
+        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| {
+            pool["status"]["nodes"] = json!(["edge-a", "edge-c"])
+        })
+        .unwrap();
+    assert_eq!(events.next().await["object"]["code"], 410);
+    settled(&["edge-a", "edge-c"]).await;
+    let mut events = informed(&client).await;
+    server.store().delete("v1", "Service", "default", "web").unwrap();
+    assert_eq!(events.next().await["object"]["code"], 410);
+    settled(&["edge-a", "edge-b", "edge-c"]).await;
+}
+
+#[tokio::test]
 async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
     let (server, _weir, client) = topology("").await;
     let mut events = informed(&client).await;

@@ -1,11 +1,13 @@
 //! Endpoints by the node they are on, in the three shapes that Kubernetes writes them: EndpointSlice v1 and v1beta1,
 //! and Endpoints v1. Reads and cuts whole columns; keeps nothing.
 
-use weir_filter::{Error, Object, Path, Rows};
+use weir_filter::{Error, Object, Path, Rows, Texts, cluster};
 
 /// The label of a slice that names its Service.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
+static SERVICE: Path = Path::new("metadata.labels['kubernetes.io/service-name']");
+static NAME: Path = Path::new("metadata.name");
 static SLICE_NODES: Path = Path::new("endpoints[*].nodeName");
 static SLICE_BETA_NODES: Path = Path::new("endpoints[*].topology['kubernetes.io/hostname']");
 static SUBSETS: Path = Path::new("subsets[*]");
@@ -32,12 +34,13 @@ impl Shape {
         }
     }
 
-    /// The name of the Service whose endpoints these are, in the object's own namespace.
-    pub fn service(self, object: &Object<'_>) -> Option<String> {
-        match self {
-            Self::Slice(_) => object.label(SERVICE_LABEL),
-            Self::Endpoints => Some(object.name()),
-        }
+    /// The Service whose endpoints these are, looked up.
+    pub fn service(self, object: &Object<'_>) -> Option<Object<'static>> {
+        let name = match self {
+            Self::Slice(_) => &SERVICE,
+            Self::Endpoints => &NAME,
+        };
+        cluster::referent("services", object, name)
     }
 
     /// Where the ready endpoints name their nodes; of a slice, all endpoints.
@@ -48,18 +51,18 @@ impl Shape {
         }
     }
 
-    /// Cuts the endpoints on nodes that are not to be kept, and those on no node. Of an Endpoints the subsets go that
+    /// Cuts the endpoints on other nodes than these, and those on no node. Of an Endpoints the subsets go that
     /// have no address left. Says whether anything is left to list: a slice is always left, an Endpoints if it has a
     /// subset.
-    pub fn cut(self, object: &mut Object<'_>, keep: impl Fn(&str) -> bool) -> Result<bool, Error> {
+    pub fn cut(self, object: &mut Object<'_>, nodes: &Texts) -> Result<bool, Error> {
         match self {
-            Self::Slice(nodes) => {
-                cut_rows(object, nodes, &keep)?;
+            Self::Slice(names) => {
+                object.retain_in(names, nodes)?;
                 Ok(true)
             }
             Self::Endpoints => {
-                cut_rows(object, &ADDRESSES, &keep)?;
-                cut_rows(object, &NOT_READY, &keep)?;
+                object.retain_in(&ADDRESSES, nodes)?;
+                object.retain_in(&NOT_READY, nodes)?;
                 let ready = object.lengths(&ADDRESSES);
                 let subsets: Rows =
                     ready.into_iter().zip(object.lengths(&NOT_READY)).map(|(ready, not)| ready + not > 0).collect();
@@ -68,9 +71,4 @@ impl Shape {
             }
         }
     }
-}
-
-fn cut_rows(object: &mut Object<'_>, nodes: &Path, keep: &impl Fn(&str) -> bool) -> Result<(), Error> {
-    let rows = object.column(nodes).rows(|node| node.is_some_and(keep));
-    object.retain(nodes, &rows)
 }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
-use weir_filter::{Error, Lookup, Memo, Path, cluster, node};
+use weir_filter::{Error, Lookup, Memo, Path, Texts, cluster, node};
 
 use crate::names::Names;
 
@@ -110,6 +110,7 @@ pub enum PoolSource {
 #[derive(Debug)]
 pub struct Members {
     names: Names,
+    texts: Texts,
     fingerprint: u64,
 }
 
@@ -117,6 +118,11 @@ impl Members {
     /// Whether the node is one of them.
     pub fn contains(&self, node: &str) -> bool {
         self.names.contains(node)
+    }
+
+    /// Their names, for cutting what is on other nodes.
+    pub fn texts(&self) -> &Texts {
+        &self.texts
     }
 
     /// Equal members, equal number: for what is derived from them.
@@ -180,6 +186,10 @@ impl PoolMembers {
     }
 
     fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<Members> {
-        self.memo.get(fingerprint, || Rc::new(Members { names: names().iter().flatten().collect(), fingerprint }))
+        self.memo.get(fingerprint, || {
+            let names = names();
+            let all = || names.iter().flatten();
+            Rc::new(Members { names: all().collect(), texts: all().collect(), fingerprint })
+        })
     }
 }

@@ -17,7 +17,7 @@
 use serde::Deserialize;
 use weir_edge::addresses::Shape;
 use weir_edge::pool::{PoolMembers, PoolSource};
-use weir_filter::{Error, Filter, Lookup, Object, Plan, Verdict, cluster};
+use weir_filter::{Error, Filter, Lookup, Object, Plan, Verdict};
 
 /// The settings: see the crate's documentation.
 #[derive(Deserialize)]
@@ -62,16 +62,13 @@ impl Filter for Endpoints {
             Some(shape) => shape,
             None => return Ok(Verdict::Keep),
         };
-        let Some(service) = shape.service(object) else {
-            return Ok(Verdict::Keep);
-        };
-        if cluster::get("services", object.namespace().as_deref(), &service).is_none() {
+        if shape.service(object).is_none() {
             return Ok(Verdict::Keep);
         }
         let Some(members) = self.members.get() else {
             return Ok(Verdict::Keep);
         };
-        let left = shape.cut(object, |node| members.contains(node))?;
+        let left = shape.cut(object, members.texts())?;
         Ok(if left { Verdict::Keep } else { Verdict::Hide })
     }
 }

@@ -8,6 +8,13 @@ pub fn get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Object
     backend::cluster_get(resource, namespace, name).map(Object::new)
 }
 
+/// The object that another one refers to by the text at a path, in its namespace or outside of all: the Service of a
+/// slice, by its label. Prefer it to [`get`] where the name itself does not matter: slices of different Services are
+/// then judged without a call, if those Services answer alike.
+pub fn referent(resource: &str, object: &Object<'_>, name_at: &Path) -> Option<Object<'static>> {
+    backend::cluster_referent(resource, object.handle(), name_at).map(Object::new)
+}
+
 /// The objects of a namespace (none = of all) that a label selector matches (an empty one matches all).
 pub fn find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
     Selection { handle: backend::cluster_find(resource, namespace, label_selector) }

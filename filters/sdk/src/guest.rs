@@ -140,6 +140,10 @@ impl Handle<'_> {
         self.raw().retain(compiled(at), keep)
     }
 
+    pub(crate) fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), String> {
+        self.raw().retain_in(compiled(at), &texts.0)
+    }
+
     pub(crate) fn append(&mut self, at: &Path, value: Value) -> Result<(), String> {
         self.raw().append(compiled(at), &to_host(value))
     }
@@ -169,6 +173,15 @@ fn to_host(value: Value) -> objects::Value {
     }
 }
 
+/// A set of texts that the host keeps.
+pub(crate) struct Texts(objects::Texts);
+
+impl Texts {
+    pub(crate) fn new(texts: &[String]) -> Self {
+        Self(objects::Texts::new(texts))
+    }
+}
+
 /// Objects that were found.
 pub(crate) struct Selection(cluster::Selection);
 
@@ -193,6 +206,10 @@ impl Selection {
 
 pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
     cluster::get(resource, namespace, name).map(Handle::Found)
+}
+
+pub(crate) fn cluster_referent(resource: &str, object: &Handle<'_>, name_at: &Path) -> Option<Handle<'static>> {
+    cluster::referent(resource, object.raw(), compiled(name_at)).map(Handle::Found)
 }
 
 pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {

@@ -46,6 +46,7 @@ pub mod node;
 mod object;
 mod path;
 mod settings;
+mod texts;
 mod value;
 
 #[cfg(not(target_family = "wasm"))]
@@ -71,6 +72,7 @@ pub use filter::{Filter, Lookup, Plan, Verdict};
 pub use memo::Memo;
 pub use object::Object;
 pub use path::Path;
+pub use texts::Texts;
 pub use value::Value;
 
 /// Makes a [`Filter`] the one that this crate's module exports. Name, version and summary are those of Cargo.toml

@@ -4,7 +4,7 @@
 //! A read of malformed bytes ends the call in the host. Natively it yields an empty answer and the run fails
 //! afterwards, so that reads need no `?` in either world.
 
-use crate::{Column, Error, Path, Rows, Value, backend};
+use crate::{Column, Error, Path, Rows, Texts, Value, backend};
 
 static NAME: Path = Path::new("metadata.name");
 
@@ -21,6 +21,10 @@ pub struct Object<'a> {
 impl<'a> Object<'a> {
     pub(crate) fn new(handle: backend::Handle<'a>) -> Self {
         Self { handle }
+    }
+
+    pub(crate) fn handle(&self) -> &backend::Handle<'a> {
+        &self.handle
     }
 
     /// `v1`, `discovery.k8s.io/v1`.
@@ -140,6 +144,12 @@ impl<'a> Object<'a> {
             return Ok(());
         }
         self.handle.retain(at, keep.as_bytes()).map_err(Error::new)
+    }
+
+    /// Keeps the elements of the last `[*]` whose value at the path is one of the texts, and cuts the others, those without
+    /// a value too. As `column` and `retain` are together, and objects may be cut so without a call.
+    pub fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), Error> {
+        self.handle.retain_in(at, &texts.0).map_err(Error::new)
     }
 
     /// Adds an element to the array at the path in every row; a missing array is made.

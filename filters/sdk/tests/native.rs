@@ -11,6 +11,9 @@ static NAME: Path = Path::new("metadata.name");
 static NODES: Path = Path::new("status.nodes[*]");
 static TYPE: Path = Path::new("spec.type");
 static SPEC: Path = Path::new("spec");
+static FRONT: Path = Path::new("metadata.labels.front");
+static ON: Path = Path::new("metadata.labels.on");
+static PORT_NAMES: Path = Path::new("spec.ports[*].name");
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +27,7 @@ enum Act {
     EditThenFail,
     WildcardText,
     ReadFound,
+    Follow,
 }
 
 struct Actor(Act);
@@ -65,6 +69,18 @@ impl Filter for Actor {
             }
             Act::WildcardText => drop(object.text(&NODES)),
             Act::ReadFound => self.read_found(object)?,
+            Act::Follow => {
+                let service = cluster::referent("services", object, &FRONT).ok_or(Error::new("no service"))?;
+                assert_eq!((service.name().as_str(), service.namespace().as_deref()), ("a", Some("default")));
+                // A Node is in no namespace; what is referred to is read like any other.
+                let node = cluster::referent("nodes", &service, &ON).ok_or(Error::new("no node"))?;
+                assert_eq!(node.label("zone").as_deref(), Some("z"));
+                assert!(
+                    cluster::referent("nodes", object, &FRONT).is_none()
+                        && cluster::referent("nodes", object, &ON).is_none()
+                );
+                object.retain_in(&PORT_NAMES, &["http"].into_iter().collect())?;
+            }
         }
         Ok(Verdict::Keep)
     }
@@ -96,7 +112,7 @@ fn world() -> World {
     let objects = [
         r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1","labels":{"zone":"z"}},"spec":{"podCIDR":"c"}}"#,
         r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-2"}}"#,
-        r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","namespace":"default","labels":{"tier":"front"}}}"#,
+        r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","namespace":"default","labels":{"tier":"front","on":"edge-1"}}}"#,
         r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"b","namespace":"alpha","labels":{"tier":"front"}}}"#,
         r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"c","namespace":"default","labels":{"tier":"back"}}}"#,
         r#"{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p"},"status":{"nodes":["x","y"]}}"#,
@@ -159,6 +175,17 @@ fn a_wildcard_where_one_value_is_read_fails_the_call() {
 fn a_malformed_object_fails_the_call() {
     let (outcome, _) = run_on("editThenFail", br#"{"spec":{"type":"a","type":"b"}}"#);
     assert!(outcome.is_err());
+}
+
+#[test]
+fn references_are_followed_within_the_namespace_and_out_of_it() {
+    const REFERS: &[u8] = br#"{"metadata":{"name":"x","namespace":"default","labels":{"front":"a"}},"spec":{"ports":[{"name":"http"},{"name":"b"},{}]}}"#;
+    let (outcome, bytes) = run_on("follow", REFERS);
+    assert_eq!(outcome.unwrap(), Verdict::Keep);
+    assert_eq!(
+        bytes,
+        r#"{"metadata":{"name":"x","namespace":"default","labels":{"front":"a"}},"spec":{"ports":[{"name":"http"}]}}"#
+    );
 }
 
 #[test]

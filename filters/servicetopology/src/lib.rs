@@ -29,7 +29,7 @@
 use serde::Deserialize;
 use weir_edge::addresses::{SERVICE_LABEL, Shape};
 use weir_edge::pool::{Members, PoolMembers, PoolSource};
-use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, Verdict, cluster};
+use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, Texts, Verdict, cluster};
 
 const TOPOLOGY_KEYS: &str = "openyurt.io/topologyKeys";
 const SLICES: &str = "endpointslices.discovery.k8s.io";
@@ -56,6 +56,8 @@ impl Default for Settings {
 /// The filter.
 pub struct ServiceTopology {
     members: PoolMembers,
+    /// This node alone.
+    this_node: Texts,
     pool_topology: bool,
     preference_lists: bool,
     /// The position of the chosen key in a Service's list, by all that it was chosen from.
@@ -90,8 +92,10 @@ impl Filter for ServiceTopology {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
+        let members = PoolMembers::configure(settings.node_pool, settings.pool_source)?;
         Ok(Self {
-            members: PoolMembers::configure(settings.node_pool, settings.pool_source)?,
+            this_node: [members.pool().node()].into_iter().collect(),
+            members,
             pool_topology: settings.pool_topology,
             preference_lists: settings.preference_lists,
             choices: Memo::keeping(32),
@@ -124,10 +128,7 @@ impl ServiceTopology {
         let Some(shape) = Shape::of(object) else {
             return Ok(());
         };
-        let Some(name) = shape.service(object) else {
-            return Ok(());
-        };
-        let Some(service) = cluster::get("services", object.namespace().as_deref(), &name) else {
+        let Some(service) = shape.service(object) else {
             return Ok(());
         };
         let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(Key::parse) else {
@@ -141,15 +142,20 @@ impl ServiceTopology {
             [key] => *key,
             _ if !self.preference_lists => return Ok(()),
             keys => {
-                let chosen =
-                    self.choose(object, shape, &name, service.fingerprint(&TOPOLOGY), keys, members.as_deref());
+                let chosen = self.choose(
+                    object,
+                    shape,
+                    &service.name(),
+                    service.fingerprint(&TOPOLOGY),
+                    keys,
+                    members.as_deref(),
+                );
                 keys.get(chosen).copied().unwrap_or(Key::All)
             }
         };
-        let node = self.members.pool().node();
         match (key, members) {
-            (Key::Node, _) => shape.cut(object, |name| name == node)?,
-            (Key::Pool, Some(members)) => shape.cut(object, |name| members.contains(name))?,
+            (Key::Node, _) => shape.cut(object, &self.this_node)?,
+            (Key::Pool, Some(members)) => shape.cut(object, members.texts())?,
             (Key::Pool, None) | (Key::All, _) => true,
         };
         Ok(())

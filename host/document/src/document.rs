@@ -4,7 +4,7 @@
 //! the object's first two levels (16 bytes a member) and marks its brackets and quotes (half the size of the JSON). Edits
 //! build a new buffer; the old one lives on in checkpoints.
 
-use crate::{Error, Path, TypeMeta, Value, json, path::Step, protect, protobuf, rows::Rows};
+use crate::{Error, Path, Texts, TypeMeta, Value, json, path::Step, protect, protobuf, rows::Rows};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -158,6 +158,13 @@ impl Document {
         }?;
         self.take(edited);
         Ok(())
+    }
+
+    /// Cuts the elements of the last `[*]` whose value at the path is none of the texts, as a column's cell: those of
+    /// missing and null go too.
+    pub fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), Error> {
+        let keep = self.among(at, texts)?;
+        self.retain(at, keep.bits())
     }
 
     /// Adds an element to the array at the path, in every row; a missing or null array is made.

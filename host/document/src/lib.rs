@@ -39,6 +39,7 @@ mod resource;
 mod rows;
 mod selector;
 mod split;
+mod texts;
 mod value;
 
 pub use column::Column;
@@ -48,6 +49,7 @@ pub use path::{Path, PathError};
 pub use resource::resource_of;
 pub use selector::{Selector, SelectorError};
 pub use split::SplitError;
+pub use texts::Texts;
 pub use value::{TypeMeta, Value};
 
 /// The largest object, in bytes: positions are kept in 31 bits.

@@ -90,7 +90,7 @@ impl Path {
 
 impl PartialEq for Path {
     fn eq(&self, other: &Self) -> bool {
-        self.text() == other.text()
+        Arc::ptr_eq(&self.0, &other.0) || self.text() == other.text()
     }
 }
 

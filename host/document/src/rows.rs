@@ -11,6 +11,32 @@ pub(crate) enum Rows<'a> {
     Bits(&'a [u8]),
 }
 
+/// Which rows, told one by one. One bit a row.
+#[derive(Default)]
+pub(crate) struct Bitmap {
+    bytes: Vec<u8>,
+    rows: usize,
+}
+
+impl Bitmap {
+    /// Tells of the next row.
+    #[inline]
+    pub(crate) fn push(&mut self, has: bool) {
+        if self.rows.is_multiple_of(8) {
+            self.bytes.push(0);
+        }
+        if let Some(last) = self.bytes.last_mut() {
+            *last |= u8::from(has) << (self.rows % 8);
+        }
+        self.rows += 1;
+    }
+
+    /// As edits take it.
+    pub(crate) fn bits(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Rows<'_> {
     pub(crate) fn has(self, row: usize) -> bool {
         match self {

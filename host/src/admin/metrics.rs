@@ -189,7 +189,7 @@ impl Metrics {
         registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
         registry.register(
             "weir_filter_foreseen",
-            "Objects kept or hidden without a call, because others answered the same questions alike",
+            "Objects judged without a call, because the same steps brought the same with others",
             self.foreseen.clone(),
         );
         registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());

@@ -183,10 +183,6 @@ impl State {
 }
 
 impl Snapshot for State {
-    fn version(&self) -> u64 {
-        0
-    }
-
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
         Some(self.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
     }

@@ -20,7 +20,6 @@ pub(super) struct FeedId(pub(super) u64);
 pub(super) struct WorldState {
     feeds: HashMap<Arc<Lookup>, (FeedId, Arc<Objects>), foldhash::fast::RandomState>,
     addresses: Arc<[Address]>,
-    version: u64,
 }
 
 pub(super) struct Hub {
@@ -32,7 +31,7 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn new() -> Self {
-        let state = WorldState { feeds: HashMap::default(), addresses: Arc::new([]), version: 0 };
+        let state = WorldState { feeds: HashMap::default(), addresses: Arc::new([]) };
         Self { state: ArcSwap::from_pointee(state), writing: Mutex::default(), changes: broadcast::Sender::new(BEHIND) }
     }
 
@@ -109,7 +108,6 @@ impl Hub {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = WorldState::clone(&self.state.load());
         step(&mut next);
-        next.version += 1;
         self.state.store(Arc::new(next));
     }
 }
@@ -121,10 +119,6 @@ impl WorldState {
 }
 
 impl Snapshot for WorldState {
-    fn version(&self) -> u64 {
-        self.version
-    }
-
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
         Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
     }

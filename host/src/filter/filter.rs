@@ -231,27 +231,30 @@ impl Filter {
         // While the breaker is open, the failure policy decides.
         let foreseeing = !self.breaker.is_open();
         let mut known = self.foresight.tree();
+        let mut finder = self.foresight.finder(|| self.pool.finder());
         for slot in batch {
             // What is hidden, or has failed, stays so.
             if !matches!(slot, Judged::Kept(_)) {
                 continue;
             }
             let Judged::Kept(document) = std::mem::replace(slot, Judged::Hidden) else { continue };
-            let foreseen = if foreseeing { known.foresee(&document) } else { Foreseen::Nothing };
-            if let Foreseen::Keep | Foreseen::Hide = foreseen {
-                let keep = foreseen == Foreseen::Keep;
-                counts.foreseen += 1;
-                *if keep { &mut counts.kept } else { &mut counts.hidden } += 1;
-                if self.is_check_due() {
-                    self.check(&document, keep, &document).await;
-                }
-                *slot = if keep { Judged::Kept(document) } else { Judged::Hidden };
-                continue;
-            }
             // The guards are this filter's own: the next one of the chain sets its own.
             let guards = if guarded { self.guards.clone() } else { Arc::default() };
             let before = document.with_guards(guards);
-            *slot = match self.call(&mut out, before.clone(), foreseen == Foreseen::Unknown).await {
+            let foreseen = if foreseeing { known.foresee(&before, &mut finder) } else { Foreseen::Nothing };
+            let learn = match foreseen {
+                Foreseen::Outcome(keep, object) => {
+                    counts.foreseen += 1;
+                    if self.is_check_due() {
+                        self.check(&before, keep, &object).await;
+                    }
+                    *slot = judged(keep, object, &before, &mut counts);
+                    continue;
+                }
+                Foreseen::Unknown => true,
+                Foreseen::Nothing => false,
+            };
+            *slot = match self.call(&mut out, before.clone(), learn).await {
                 Ok(Answer { keep, object, lesson }) => {
                     self.turned(self.breaker.answered());
                     if self.is_check_due() {
@@ -261,14 +264,7 @@ impl Filter {
                         self.learn(lesson, keep);
                         known = self.foresight.tree();
                     }
-                    if !keep {
-                        counts.hidden += 1;
-                        Judged::Hidden
-                    } else {
-                        let edited = !same(&object, &before);
-                        *if edited { &mut counts.edited } else { &mut counts.kept } += 1;
-                        Judged::Kept(object)
-                    }
+                    judged(keep, object, &before, &mut counts)
                 }
                 Err(fault) => {
                     counts.failed += 1;
@@ -277,6 +273,7 @@ impl Filter {
                 }
             };
         }
+        self.foresight.give_back(finder);
         if let Some(checkout) = out {
             self.pool.give_back(checkout);
         }
@@ -299,8 +296,8 @@ impl Filter {
     }
 
     fn learn(&self, lesson: Lesson, keep: bool) {
-        if self.foresight.learn(lesson, keep).is_err() {
-            self.found_impure("the module asked or answered differently on the same replies");
+        if self.foresight.learn(lesson, keep, self.reads.generation()).is_err() {
+            self.found_impure("the module acted or answered differently on the same replies");
         }
     }
 
@@ -314,6 +311,11 @@ impl Filter {
         }
     }
 
+    /// From here on it is called for each object, whatever it did before.
+    pub fn distrust(&self) {
+        self.foresight.distrust();
+    }
+
     /// A filter that is no pure function of what it reads: it goes on, called for each object.
     fn found_impure(&self, how: &str) {
         tracing::warn!(
@@ -322,7 +324,7 @@ impl Filter {
             "{how}: it keeps state between objects, which filters must not"
         );
         self.metrics.impure(&self.name);
-        self.foresight.distrust();
+        self.distrust();
     }
 
     /// Whether this object is the one in [`SPOT_CHECK`] that is judged twice.
@@ -381,6 +383,16 @@ impl Filter {
             }
         }
     }
+}
+
+/// What became of a document, counted.
+fn judged(keep: bool, object: Document, before: &Document, counts: &mut BatchCounts) -> Judged {
+    if !keep {
+        counts.hidden += 1;
+        return Judged::Hidden;
+    }
+    *if same(&object, before) { &mut counts.kept } else { &mut counts.edited } += 1;
+    Judged::Kept(object)
 }
 
 /// Whether two states of a document have the same bytes; most often they are the very same ones.

@@ -1,35 +1,51 @@
-//! What a filter will answer, told from what it answered before: the questions that it asked of earlier objects, as a
-//! tree. An object that answers them as others did is not worth a call; nine Services in ten are left alone by every
-//! filter for one missing annotation.
+//! What a filter will do, told from what it did before: the steps that it took on earlier objects, as a tree. An object
+//! on which each step brings what it brought before is not worth a call: nine Services in ten are left alone by every
+//! filter for one missing annotation, and of the slices of a Service that asks for it, all are cut by the same pool.
 //!
 //! This leans on the one rule of the contract: a filter is a pure function of what it reads. An outcome counts after
-//! [`AGREED`] calls gave it; a module that answers or asks differently on the same replies is found out here, and nothing
-//! is foreseen for it any more. Spot checks go on for foreseen outcomes as for others.
+//! [`AGREED`] calls gave it; a module that acts or answers differently on the same replies is found out here, and nothing
+//! is foreseen for it any more. Spot checks go on for foreseen outcomes as for others. What is looked up on the way is
+//! recorded, as in a call.
 //!
-//! Bounds: [`NODES`] of a few hundred bytes each per filter, [`REPLIES`] different ones per question.
+//! Bounds: [`NODES`] of a few hundred bytes each per filter, [`REPLIES`] different ones per step, [`WEIGHT`] bytes of
+//! texts.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_document::Document;
 
-use crate::wasm::{Lesson, Question, Reply};
+use crate::wasm::{Finder, Lesson, Replay, Reply, Step};
 
 /// Calls that must agree on an outcome before it is foreseen.
 const AGREED: u8 = 4;
-/// Questions and outcomes in one tree.
+/// Steps and outcomes in one tree.
 const NODES: usize = 1024;
-/// Replies to one question that are told apart; that there is nothing is always one more.
+/// Replies to one step that are told apart; that there is nothing is always one more.
 const REPLIES: usize = 16;
+/// What the texts of all steps may take in memory, in bytes.
+const WEIGHT: usize = 4 << 20;
+/// How often what was learnt may change; past it, what would change again is called for.
+const CHANGES: usize = 64;
+/// Finders that are kept for the next batches.
+const FINDERS: usize = 4;
 
 /// The tree of one filter, shared by all who judge with it.
 #[derive(Debug, Default)]
-pub(super) struct Foresight(RwLock<Arc<Tree>>);
+pub(super) struct Foresight {
+    tree: RwLock<Arc<Tree>>,
+    finders: Mutex<Vec<Finder>>,
+}
 
-/// What a filter asked and answered so far.
+/// What a filter did so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tree {
     root: Node,
     nodes: usize,
+    weight: usize,
+    /// How often something else was learnt than before.
+    changes: usize,
+    /// The generation of the filter's reads at which it began to grow.
+    began: u64,
     /// The module was found to be no pure function.
     distrusted: bool,
 }
@@ -39,131 +55,183 @@ enum Node {
     /// No call came here yet.
     #[default]
     Unknown,
-    /// The filter asks on.
-    Asks(Box<Asks>),
-    /// The filter keeps or hides the object as it is, so many calls said.
+    /// The filter takes a step.
+    Steps(Box<Steps>),
+    /// The filter keeps or hides the object as it is now, so many calls said.
     Outcome { keep: bool, calls: u8 },
-    /// The filter does what can't be foreseen.
-    Acts,
+    /// The filter does what can't be foreseen, in so many calls.
+    Acts { calls: u8 },
 }
 
 #[derive(Debug, Clone)]
-struct Asks {
-    question: Question,
+struct Steps {
+    step: Step,
     replies: Vec<(Reply<'static>, Node)>,
 }
 
 /// What is known of an object's outcome before a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Foreseen {
-    /// It is kept, unedited.
-    Keep,
-    /// It is hidden.
-    Hide,
+    /// It is kept, or hidden, as the filter would have left it.
+    Outcome(bool, Document),
     /// Nothing; a call would teach it.
     Unknown,
     /// Nothing; and a call would teach nothing either.
     Nothing,
 }
 
-/// The module asked or answered differently on the same replies: it keeps state between objects.
+/// The module acted or answered differently on the same replies: it keeps state between objects.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contradiction;
 
 impl Foresight {
     /// What is known now.
     pub(super) fn tree(&self) -> Arc<Tree> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes in what a call taught.
-    pub(super) fn learn(&self, lesson: Lesson, keep: bool) -> Result<(), Contradiction> {
-        let mut tree = self.0.write().unwrap_or_else(PoisonError::into_inner);
+    /// Who looks up for a batch.
+    pub(super) fn finder(&self, new: impl FnOnce() -> Finder) -> Finder {
+        let kept = self.finders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(new)
+    }
+
+    /// The batch is over.
+    pub(super) fn give_back(&self, finder: Finder) {
+        let mut finders = self.finders.lock().unwrap_or_else(PoisonError::into_inner);
+        if finders.len() < FINDERS {
+            finders.push(finder);
+        }
+    }
+
+    /// Takes in what a call taught, at this generation of the filter's reads.
+    pub(super) fn learn(&self, lesson: Lesson, keep: bool, generation: u64) -> Result<(), Contradiction> {
+        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if !tree.distrusted {
-            Arc::make_mut(&mut tree).learn(lesson, keep)?;
+            Arc::make_mut(&mut tree).learn(lesson, keep, generation)?;
         }
         Ok(())
     }
 
     /// Forgets everything, for good: the module is no pure function of what it reads.
     pub(super) fn distrust(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) =
+        *self.tree.write().unwrap_or_else(PoisonError::into_inner) =
             Arc::new(Tree { distrusted: true, ..Tree::default() });
     }
 }
 
 impl Tree {
     /// The outcome of an object, as far as it is known.
-    pub(super) fn foresee(&self, object: &Document) -> Foreseen {
+    pub(super) fn foresee(&self, object: &Document, finder: &mut Finder) -> Foreseen {
+        let foreseen = self.follow(object, finder);
+        finder.end();
+        foreseen
+    }
+
+    fn follow(&self, object: &Document, finder: &mut Finder) -> Foreseen {
         let open = if self.distrusted || self.nodes >= NODES { Foreseen::Nothing } else { Foreseen::Unknown };
+        let generation = finder.generation();
+        let mut replay = Replay::new(finder, object.clone());
         let mut node = &self.root;
         loop {
             node = match node {
                 Node::Unknown => return open,
-                Node::Acts => return Foreseen::Nothing,
-                Node::Outcome { calls, .. } if *calls < AGREED => return open,
-                Node::Outcome { keep: true, .. } => return Foreseen::Keep,
-                Node::Outcome { keep: false, .. } => return Foreseen::Hide,
-                Node::Asks(asks) => {
+                Node::Acts { calls } | Node::Outcome { calls, .. } if *calls < AGREED => return open,
+                Node::Acts { .. } => return Foreseen::Nothing,
+                Node::Outcome { keep, .. } => return Foreseen::Outcome(*keep, replay.into_object()),
+                Node::Steps(steps) => {
                     // Bad bytes are for the call to fail on.
-                    let Ok(reply) = asks.question.ask(object) else { return Foreseen::Nothing };
+                    let Ok(reply) = replay.take(&steps.step) else { return Foreseen::Nothing };
                     if reply.is_long() {
                         return Foreseen::Nothing;
                     }
-                    match asks.replies.iter().find(|(known, _)| *known == reply) {
+                    match steps.replies.iter().find(|(known, _)| *known == reply) {
                         Some((_, next)) => next,
-                        None if asks.is_full(&reply) => return Foreseen::Nothing,
-                        None => return open,
+                        None if !steps.is_full(&reply) || self.is_worn(steps, generation) => return open,
+                        None => return Foreseen::Nothing,
                     }
                 }
             }
         }
     }
 
-    fn learn(&mut self, lesson: Lesson, keep: bool) -> Result<(), Contradiction> {
+    fn learn(&mut self, lesson: Lesson, keep: bool, generation: u64) -> Result<(), Contradiction> {
         if !lesson.is_wanted() {
             return Ok(());
         }
-        let whole = lesson.is_whole();
+        let (whole, began) = (lesson.is_whole(), self.began);
+        // What follows a fingerprint may hang on what the module keeps by it, which it may: it did more the first time.
+        let mut remembers = false;
         let mut node = &mut self.root;
-        for (question, reply) in lesson.into_asked() {
-            if matches!(node, Node::Unknown) {
-                self.nodes += 1;
-                *node = Node::Asks(Box::new(Asks { question: question.clone(), replies: Vec::new() }));
-            }
-            let asks = match node {
-                Node::Asks(asks) if asks.question == question => asks,
-                Node::Acts => return Ok(()),
+        for (step, reply) in lesson.into_steps() {
+            match node {
+                Node::Steps(steps) if steps.step == step => {}
+                Node::Acts { calls } if *calls >= AGREED => return Ok(()),
+                Node::Unknown | Node::Acts { .. } => {}
+                _ if remembers => self.changes += 1,
                 _ => return Err(Contradiction),
-            };
-            let known = asks.replies.iter().position(|(known, _)| *known == reply);
-            if known.is_none() {
-                if asks.is_full(&reply) {
+            }
+            if !matches!(node, Node::Steps(steps) if steps.step == step) {
+                let weight = step.weight();
+                if self.changes > CHANGES || (weight > 0 && self.weight + weight > WEIGHT) {
+                    *node = Node::Acts { calls: AGREED };
                     return Ok(());
                 }
-                asks.replies.push((reply, Node::Unknown));
+                self.nodes += 1;
+                self.weight += weight;
+                *node = Node::Steps(Box::new(Steps { step: step.clone(), replies: Vec::new() }));
             }
-            let last = asks.replies.len() - 1;
-            let Some((_, next)) = asks.replies.get_mut(known.unwrap_or(last)) else { return Ok(()) };
+            let Node::Steps(steps) = node else { return Ok(()) };
+            remembers |= step.remembers();
+            let known = steps.replies.iter().position(|(known, _)| *known == reply);
+            if known.is_none() {
+                if steps.is_full(&reply) {
+                    if steps.step.looks_up() && began != generation {
+                        *self = Self { began: generation, ..Self::default() };
+                    }
+                    return Ok(());
+                }
+                steps.replies.push((reply, Node::Unknown));
+            }
+            let last = steps.replies.len() - 1;
+            let Some((_, next)) = steps.replies.get_mut(known.unwrap_or(last)) else { return Ok(()) };
             node = next;
         }
         match node {
             Node::Unknown => {
                 self.nodes += 1;
-                *node = if whole { Node::Outcome { keep, calls: 1 } } else { Node::Acts };
-                Ok(())
+                *node = if whole { Node::Outcome { keep, calls: 1 } } else { Node::Acts { calls: 1 } };
             }
-            Node::Outcome { keep: before, calls } if whole && *before == keep => {
-                *calls = calls.saturating_add(1);
-                Ok(())
+            Node::Outcome { keep: before, calls } if whole && *before == keep => *calls = calls.saturating_add(1),
+            Node::Acts { calls } if !whole => *calls = calls.saturating_add(1),
+            Node::Steps(steps) if !whole && steps.step.edits() => {
+                // It edits, and then does for some objects what can't be foreseen.
+                self.changes += 1;
+                *node = Node::Acts { calls: if self.changes > CHANGES { AGREED } else { 1 } };
             }
-            Node::Acts if !whole => Ok(()),
-            _ => Err(Contradiction),
+            // This instance had nothing to go by yet.
+            _ if remembers && !whole => {}
+            Node::Acts { calls } if remembers && *calls >= AGREED => {}
+            Node::Acts { .. } | Node::Steps(_) if remembers => {
+                self.changes += 1;
+                *node = if self.changes > CHANGES {
+                    Node::Acts { calls: AGREED }
+                } else {
+                    Node::Outcome { keep, calls: 1 }
+                };
+            }
+            _ => return Err(Contradiction),
         }
+        Ok(())
+    }
+
+    /// Whether the replies of a step may be of a world that was: it is time to begin anew.
+    fn is_worn(&self, steps: &Steps, generation: u64) -> bool {
+        steps.step.looks_up() && self.began != generation
     }
 }
 
-impl Asks {
+impl Steps {
     /// Whether this reply, a new one, is one too many.
     fn is_full(&self, reply: &Reply<'_>) -> bool {
         *reply != Reply::Nothing && self.replies.len() >= REPLIES

@@ -4,6 +4,7 @@
 //! Bounded by [`READS`]; past it every change of a looked-up kind counts, which costs re-lists, never correctness.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ const READS: usize = 100_000;
 /// The recorded reads of one filter, and the generation that moves when one of them reads differently.
 #[derive(Debug)]
 pub(super) struct Reads {
+    identity: u64,
     table: Mutex<Table>,
     generation: watch::Sender<u64>,
 }
@@ -28,7 +30,9 @@ struct Table {
 
 impl Default for Reads {
     fn default() -> Self {
-        Self { table: Mutex::default(), generation: watch::Sender::new(0) }
+        static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+        let identity = IDENTITIES.fetch_add(1, Ordering::Relaxed);
+        Self { identity, table: Mutex::default(), generation: watch::Sender::new(0) }
     }
 }
 
@@ -67,6 +71,10 @@ impl Reads {
 }
 
 impl Recorder for Reads {
+    fn identity(&self) -> u64 {
+        self.identity
+    }
+
     fn generation(&self) -> u64 {
         Self::generation(self)
     }

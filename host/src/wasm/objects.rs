@@ -2,7 +2,6 @@
 //! bounded; what can't be answered traps.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
@@ -10,43 +9,38 @@ use weir_document::{Document, Path, Value};
 
 use super::bindings::weir::filter::objects::{self, Column};
 use super::fault::Refusal;
-use super::lesson::{Question, Reply, position};
-use super::recall::Found;
-use super::state::{GuestState, Map, ObjectHandle, PathHandle};
-use super::world::value_at;
-
-/// The handle of the object at hand; looked-up objects are numbered from 1.
-const AT_HAND: u32 = 0;
+use super::found::Found;
+use super::lesson::{Question, Reply, Step, is_long, position};
+use super::state::{AT_HAND, GuestState, Map, ObjectHandle, PathHandle, TextsHandle};
 
 impl GuestState {
-    fn looked_up(&self, handle: u32) -> Result<&Arc<Found>> {
+    fn looked_up(&self, handle: u32) -> Result<&Found> {
         self.held.get(handle.wrapping_sub(1))
     }
 
     /// The object behind a handle, for reading. A read of a looked-up one is recorded as the value at `at`.
-    fn reading(&mut self, handle: &Resource<ObjectHandle>, at: &Path) -> Result<&Document> {
+    pub(super) fn reading(&self, handle: &Resource<ObjectHandle>, at: &Path) -> Result<&Document> {
         if handle.rep() == AT_HAND {
             return self.object.as_ref().ok_or_else(|| Refusal::BadHandle(AT_HAND).into());
         }
-        let found = self.looked_up(handle.rep())?.clone();
-        if self.recall.is_new(found.number(), at) {
-            self.note(&found.read(at), value_at(&found.object, at));
-        }
-        Ok(self.looked_up(handle.rep())?.object.document())
+        Ok(self.finder.read(self.looked_up(handle.rep())?, at).document())
     }
 
     /// As [`Self::reading`], for what can't change while the object is the same one.
-    fn identity(&self, handle: &Resource<ObjectHandle>) -> Result<&Document> {
+    pub(super) fn identity(&self, handle: &Resource<ObjectHandle>) -> Result<&Document> {
         match handle.rep() {
             AT_HAND => self.object.as_ref().ok_or_else(|| Refusal::BadHandle(AT_HAND).into()),
             other => Ok(self.looked_up(other)?.object.document()),
         }
     }
 
-    /// A question to the object at hand was answered: part of what the call teaches.
+    /// A question to an object was answered: part of what the call teaches.
     fn teach(&mut self, handle: &Resource<ObjectHandle>, question: impl FnOnce() -> Question, reply: Reply<'_>) {
-        if handle.rep() == AT_HAND && self.lesson.listens() {
-            self.lesson.note(question(), reply);
+        if self.lesson.listens() {
+            match self.lesson.which(handle.rep()) {
+                Some(which) => self.lesson.note(Step::Ask(which, question()), reply),
+                None => self.lesson.interrupt(),
+            }
         }
     }
 
@@ -54,25 +48,44 @@ impl GuestState {
         self.teach(handle, question, Reply::text(text.map(Cow::Borrowed)));
     }
 
+    /// Changes the object at hand; `step`: what the call teaches of it, with the reply, if it can be told.
     fn edit<T>(
         &mut self,
         handle: &Resource<ObjectHandle>,
         change: impl FnOnce(&mut Document) -> Result<T, weir_document::Error>,
+        step: impl FnOnce(&T) -> Option<(Step, Reply<'static>)>,
     ) -> Result<Result<T, String>> {
-        self.lesson.interrupt();
         if handle.rep() != AT_HAND {
+            self.lesson.interrupt();
             self.looked_up(handle.rep())?;
             return Ok(Err("a looked-up object can not be edited".to_owned()));
         }
         let object = self.object.as_mut().ok_or(Refusal::BadHandle(AT_HAND))?;
-        Ok(change(object).map_err(|error| error.to_string()))
+        let made = change(object).map_err(|error| error.to_string());
+        if self.lesson.listens() {
+            match made.as_ref().ok().and_then(step) {
+                Some((step, reply)) => self.lesson.note(step, reply),
+                None => self.lesson.interrupt(),
+            }
+        }
+        Ok(made)
+    }
+
+    fn text_of(&mut self, handle: &Resource<ObjectHandle>, at: Path) -> Result<Option<String>> {
+        let text = match handle.rep() {
+            AT_HAND => self.identity(handle)?.text(&at)?,
+            other => self.finder.read(self.looked_up(other)?, &at).text(&at)?,
+        };
+        let text = text.map(Cow::into_owned);
+        self.teach_text(handle, || Question::Text(at), text.as_deref());
+        Ok(text)
     }
 
     fn path_of(&self, at: &Resource<PathHandle>) -> Result<Path> {
         self.path(at.rep()).cloned()
     }
 
-    fn single(&self, at: &Resource<PathHandle>) -> Result<Path> {
+    pub(super) fn single(&self, at: &Resource<PathHandle>) -> Result<Path> {
         let path = self.path_of(at)?;
         if path.wildcards() > 0 {
             return Err(Refusal::WildcardRead(path.text().to_owned()).into());
@@ -89,6 +102,19 @@ impl objects::HostPath for GuestState {
     }
 
     fn drop(&mut self, _path: Resource<PathHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl objects::HostTexts for GuestState {
+    fn new(&mut self, texts: Vec<String>) -> Result<Resource<TextsHandle>> {
+        self.texts.put(texts.into_iter().collect()).map(Resource::new_own)
+    }
+
+    fn drop(&mut self, texts: Resource<TextsHandle>) -> Result<()> {
+        if texts.owned() {
+            self.texts.free(texts.rep());
+        }
         Ok(())
     }
 }
@@ -125,7 +151,7 @@ impl objects::HostObject for GuestState {
             return Ok(text);
         }
         let at = self.member(Map::Labels, &key)?;
-        Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
+        self.text_of(&this, at)
     }
 
     fn annotation(&mut self, this: Resource<ObjectHandle>, key: String) -> Result<Option<String>> {
@@ -135,7 +161,7 @@ impl objects::HostObject for GuestState {
             return Ok(text);
         }
         let at = self.member(Map::Annotations, &key)?;
-        Ok(self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string()))
+        self.text_of(&this, at)
     }
 
     fn get(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Option<objects::Value>> {
@@ -150,9 +176,7 @@ impl objects::HostObject for GuestState {
 
     fn text(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Option<String>> {
         let at = self.single(&at)?;
-        let text = self.reading(&this, &at)?.text(&at)?.map(|text| text.to_string());
-        self.teach_text(&this, || Question::Text(at), text.as_deref());
-        Ok(text)
+        self.text_of(&this, at)
     }
 
     fn one_of(
@@ -175,9 +199,14 @@ impl objects::HostObject for GuestState {
     }
 
     fn lengths(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Vec<u32>> {
-        self.lesson.interrupt();
         let at = self.path_of(&at)?;
-        Ok(self.reading(&this, &at)?.lengths(&at)?)
+        let lengths = self.reading(&this, &at)?.lengths(&at)?;
+        if this.rep() == AT_HAND && self.lesson.listens() {
+            self.teach(&this, || Question::Lengths(at), Reply::Lengths(lengths.clone()));
+        } else {
+            self.lesson.interrupt();
+        }
+        Ok(lengths)
     }
 
     fn keys(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Vec<String>> {
@@ -187,13 +216,14 @@ impl objects::HostObject for GuestState {
     }
 
     fn fingerprint(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<u64> {
-        self.lesson.interrupt();
         let at = self.path_of(&at)?;
         if this.rep() == AT_HAND {
+            self.lesson.interrupt();
             return Ok(self.identity(&this)?.fingerprint(&at)?);
         }
-        self.reading(&this, &at)?;
-        Ok(self.looked_up(this.rep())?.object.fingerprint(&at)?)
+        let number = self.finder.read(self.looked_up(this.rep())?, &at).fingerprint(&at)?;
+        self.teach(&this, || Question::Fingerprint(at), Reply::Number(number));
+        Ok(number)
     }
 
     fn to_json(&mut self, this: Resource<ObjectHandle>) -> Result<String> {
@@ -212,7 +242,12 @@ impl objects::HostObject for GuestState {
         value: objects::Value,
     ) -> Result<Result<(), String>> {
         let at = self.path_of(&at)?;
-        self.edit(&this, |object| object.set(&at, &lift(value)))
+        let value = lift(value);
+        self.edit(
+            &this,
+            |object| object.set(&at, &value),
+            |()| (!is_long(&value)).then(|| (Step::Set(at.clone(), value.clone()), Reply::Done)),
+        )
     }
 
     fn set_rows(
@@ -223,12 +258,16 @@ impl objects::HostObject for GuestState {
         value: objects::Value,
     ) -> Result<Result<(), String>> {
         let at = self.path_of(&at)?;
-        self.edit(&this, |object| object.set_rows(&at, &rows, &lift(value)))
+        self.edit(&this, |object| object.set_rows(&at, &rows, &lift(value)), untold)
     }
 
     fn remove(&mut self, this: Resource<ObjectHandle>, at: Resource<PathHandle>) -> Result<Result<u32, String>> {
         let at = self.path_of(&at)?;
-        self.edit(&this, |object| object.remove(&at))
+        self.edit(
+            &this,
+            |object| object.remove(&at),
+            |count| Some((Step::Remove(at.clone()), Reply::Number((*count).into()))),
+        )
     }
 
     fn remove_rows(
@@ -238,7 +277,7 @@ impl objects::HostObject for GuestState {
         rows: Vec<u8>,
     ) -> Result<Result<u32, String>> {
         let at = self.path_of(&at)?;
-        self.edit(&this, |object| object.remove_rows(&at, &rows))
+        self.edit(&this, |object| object.remove_rows(&at, &rows), untold)
     }
 
     fn retain(
@@ -248,7 +287,22 @@ impl objects::HostObject for GuestState {
         keep: Vec<u8>,
     ) -> Result<Result<(), String>> {
         let at = self.path_of(&at)?;
-        self.edit(&this, |object| object.retain(&at, &keep))
+        self.edit(&this, |object| object.retain(&at, &keep), untold)
+    }
+
+    fn retain_in(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        at: Resource<PathHandle>,
+        texts: Resource<TextsHandle>,
+    ) -> Result<Result<(), String>> {
+        let at = self.path_of(&at)?;
+        let texts = self.texts.get(texts.rep())?.clone();
+        self.edit(
+            &this,
+            |object| object.retain_in(&at, &texts),
+            |()| Some((Step::RetainIn(at.clone(), texts.clone()), Reply::Done)),
+        )
     }
 
     fn append(
@@ -258,11 +312,11 @@ impl objects::HostObject for GuestState {
         value: objects::Value,
     ) -> Result<Result<(), String>> {
         let at = self.path_of(&at)?;
-        self.edit(&this, |object| object.append(&at, &lift(value)))
+        self.edit(&this, |object| object.append(&at, &lift(value)), untold)
     }
 
     fn replace(&mut self, this: Resource<ObjectHandle>, json: String) -> Result<Result<(), String>> {
-        self.edit(&this, |object| object.replace(&json))
+        self.edit(&this, |object| object.replace(&json), untold)
     }
 
     fn drop(&mut self, object: Resource<ObjectHandle>) -> Result<()> {
@@ -271,6 +325,11 @@ impl objects::HostObject for GuestState {
         }
         Ok(())
     }
+}
+
+/// Of an edit that hangs on more than what was asked: which rows it is for.
+fn untold<T>(_: &T) -> Option<(Step, Reply<'static>)> {
+    None
 }
 
 fn lower(value: Value) -> objects::Value {

@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::engine::Ticking;
 use super::fault::Fault;
+use super::finder::Finder;
 use super::instance::{Bounds, Instance, Linked, StartError};
 use super::state::Surroundings;
 use crate::filter::FailureClass;
@@ -79,6 +80,12 @@ impl Pool {
             refused @ StartError::Settings(_) => Fault::new(FailureClass::Host, &refused.to_string()),
         })?;
         Ok(Checkout { instance, _permit: permit, _ticking: ticking })
+    }
+
+    /// One who looks up as the instances do.
+    #[must_use]
+    pub fn finder(&self) -> Finder {
+        Finder::new(self.surroundings.clone())
     }
 
     /// Takes an instance back, if it is still good.

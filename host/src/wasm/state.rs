@@ -7,13 +7,14 @@ use std::sync::Arc;
 use wasmtime::component::ResourceTable;
 use wasmtime::{ResourceLimiter, Result};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
-use weir_document::{Document, Path};
+use weir_document::{Document, Path, Texts};
 
 use super::fault::Refusal;
+use super::finder::Finder;
+use super::found::{Found, FoundSelection};
 use super::lesson::Lesson;
-use super::recall::{Found, FoundSelection, Recall};
 use super::wasi::{self, Printed};
-use super::world::{Lookup, Read, Recorder, Snapshot, World};
+use super::world::{Lookup, Recorder, World};
 
 /// Distinct paths of one instance.
 const PATHS: usize = 4096;
@@ -21,10 +22,17 @@ const PATHS: usize = 4096;
 const LOOKED_UP: usize = 16_384;
 /// Selections that one call may hold at once.
 const SELECTIONS: usize = 256;
+/// Sets of texts that one instance may hold at once.
+const TEXTS: usize = 64;
+/// What they may take in memory together, in bytes.
+const TEXTS_WEIGHT: usize = 8 << 20;
 /// Elements of one of the module's tables.
 const TABLE_ELEMENTS: usize = 1 << 20;
 
-/// A guest's handle to an object: 0 is the one at hand, others are looked-up ones.
+/// The handle of the object at hand; looked-up objects are numbered from 1.
+pub(super) const AT_HAND: u32 = 0;
+
+/// A guest's handle to an object: the one at hand, or a looked-up one.
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct ObjectHandle;
@@ -32,6 +40,10 @@ pub struct ObjectHandle;
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct PathHandle;
+/// A guest's handle to a set of texts.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct TextsHandle;
 /// A guest's handle to a selection.
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
@@ -79,19 +91,17 @@ pub struct GuestState {
     pub(super) surroundings: Arc<Surroundings>,
     /// The object at hand; present while `filter` runs.
     pub(super) object: Option<Document>,
-    /// The state that this call's lookups see; taken by its first one.
-    pub(super) snapshot: Option<Arc<dyn Snapshot>>,
+    /// Answers this call's lookups.
+    pub(super) finder: Finder,
     paths: Vec<Path>,
     path_numbers: HashMap<String, u32, foldhash::fast::RandomState>,
     /// Numbers of the paths of labels and annotations.
     label_paths: HashMap<String, u32, foldhash::fast::RandomState>,
     annotation_paths: HashMap<String, u32, foldhash::fast::RandomState>,
-    /// The declared lookups of a kind, as the module spells it: one or two spellings each.
-    pub(super) declared: HashMap<String, Arc<[Arc<Lookup>]>, foldhash::fast::RandomState>,
-    pub(super) held: Slots<Arc<Found>>,
-    pub(super) selections: Slots<Arc<FoundSelection>>,
-    pub(super) recall: Recall,
-    /// What the running call asks of the object at hand.
+    pub(super) held: Slots<Found>,
+    pub(super) selections: Slots<FoundSelection>,
+    pub(super) texts: TextSets,
+    /// What the running call does, as far as it can be told.
     pub(super) lesson: Lesson,
 }
 
@@ -112,6 +122,13 @@ pub(super) struct Slots<T> {
     what: &'static str,
 }
 
+/// Sets of texts by number, bounded in what they take in memory.
+#[derive(Debug)]
+pub(super) struct TextSets {
+    sets: Slots<Arc<Texts>>,
+    weight: usize,
+}
+
 impl GuestState {
     pub(super) fn new(surroundings: Arc<Surroundings>, memory: usize) -> Self {
         let printed = Printed::new(surroundings.filter.clone());
@@ -122,17 +139,16 @@ impl GuestState {
             memory: MemoryLimit { limit: memory, peak: 0, refused: false },
             budget: 0,
             phase: Phase::Configure,
+            finder: Finder::new(surroundings.clone()),
             surroundings,
             object: None,
-            snapshot: None,
             paths: Vec::new(),
             path_numbers: HashMap::default(),
             label_paths: HashMap::default(),
             annotation_paths: HashMap::default(),
-            declared: HashMap::default(),
             held: Slots::new(LOOKED_UP, "looked-up objects"),
             selections: Slots::new(SELECTIONS, "selections"),
-            recall: Recall::default(),
+            texts: TextSets::new(),
             lesson: Lesson::default(),
         }
     }
@@ -149,7 +165,7 @@ impl GuestState {
 
     /// A call is over: what it held is let go, the object comes back, and what it asked of it.
     pub(super) fn end(&mut self) -> Option<(Document, Lesson)> {
-        self.snapshot = None;
+        self.finder.end();
         if self.lesson.listens() && self.printed.has_spoken() {
             // A line that people are meant to see is not saved.
             self.lesson.interrupt();
@@ -199,22 +215,6 @@ impl GuestState {
         paths.insert(key.to_owned(), number);
         self.path(number).cloned()
     }
-
-    /// The state that this call's lookups see; what is remembered belongs to it from here on.
-    pub(super) fn snapshot(&mut self) -> &Arc<dyn Snapshot> {
-        self.lesson.interrupt();
-        let Self { snapshot, surroundings, recall, .. } = self;
-        snapshot.get_or_insert_with(|| {
-            let snapshot = surroundings.world.snapshot();
-            recall.see(&*snapshot, &*surroundings.recorder);
-            snapshot
-        })
-    }
-
-    /// Records a read, if it was not recorded yet with the same value.
-    pub(super) fn note(&self, read: &Read, value: u64) {
-        self.surroundings.recorder.note(read, value);
-    }
 }
 
 impl WasiView for GuestState {
@@ -244,10 +244,35 @@ impl<T> Slots<T> {
         self.slots.get(number as usize).and_then(Option::as_ref).ok_or_else(|| Refusal::BadHandle(number).into())
     }
 
+    pub(super) fn free(&mut self, number: u32) -> Option<T> {
+        let value = self.slots.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(value)
+    }
+}
+
+impl TextSets {
+    fn new() -> Self {
+        Self { sets: Slots::new(TEXTS, "sets of texts"), weight: 0 }
+    }
+
+    pub(super) fn put(&mut self, texts: Texts) -> Result<u32> {
+        let weight = texts.weight();
+        if self.weight + weight > TEXTS_WEIGHT {
+            return Err(Refusal::TooMany(TEXTS_WEIGHT, "bytes in sets of texts").into());
+        }
+        let number = self.sets.put(Arc::new(texts))?;
+        self.weight += weight;
+        Ok(number)
+    }
+
+    pub(super) fn get(&self, number: u32) -> Result<&Arc<Texts>> {
+        self.sets.get(number)
+    }
+
     pub(super) fn free(&mut self, number: u32) {
-        if let Some(slot @ Some(_)) = self.slots.get_mut(number as usize) {
-            *slot = None;
-            self.free.push(number);
+        if let Some(texts) = self.sets.free(number) {
+            self.weight -= texts.weight();
         }
     }
 }
@@ -279,5 +304,29 @@ impl ResourceLimiter for MemoryLimit {
 
     fn memories(&self) -> usize {
         4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_texts_are_bounded_in_number_and_weight_and_free_both() {
+        let mut sets = TextSets::new();
+        let numbers: Vec<u32> = (0..TEXTS).map(|n| sets.put([n.to_string()].into_iter().collect()).unwrap()).collect();
+        assert!(sets.put(Texts::default()).is_err(), "one too many");
+        for (n, number) in numbers.iter().enumerate() {
+            assert!(sets.get(*number).unwrap().contains(&n.to_string()));
+            sets.free(*number);
+            sets.free(*number);
+            assert!(sets.get(*number).is_err());
+        }
+        assert_eq!(sets.weight, 0);
+        let half = || ["x".repeat(TEXTS_WEIGHT / 2)].into_iter().collect::<Texts>();
+        let first = sets.put(half()).unwrap();
+        assert!(sets.put(half()).is_err(), "too much");
+        sets.free(first);
+        assert!(sets.put(half()).is_ok());
     }
 }

@@ -141,6 +141,10 @@ impl Handle<'_> {
         self.edit(at, |document, path| document.retain(path, keep))
     }
 
+    pub(crate) fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), String> {
+        self.edit(at, |document, path| document.retain_in(path, &texts.0))
+    }
+
     pub(crate) fn append(&mut self, at: &Path, value: Value) -> Result<(), String> {
         self.edit(at, |document, path| document.append(path, &to_document(value)))
     }
@@ -182,6 +186,15 @@ fn to_document(value: Value) -> weir_document::Value {
         Value::Number(number) => weir_document::Value::Number(number),
         Value::Text(text) => weir_document::Value::Text(text),
         Value::Json(json) => weir_document::Value::Json(json),
+    }
+}
+
+/// A set of texts.
+pub(crate) struct Texts(weir_document::Texts);
+
+impl Texts {
+    pub(crate) fn new(texts: &[String]) -> Self {
+        Self(texts.iter().map(String::as_str).collect())
     }
 }
 
@@ -230,6 +243,14 @@ fn look_up<T: Default>(ask: impl FnOnce(&super::store::Store) -> Result<T, Strin
 
 pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
     look_up(|store| store.get(resource, namespace, name)).map(Handle::Found)
+}
+
+pub(crate) fn cluster_referent(resource: &str, object: &Handle<'_>, name_at: &Path) -> Option<Handle<'static>> {
+    let name = object.text(name_at)?;
+    match object.namespace() {
+        None => cluster_get(resource, None, &name),
+        namespace => cluster_get(resource, namespace.as_deref(), &name).or_else(|| cluster_get(resource, None, &name)),
+    }
 }
 
 pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {

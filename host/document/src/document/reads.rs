@@ -2,13 +2,14 @@
 
 use super::{Document, Form};
 use crate::{
-    Column, Error, Path, Value,
+    Column, Error, Path, Texts, Value,
     json::{
         self,
-        read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
+        read::{Among, Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
     },
     path::Step,
     protobuf,
+    rows::Bitmap,
 };
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
@@ -111,6 +112,19 @@ impl Document {
             Form::Json(object) => object.visit_noting(at, Cells(column)),
             Form::Protobuf(object) => protobuf::read::column(object, at.steps(), column),
         }
+    }
+
+    /// In which rows the value is one of the texts.
+    pub(super) fn among(&self, at: &Path, texts: &Texts) -> Result<Bitmap, Error> {
+        let mut among = Among::new(texts);
+        match &self.form {
+            _ if at.steps().is_empty() || self.implied(at.steps())?.is_some() => {
+                among.cell(self.text_at(at.steps())?.as_deref());
+            }
+            Form::Json(object) => object.visit_noting(at, &mut among)?,
+            Form::Protobuf(object) => protobuf::read::among(object, at.steps(), &mut among)?,
+        }
+        Ok(among.rows)
     }
 
     /// Sizes of the arrays under the last `[*]`, one per row of the part before it; 0 for a missing one. Empty for a path

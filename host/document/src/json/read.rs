@@ -7,7 +7,7 @@ use super::{
     string, token,
     walk::{Gap, Visit},
 };
-use crate::{Column, Error, Value, path::Step};
+use crate::{Column, Error, Texts, Value, path::Step, rows::Bitmap};
 use std::{
     borrow::Cow,
     hash::{BuildHasher, Hasher},
@@ -107,6 +107,41 @@ impl Visit for Cells<'_> {
 
     fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
         self.0.push_absent()
+    }
+}
+
+/// In which rows the cell is one of some texts.
+pub(crate) struct Among<'a> {
+    texts: &'a Texts,
+    pub(crate) rows: Bitmap,
+}
+
+impl<'a> Among<'a> {
+    pub(crate) fn new(texts: &'a Texts) -> Self {
+        Among { texts, rows: Bitmap::default() }
+    }
+
+    #[inline]
+    pub(crate) fn cell(&mut self, cell: Option<&str>) {
+        self.rows.push(cell.is_some_and(|cell| self.texts.contains(cell)));
+    }
+}
+
+impl Visit for &mut Among<'_> {
+    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
+        if text.bytes.get(at) == Some(&b'"') {
+            let quoted = text.quoted(at)?;
+            self.cell(Some(&string::text(text.bytes, quoted)?));
+            return Ok(quoted.after());
+        }
+        let end = check::checked_end(text.bytes, at)?;
+        self.cell(cell(text.bytes, at..end)?.as_deref());
+        Ok(end)
+    }
+
+    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+        self.cell(None);
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     json::{
         marked::Marked,
         members::Elements,
-        read::{Fingerprint, Keys},
+        read::{Among, Fingerprint, Keys},
         scan::Marks,
         walk,
     },
@@ -75,6 +75,18 @@ pub(crate) fn column(object: &Object, steps: &[Step], column: &mut Column) -> Re
             Some(cell) => column.push(&cell),
             None => column.push_absent(),
         },
+    })
+}
+
+/// In which rows the cell is one of some texts.
+pub(crate) fn among(object: &Object, steps: &[Step], among: &mut Among<'_>) -> Result<(), Error> {
+    rows(object, steps, |bytes, node| {
+        match node {
+            None => among.cell(None),
+            Some(Node::One { kind: Kind::Text, at }) => among.cell(Some(spell::utf8(bytes, at)?)),
+            Some(node) => among.cell(spell::cell(bytes, &node)?.as_deref()),
+        }
+        Ok(())
     })
 }
 

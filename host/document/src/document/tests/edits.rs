@@ -125,6 +125,37 @@ fn retain_cuts_the_rows_whose_bit_is_zero() {
 }
 
 #[test]
+fn retain_in_cuts_what_is_none_of_the_texts() {
+    let texts: crate::Texts = ["a", "7", "[1]", "\u{e9}"].into_iter().collect();
+    let retain =
+        |before: &str, expression: &str| edited(before, |document| document.retain_in(&path(expression), &texts));
+    assert_eq!(
+        retain(r#"{"a":[{"x":"a"}, {"x":"b"}, {}, {"x":null}, {"x":7}]}"#, "a[*].x"),
+        r#"{"a":[{"x":"a"}, {"x":7}]}"#
+    );
+    assert_eq!(retain(r#"{"a":["\u0061","\u00e9","A",[1],[ 1]]}"#, "a[*]"), r#"{"a":["\u0061","\u00e9",[1]]}"#);
+    assert_eq!(
+        retain(r#"{"a":[{"b":[{"x":"a"},{}]},{},{"b":[{}]}]}"#, "a[*].b[*].x"),
+        r#"{"a":[{"b":[{"x":"a"}]},{},{"b":[]}]}"#
+    );
+    assert_eq!(retain(r#"{"a":["a","a"]}"#, "a[*]"), r#"{"a":["a","a"]}"#);
+    let mut untouched = document(r#"{"a":["a"],"kind":"a"}"#);
+    untouched.retain_in(&path("a[*]"), &texts).unwrap();
+    untouched.retain_in(&path("none[*].x"), &texts).unwrap();
+    assert!(!untouched.is_edited());
+    assert!(matches!(untouched.retain_in(&path("a"), &texts), Err(Error::NoWildcard { .. })));
+    assert!(matches!(untouched.retain_in(&path("kind"), &texts), Err(Error::NoWildcard { .. })));
+    let protected = path("metadata.ownerReferences[*].name");
+    assert!(matches!(untouched.retain_in(&protected, &texts), Err(Error::Protected { .. })));
+    assert_eq!(untouched.read_only().retain_in(&path("a[*]"), &texts), Err(Error::ReadOnly));
+    for bad in [r#"{"a":["a",]}"#, r#"{"a":["\q"]}"#, r#"{"a":[{"x":"a","x":"a"}]}"#] {
+        let at = path(if bad.contains('x') { "a[*].x" } else { "a[*]" });
+        let mut bad = document(bad);
+        assert!(bad.retain_in(&at, &texts).is_err() && !bad.is_edited());
+    }
+}
+
+#[test]
 fn append_adds_to_every_row_and_makes_the_array() {
     let append = |before: &str, expression: &str| {
         edited(before, |document| document.append(&path(expression), &Value::Number("9".into())))

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    Error, Path, Value,
+    Error, Path, Texts, Value,
     protobuf::schema::{Field, Kind, Message, Shape},
 };
 use proptest::prelude::*;
@@ -163,6 +163,29 @@ proptest! {
             let expression = random.path(message).0;
             let path = Path::parse(&expression).unwrap();
             prop_assert_eq!(reads(&protobuf, &path), reads(&json, &path), "{} {}", expression, text);
+        }
+    }
+
+    #[test]
+    fn a_cut_by_texts_is_a_column_and_a_retain_in_both_forms(seed in 1u64.., kind in 0..KINDS.len()) {
+        let mut random = Random(seed);
+        let type_meta = type_meta(KINDS[kind].0, KINDS[kind].1);
+        let message = schema::find(&type_meta).unwrap();
+        let text = normal::object(&type_meta, &random.object(message, 6)).to_string();
+        for _ in 0..20 {
+            let path = Path::parse(&random.path(message).0).unwrap();
+            for form in [document(&type_meta, &text), Document::json(text.clone().into())] {
+                let column = form.column(&path).unwrap();
+                let texts: Texts = column.iter().flatten().filter(|_| random.below(2) == 0).collect();
+                let mut bits = vec![0; column.len().div_ceil(8)];
+                for (row, cell) in column.iter().enumerate() {
+                    bits[row / 8] |= u8::from(cell.is_some_and(|cell| texts.contains(cell))) << (row % 8);
+                }
+                let (mut one, mut other) = (form.clone(), form);
+                prop_assert_eq!(one.retain_in(&path, &texts), other.retain(&path, &bits), "{} {}", path.text(), text);
+                prop_assert_eq!(one.bytes(), other.bytes());
+                prop_assert_eq!(one.is_edited(), other.is_edited());
+            }
         }
     }
 

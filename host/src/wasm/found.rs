@@ -1,0 +1,313 @@
+//! What lookups find, with what was read of it: filters read the same one or two values of every object, for as long as
+//! it is the same one. It remembers too who has recorded those reads.
+//!
+//! Bounds: [`KNOWN`] values of an object or a selection, of texts only short ones.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use weir_document::{Document, Error, Path};
+
+use super::world::{Lookup, Read, Recorder, UNREADABLE};
+
+/// How many paths are remembered; past it values are read, and recorded, again each time.
+const KNOWN: usize = 16;
+/// Longest text of an object that is remembered, in bytes.
+const TEXT: usize = 64;
+
+/// A looked-up object.
+pub struct LookedUp {
+    document: Document,
+    memory: Memory,
+}
+
+/// Objects found by a selector.
+pub struct Selection {
+    objects: Vec<Arc<LookedUp>>,
+    identity: OnceLock<u64>,
+    memory: Memory,
+}
+
+/// An object, as a question found it.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) object: Arc<LookedUp>,
+    pub(super) lookup: Arc<Lookup>,
+}
+
+/// A selection, as a question found it.
+#[derive(Debug)]
+pub(super) struct FoundSelection {
+    pub(super) selection: Arc<Selection>,
+    pub(super) lookup: Arc<Lookup>,
+    pub(super) namespace: Option<Box<str>>,
+    pub(super) label_selector: Box<str>,
+}
+
+/// Values that were read.
+#[derive(Default)]
+struct Memory(Mutex<Vec<Known>>);
+
+/// What was read at a path; without one: that it is there, or which they are.
+struct Known {
+    at: Option<Path>,
+    fingerprint: Option<u64>,
+    /// A short one, or that there is none.
+    text: Option<Option<Box<str>>>,
+    /// Which recorder has it, in which of its generations.
+    recorded: Option<(u64, u64)>,
+}
+
+impl LookedUp {
+    /// Wraps an object; it becomes read-only.
+    #[must_use]
+    pub fn new(document: Document) -> Self {
+        Self { document: document.read_only(), memory: Memory::default() }
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    /// The fingerprint of the value at a path.
+    ///
+    /// # Errors
+    /// As [`Document::fingerprint`].
+    pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
+        self.memory.fingerprint(at, || self.document.fingerprint(at))
+    }
+
+    /// The value at a path as text.
+    ///
+    /// # Errors
+    /// As [`Document::text`].
+    pub fn text(&self, at: &Path) -> Result<Option<Cow<'_, str>>, Error> {
+        if let Some(text) = self.memory.get(Some(at), |known| known.text.clone()) {
+            return Ok(text.map(|text| Cow::Owned(text.into())));
+        }
+        let text = self.document.text(at)?;
+        if text.as_ref().is_none_or(|text| text.len() <= TEXT) {
+            self.memory.put(Some(at), |known| known.text = Some(text.as_deref().map(Into::into)));
+        }
+        Ok(text)
+    }
+
+    /// The recorded form of a value in it.
+    pub(super) fn value(&self, at: &Path) -> u64 {
+        self.fingerprint(at).unwrap_or(UNREADABLE)
+    }
+}
+
+impl Selection {
+    /// Wraps objects that are sorted by namespace and name.
+    #[must_use]
+    pub fn new(objects: Vec<Arc<LookedUp>>) -> Self {
+        Self { objects, identity: OnceLock::new(), memory: Memory::default() }
+    }
+
+    /// The objects, sorted by namespace and name.
+    #[must_use]
+    pub fn objects(&self) -> &[Arc<LookedUp>] {
+        &self.objects
+    }
+
+    /// One fingerprint over the values at a path in all objects, their order included.
+    ///
+    /// # Errors
+    /// As [`Document::fingerprint`], for the first object that fails.
+    pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
+        self.memory.fingerprint(at, || {
+            self.objects.iter().try_fold(self.objects.len() as u64, |sum, object| {
+                Ok(sum.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ object.fingerprint(at)?)
+            })
+        })
+    }
+
+    /// The recorded form of which objects it holds.
+    pub(super) fn identity(&self) -> u64 {
+        *self.identity.get_or_init(|| {
+            let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+            for object in &self.objects {
+                object.document.namespace().ok().flatten().hash(&mut hasher);
+                object.document.name().ok().hash(&mut hasher);
+            }
+            hasher.finish()
+        })
+    }
+
+    /// The recorded form of a value in all of them.
+    pub(super) fn value(&self, at: &Path) -> u64 {
+        self.fingerprint(at).unwrap_or(UNREADABLE).rotate_left(1) ^ self.identity()
+    }
+}
+
+impl Found {
+    /// Records a read of it: of the value at a path, or that it is there.
+    pub(super) fn record(&self, at: Option<&Path>, recorder: &dyn Recorder) {
+        self.object.memory.record(at, recorder, || {
+            let document = self.object.document();
+            let read = Read::Object {
+                lookup: self.lookup.clone(),
+                namespace: document.namespace().ok().flatten().map(|namespace| (*namespace).into()),
+                name: document.name().map(|name| (*name).into()).unwrap_or_default(),
+                at: at.cloned(),
+            };
+            (read, at.map_or(1, |at| self.object.value(at)))
+        });
+    }
+}
+
+impl FoundSelection {
+    /// Records a read of it: of the values at a path, or of which objects they are.
+    pub(super) fn record(&self, at: Option<&Path>, recorder: &dyn Recorder) {
+        self.selection.memory.record(at, recorder, || {
+            let read = Read::Selection {
+                lookup: self.lookup.clone(),
+                namespace: self.namespace.clone(),
+                label_selector: self.label_selector.clone(),
+                at: at.cloned(),
+            };
+            (read, at.map_or_else(|| self.selection.identity(), |at| self.selection.value(at)))
+        });
+    }
+}
+
+impl Memory {
+    fn fingerprint(&self, at: &Path, compute: impl FnOnce() -> Result<u64, Error>) -> Result<u64, Error> {
+        if let Some(fingerprint) = self.get(Some(at), |known| known.fingerprint) {
+            return Ok(fingerprint);
+        }
+        let fingerprint = compute()?;
+        self.put(Some(at), |known| known.fingerprint = Some(fingerprint));
+        Ok(fingerprint)
+    }
+
+    /// Records a read, unless this recorder has it.
+    fn record(&self, at: Option<&Path>, recorder: &dyn Recorder, read: impl FnOnce() -> (Read, u64)) {
+        let now = (recorder.identity(), recorder.generation());
+        if self.get(at, |known| known.recorded) == Some(now) {
+            return;
+        }
+        let (read, value) = read();
+        recorder.note(&read, value);
+        // Not before: whoever finds it recorded goes on without.
+        self.put(at, |known| known.recorded = Some(now));
+    }
+
+    fn get<T>(&self, at: Option<&Path>, what: impl FnOnce(&Known) -> Option<T>) -> Option<T> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|known| known.at.as_ref() == at).and_then(what)
+    }
+
+    fn put(&self, at: Option<&Path>, value: impl FnOnce(&mut Known)) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.iter_mut().find(|known| known.at.as_ref() == at) {
+            value(known);
+        } else if known.len() < KNOWN {
+            let mut new = Known { at: at.cloned(), fingerprint: None, text: None, recorded: None };
+            value(&mut new);
+            known.reserve_exact(1);
+            known.push(new);
+        }
+    }
+}
+
+impl fmt::Debug for LookedUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LookedUp").field("document", &self.document).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Selection").field("objects", &self.objects.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Counting {
+        identity: u64,
+        generation: AtomicU64,
+        noted: AtomicU64,
+    }
+
+    impl Recorder for Counting {
+        fn identity(&self) -> u64 {
+            self.identity
+        }
+
+        fn generation(&self) -> u64 {
+            self.generation.load(Ordering::Relaxed)
+        }
+
+        fn note(&self, _: &Read, _: u64) {
+            self.noted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn found(json: &'static str) -> Found {
+        let lookup = Lookup {
+            resource: crate::resource::GroupResource::new("nodes", ""),
+            versions: Vec::new(),
+            name: None,
+            label_selector: None,
+            metadata_only: false,
+            optional: false,
+        };
+        Found { object: Arc::new(LookedUp::new(Document::json(json.into()))), lookup: Arc::new(lookup) }
+    }
+
+    fn path(text: &str) -> Path {
+        Path::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_read_is_recorded_once_by_each_recorder_in_each_generation() {
+        let found = found(r#"{"metadata":{"name":"a"},"x":"y"}"#);
+        let (one, other) = (Counting::default(), Counting { identity: 1, ..Counting::default() });
+        let record = |recorder: &Counting| {
+            for _ in 0..2 {
+                found.record(None, recorder);
+                found.record(Some(&path("x")), recorder);
+            }
+            recorder.noted.swap(0, Ordering::Relaxed)
+        };
+        assert_eq!((record(&one), record(&one)), (2, 0));
+        assert_eq!(record(&other), 2, "it has none of what another recorded");
+        one.generation.store(1, Ordering::Relaxed);
+        assert_eq!((record(&one), record(&one)), (2, 0), "what was recorded before no longer counts");
+    }
+
+    #[test]
+    fn texts_are_read_once_if_they_are_short_and_are_what_the_object_has() {
+        let long = "z".repeat(TEXT + 1);
+        let json = format!(r#"{{"metadata":{{"name":"a"}},"short":"\u0061b","long":"{long}","null":null}}"#);
+        let object = LookedUp::new(Document::json(json.into()));
+        for _ in 0..2 {
+            for (at, text) in [("short", Some("ab")), ("long", Some(&*long)), ("null", None), ("missing", None)] {
+                assert_eq!(object.text(&path(at)).unwrap().as_deref(), text, "{at}");
+            }
+        }
+        assert!(object.text(&path("short[*]")).is_err(), "the path does not fit the question");
+        assert_eq!(object.memory.get(Some(&path("long")), |known| known.text.clone()), None, "it is too long");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let object = LookedUp::new(Document::json(r#"{"metadata":{"name":"a"}}"#.into()));
+        for n in 0..2 * KNOWN {
+            assert_eq!(object.text(&path(&format!("x{n}"))).unwrap(), None);
+        }
+        assert_eq!(object.memory.0.lock().unwrap().len(), KNOWN);
+    }
+}
