@@ -1,14 +1,16 @@
 //! A filtered watch while it is open.
 //!
-//! Events are taken together only if they are there already, and each such batch leaves in one piece at once. Memory:
-//! one batch, one frame, the set of hidden keys. Pulled by the answer's body: a client that is gone frees the API
-//! server's stream, a slow one slows it.
+//! Events are taken together only if they are there already, and what a batch has to tell leaves together. Memory:
+//! [`ROOM`] of events, one frame, the set of hidden keys. Pulled by the answer's body: a client that is gone frees the
+//! API server's stream, a slow one slows it.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use weir_document::json::EventType;
 use weir_document::{Document, Path};
@@ -28,6 +30,10 @@ use crate::proxy::respond::Refusal;
 const FRAME: usize = 32 << 20;
 /// Events that go through the chain together, at most.
 const BATCH: usize = 64;
+/// Bytes of a batch after which no more are waited for.
+const ROOM: usize = 128 << 10;
+/// What is shorter is copied together; the rest goes as it is, beside it.
+const SHORT: usize = 4 << 10;
 
 /// Why an open watch is ended by us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +51,8 @@ pub(super) struct Live {
     plain: Box<Plain>,
     wire: Wire,
     transitions: Transitions,
+    /// What the client is to be told next.
+    told: VecDeque<Bytes>,
     /// The object delivered last; its version is read when the watch is over.
     last: Option<Document>,
     end: Pin<Box<dyn Future<Output = End> + Send>>,
@@ -71,6 +79,7 @@ impl Live {
             read,
             plain,
             transitions: Transitions::new(hidden),
+            told: VecDeque::new(),
             last: None,
             upstream_ended: false,
             over: false,
@@ -80,44 +89,63 @@ impl Live {
 
     /// The next events, whole lines; none at the end. A failure is an event, too.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
-        while !self.over {
+        loop {
             // Asked before anything is sent: what was decided by filters that are no longer in force stays here.
-            if let Some(end) = self.end.as_mut().now_or_never() {
-                return self.finish(end);
+            if !self.over
+                && let Some(end) = self.end.as_mut().now_or_never()
+            {
+                self.finish(end);
             }
-            let (events, broken) = self.take_events();
-            let events = self.filter(events).await;
+            if let Some(events) = self.told.pop_front() {
+                return Some(events);
+            }
+            if self.over {
+                return None;
+            }
+            let (events, broken) = self.take_events().await;
+            self.filter(events).await;
             if let Some(error) = broken
                 && !self.over
             {
-                return Some(self.fail(events, &Refusal::Garbage(error.to_string())));
+                self.fail(&Refusal::Garbage(error.to_string()));
             }
-            if !events.is_empty() {
-                return Some(join(events));
+            if !self.told.is_empty() || self.over {
+                continue;
             }
-            if self.over || self.upstream_ended {
+            if self.upstream_ended {
                 self.over = true;
                 return None;
             }
             tokio::select! {
                 biased;
-                end = self.end.as_mut() => return self.finish(end),
+                end = self.end.as_mut() => self.finish(end),
                 next = self.plain.next() => self.take(next),
             }
         }
-        None
     }
 
     /// What is there of whole events, at most a batch, and what is wrong after them.
-    fn take_events(&mut self) -> (Vec<Event>, Option<WireError>) {
+    async fn take_events(&mut self) -> (Vec<Event>, Option<WireError>) {
         let mut events = Vec::new();
-        while events.len() < BATCH {
+        let (mut room, mut waited) = (ROOM, false);
+        while events.len() < BATCH && room > 0 {
             match self.wire.next() {
-                Ok(Some(event)) => events.push(event),
+                Ok(Some(event)) => {
+                    room = room.saturating_sub(event.length());
+                    events.push(event);
+                }
                 Err(error) => return (events, Some(error)),
                 Ok(None) if self.upstream_ended => break,
                 Ok(None) => match self.plain.next().now_or_never() {
-                    Some(next) => self.take(next),
+                    Some(next) => {
+                        self.take(next);
+                        waited = false;
+                    }
+                    // The connection hands over a piece at a time, and may have the next one already.
+                    None if !waited && !events.is_empty() => {
+                        give_way().await;
+                        waited = true;
+                    }
                     None => break,
                 },
             }
@@ -142,58 +170,61 @@ impl Live {
         }
     }
 
-    async fn filter(&mut self, events: Vec<Event>) -> Vec<Bytes> {
+    async fn filter(&mut self, events: Vec<Event>) {
         let judged = events.iter().filter(|event| event.is_judged());
         let documents: Vec<_> = judged.filter_map(Event::document).cloned().collect();
         let mut outcomes: VecDeque<Outcome> =
             if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
-        let mut told = Vec::with_capacity(events.len());
+        let mut short = BytesMut::new();
         for event in events {
             let outcome =
                 if event.is_judged() { outcomes.pop_front().unwrap_or(Outcome::Hidden) } else { Outcome::Unchanged };
             self.over |= event.kind == EventType::Error;
-            if let Err(error) = self.apply(&event, outcome, &mut told) {
-                let end = self.fail(std::mem::take(&mut told), &Refusal::Garbage(error.to_string()));
-                told.push(end);
+            match self.apply(&event, outcome) {
+                Ok(Some(line)) if line.len() < SHORT => short.extend_from_slice(&line),
+                Ok(Some(line)) => {
+                    self.told.extend([short.split().freeze(), line].into_iter().filter(|part| !part.is_empty()))
+                }
+                Ok(None) => {}
+                Err(refusal) => {
+                    self.told.extend((!short.is_empty()).then(|| short.split().freeze()));
+                    self.fail(&refusal);
+                }
             }
             if self.over {
                 break;
             }
         }
-        told
+        self.told.extend((!short.is_empty()).then(|| short.freeze()));
     }
 
-    fn apply(&mut self, event: &Event, outcome: Outcome, told: &mut Vec<Bytes>) -> Result<(), WireError> {
+    /// What the client is told of an event; an error ends the watch.
+    fn apply(&mut self, event: &Event, outcome: Outcome) -> Result<Option<Bytes>, Refusal> {
+        let garbage = |error: WireError| Refusal::Garbage(error.to_string());
         let key = match event.document().filter(|_| event.is_judged() && self.transitions.needs_key(&outcome)) {
-            Some(document) => Hidden::key_of(document)?,
+            Some(document) => Hidden::key_of(document).map_err(|error| garbage(error.into()))?,
             None => 0,
         };
         let line = match (self.transitions.step(event.kind, key, &outcome), outcome) {
-            (Step::Silence, _) => return Ok(()),
-            (Step::Original, _) => self.wire.tell(event, event.kind, None)?,
-            (Step::Filtered(kind), Outcome::Edited(bytes)) => self.wire.tell(event, kind, Some(&bytes))?,
-            (Step::Filtered(kind), _) => self.wire.tell(event, kind, None)?,
+            (Step::Silence, _) => return Ok(None),
+            (Step::Original, _) => self.wire.tell(event, event.kind, None),
+            (Step::Filtered(kind), Outcome::Edited(bytes)) => self.wire.tell(event, kind, Some(&bytes)),
+            (Step::Filtered(kind), _) => self.wire.tell(event, kind, None),
             (Step::Relist, _) => {
                 self.proxy.metrics.relist("hidden");
-                let end = self.fail(std::mem::take(told), &Refusal::Expired("an object is no longer shown"));
-                told.push(end);
-                return Ok(());
+                return Err(Refusal::Expired("an object is no longer shown"));
             }
-            (Step::Fail(failure), _) => {
-                let end = self.fail(std::mem::take(told), &Refusal::Filter(failure));
-                told.push(end);
-                return Ok(());
-            }
+            (Step::Fail(failure), _) => return Err(Refusal::Filter(failure)),
         };
+        let line = line.map_err(garbage)?;
         if let Some(document) = event.document() {
             self.last = Some(document.clone());
         }
-        told.push(line);
-        Ok(())
+        Ok(Some(line))
     }
 
     /// Ends the watch with an ERROR event after what was decided before it.
-    fn fail(&mut self, mut events: Vec<Bytes>, refusal: &Refusal) -> Bytes {
+    fn fail(&mut self, refusal: &Refusal) {
         self.over = true;
         if matches!(refusal, Refusal::Expired(_)) {
             self.relisted = true;
@@ -201,18 +232,16 @@ impl Live {
         } else {
             tracing::warn!(path = %self.read.path, component = self.read.component, error = %refusal, "a watch ends with an ERROR event");
         }
-        events.push(refusal.event(self.wire.encoding()));
-        join(events)
+        self.told.push_back(refusal.event(self.wire.encoding()));
     }
 
-    fn finish(&mut self, end: End) -> Option<Bytes> {
+    /// Ends the watch: what was decided is told before the daemon stops, and stays here if it no longer holds.
+    fn finish(&mut self, end: End) {
         self.over = true;
-        match end {
-            End::Stopping => None,
-            End::Changed(why, reason) => {
-                self.proxy.metrics.relist(reason);
-                Some(self.fail(Vec::new(), &Refusal::Expired(why)))
-            }
+        if let End::Changed(why, reason) = end {
+            self.told.clear();
+            self.proxy.metrics.relist(reason);
+            self.fail(&Refusal::Expired(why));
         }
     }
 }
@@ -259,6 +288,17 @@ async fn end(proxy: Arc<Proxy>, read: Arc<Read>) -> End {
     }
 }
 
-fn join(mut events: Vec<Bytes>) -> Bytes {
-    if events.len() == 1 { events.pop().unwrap_or_default() } else { events.concat().into() }
+/// Lets what else is ready on this thread run first: once for the connection to hear that its last piece was taken, once
+/// for it to hand over the next.
+async fn give_way() {
+    let mut turns = 2_u8;
+    poll_fn(|cx| match turns.checked_sub(1) {
+        None => Poll::Ready(()),
+        Some(left) => {
+            turns = left;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }

@@ -123,6 +123,11 @@ impl Wire {
 }
 
 impl Event {
+    /// In bytes, as it came.
+    pub(super) fn length(&self) -> usize {
+        self.whole.len()
+    }
+
     /// Whether filters have a say in it.
     pub(super) fn is_judged(&self) -> bool {
         matches!(self.kind, EventType::Added | EventType::Modified | EventType::Deleted)
