@@ -131,7 +131,7 @@ impl Tree {
     fn follow(&self, object: &Document, finder: &mut Finder) -> Foreseen {
         let open = if self.distrusted || self.nodes >= NODES { Foreseen::Nothing } else { Foreseen::Unknown };
         let generation = finder.generation();
-        let mut replay = Replay::new(finder, object.clone());
+        let mut replay = Replay::new(finder, object);
         let mut node = &self.root;
         loop {
             node = match node {

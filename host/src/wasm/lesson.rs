@@ -111,7 +111,8 @@ pub struct Lesson {
 /// Steps taken without the module, on one object.
 pub(crate) struct Replay<'a> {
     finder: &'a mut Finder,
-    object: Document,
+    /// Borrowed until the first edit: what reads find out about it is kept with it.
+    object: Cow<'a, Document>,
     found: Vec<Found>,
 }
 
@@ -295,8 +296,8 @@ impl Lesson {
 
 impl<'a> Replay<'a> {
     /// On this object.
-    pub(crate) fn new(finder: &'a mut Finder, object: Document) -> Self {
-        Self { finder, object, found: Vec::new() }
+    pub(crate) fn new(finder: &'a mut Finder, object: &'a Document) -> Self {
+        Self { finder, object: Cow::Borrowed(object), found: Vec::new() }
     }
 
     /// Takes a step as the module would. What is read is recorded.
@@ -323,7 +324,7 @@ impl<'a> Replay<'a> {
             }
             Step::Referent(of, from, at) => {
                 let from = match from {
-                    Which::AtHand => &self.object,
+                    Which::AtHand => &*self.object,
                     Which::Found(number) => {
                         let found = self.found.get(*number).ok_or(Refusal::BadHandle(AT_HAND))?;
                         self.finder.read(found, at).document()
@@ -336,12 +337,12 @@ impl<'a> Replay<'a> {
                 Ok(self.hold(found))
             }
             Step::Set(at, value) => {
-                self.object.set(at, value)?;
+                self.object.to_mut().set(at, value)?;
                 Ok(Reply::Done)
             }
-            Step::Remove(at) => Ok(Reply::Number(self.object.remove(at)?.into())),
+            Step::Remove(at) => Ok(Reply::Number(self.object.to_mut().remove(at)?.into())),
             Step::RetainIn(at, texts) => {
-                self.object.retain_in(at, texts)?;
+                self.object.to_mut().retain_in(at, texts)?;
                 Ok(Reply::Done)
             }
         }
@@ -349,7 +350,7 @@ impl<'a> Replay<'a> {
 
     /// The object as the steps left it.
     pub(crate) fn into_object(self) -> Document {
-        self.object
+        self.object.into_owned()
     }
 
     fn hold(&mut self, found: Option<Found>) -> Reply<'static> {
