@@ -22,6 +22,14 @@ fn nodes(list: &serde_json::Value) -> Vec<&str> {
     endpoints.iter().map(|endpoint| endpoint["nodeName"].as_str().unwrap()).collect()
 }
 
+/// The nodes of the local pool are others now.
+fn set_pool(server: &ApiServer, nodes: &[&str]) {
+    let pools = server.store();
+    pools
+        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| pool["status"]["nodes"] = json!(nodes))
+        .unwrap();
+}
+
 async fn informed(client: &Client) -> weir_tests::client::Events {
     let list = client.json(SLICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -49,12 +57,7 @@ async fn a_changed_annotation_of_the_looked_up_service_ends_the_watch_and_change
 async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
     let (server, _weir, client) = topology("").await;
     let mut events = informed(&client).await;
-    server
-        .store()
-        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| {
-            pool["status"]["nodes"] = json!(["edge-a", "edge-c"])
-        })
-        .unwrap();
+    set_pool(&server, &["edge-a", "edge-c"]);
     assert_eq!(events.next().await["object"]["code"], 410);
     assert_eq!(nodes(&client.json(SLICES).await), ["edge-a", "edge-c"]);
 }
@@ -89,12 +92,7 @@ async fn what_is_foreseen_of_cut_slices_follows_every_change_of_what_was_looked_
     });
     settled(&["edge-a", "edge-b"]).await;
     let mut events = informed(&client).await;
-    server
-        .store()
-        .edit("apps.openyurt.io/v1beta2", "NodePool", "", "hangzhou", |pool| {
-            pool["status"]["nodes"] = json!(["edge-a", "edge-c"])
-        })
-        .unwrap();
+    set_pool(&server, &["edge-a", "edge-c"]);
     assert_eq!(events.next().await["object"]["code"], 410);
     settled(&["edge-a", "edge-c"]).await;
     let mut events = informed(&client).await;

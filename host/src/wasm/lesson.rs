@@ -1,7 +1,7 @@
 //! What one call did, step by step, and what came of each step: what it asked of the object at hand, which objects it
 //! looked up and what it asked of those, and how it edited. A filter is a pure function of what it reads: where the
 //! same steps bring the same replies, the next step is the same one, and in the end the outcome. So the steps can be
-//! taken without the module ([`Replay`], `filter/foresight.rs`).
+//! taken without the module (`replay.rs`, `filter/foresight.rs`).
 //!
 //! A call that does more than such steps (it reads whole columns, searches by labels, logs) teaches what it did until
 //! then, and that the rest must be called for: with its edits, which are not made twice.
@@ -9,12 +9,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use wasmtime::Result;
 use weir_document::{Document, Error, Path, Texts, Value};
 
-use super::fault::Refusal;
-use super::finder::{Declared, Finder};
-use super::found::Found;
+use super::finder::Declared;
 use super::state::AT_HAND;
 
 /// Steps of one call that are remembered.
@@ -108,14 +105,6 @@ pub struct Lesson {
     found: Vec<u32>,
 }
 
-/// Steps taken without the module, on one object.
-pub(crate) struct Replay<'a> {
-    finder: &'a mut Finder,
-    /// Borrowed until the first edit: what reads find out about it is kept with it.
-    object: Cow<'a, Document>,
-    found: Vec<Found>,
-}
-
 impl Step {
     /// Whether it edits the object.
     #[must_use]
@@ -147,7 +136,7 @@ impl Step {
 
 impl Question {
     /// The path that is read; none: what an object is known by.
-    fn at(&self) -> Option<&Path> {
+    pub(super) fn at(&self) -> Option<&Path> {
         match self {
             Self::Get(at) | Self::Text(at) | Self::OneOf(at, _) | Self::Lengths(at) | Self::Fingerprint(at) => Some(at),
             _ => None,
@@ -291,72 +280,6 @@ impl Lesson {
     #[must_use]
     pub fn into_steps(self) -> Vec<(Step, Reply<'static>)> {
         self.steps
-    }
-}
-
-impl<'a> Replay<'a> {
-    /// On this object.
-    pub(crate) fn new(finder: &'a mut Finder, object: &'a Document) -> Self {
-        Self { finder, object: Cow::Borrowed(object), found: Vec::new() }
-    }
-
-    /// Takes a step as the module would. What is read is recorded.
-    ///
-    /// # Errors
-    /// When the module would be told of an error, or trap.
-    pub(crate) fn take(&mut self, step: &Step) -> Result<Reply<'_>> {
-        match step {
-            Step::Ask(Which::AtHand, question) => Ok(question.ask(&self.object)?),
-            Step::Ask(Which::Found(number), question) => {
-                let found = self.found.get(*number).ok_or(Refusal::BadHandle(AT_HAND))?;
-                let Some(at) = question.at() else { return Ok(question.ask(found.object.document())?) };
-                let read = self.finder.read(found, at);
-                match question {
-                    // These are remembered with the object.
-                    Question::Fingerprint(at) => Ok(Reply::Number(read.fingerprint(at)?)),
-                    Question::Text(at) => Ok(Reply::text(read.text(at)?)),
-                    _ => Ok(question.ask(read.document())?),
-                }
-            }
-            Step::Get(of, namespace, name) => {
-                let found = self.finder.get(of, namespace.as_deref(), name)?;
-                Ok(self.hold(found))
-            }
-            Step::Referent(of, from, at) => {
-                let from = match from {
-                    Which::AtHand => &*self.object,
-                    Which::Found(number) => {
-                        let found = self.found.get(*number).ok_or(Refusal::BadHandle(AT_HAND))?;
-                        self.finder.read(found, at).document()
-                    }
-                };
-                let found = match from.text(at)? {
-                    Some(name) => self.finder.referent(of, from.namespace()?.as_deref(), &name)?,
-                    None => None,
-                };
-                Ok(self.hold(found))
-            }
-            Step::Set(at, value) => {
-                self.object.to_mut().set(at, value)?;
-                Ok(Reply::Done)
-            }
-            Step::Remove(at) => Ok(Reply::Number(self.object.to_mut().remove(at)?.into())),
-            Step::RetainIn(at, texts) => {
-                self.object.to_mut().retain_in(at, texts)?;
-                Ok(Reply::Done)
-            }
-        }
-    }
-
-    /// The object as the steps left it.
-    pub(crate) fn into_object(self) -> Document {
-        self.object.into_owned()
-    }
-
-    fn hold(&mut self, found: Option<Found>) -> Reply<'static> {
-        let reply = if found.is_some() { Reply::Done } else { Reply::Nothing };
-        self.found.extend(found);
-        reply
     }
 }
 

@@ -32,7 +32,10 @@ impl Store {
                     let key = key(document).map_err(object)?;
                     let document =
                         if lookup.metadata_only { metadata(document).map_err(object)? } else { document.clone() };
-                    objects.entry(key).or_insert_with(|| document.read_only());
+                    let document = document.read_only();
+                    // What a read finds out goes with its clones from here on.
+                    document.name().map_err(object)?;
+                    objects.entry(key).or_insert(document);
                 }
             }
         }

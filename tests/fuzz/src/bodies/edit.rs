@@ -49,6 +49,7 @@ impl<'a> Edit<'a> {
             (4, _) => document.retain(path, bits),
             (5, _) => document.append(path, value),
             (_, Value::Json(json)) => document.replace(json),
+            (_, Value::Text(text)) => document.retain_in(path, &[text.as_str()].into_iter().collect()),
             _ => Ok(()),
         }
     }
