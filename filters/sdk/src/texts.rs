@@ -1,10 +1,9 @@
-//! Sets of texts that the host keeps, for [`Object::retain_in`]: rows are told apart without a value crossing.
+//! Sets of texts that the host keeps: rows are told apart without a value crossing.
 
 use crate::backend;
 
-/// A set of texts. Make it once for what it derives from: in `configure`, or in a [`Memo`](crate::Memo).
-///
-/// [`Object::retain_in`]: crate::Object::retain_in
+/// A set of texts, for [`Object::retain_in`](crate::Object::retain_in). Make it once for what it derives from: in
+/// `configure`, or in a [`Memo`](crate::Memo).
 pub struct Texts(pub(crate) backend::Texts);
 
 impl<T: Into<String>> FromIterator<T> for Texts {
