@@ -50,8 +50,9 @@ struct Rounds {
     /// How often the work is done in a round.
     times: usize,
     began: f64,
-    /// What each round took, and how much of that the work took once.
-    seconds: Vec<f64>,
+    /// Seconds that the rounds took together.
+    spent: f64,
+    /// Seconds that the work took once, of each round.
     once: Vec<f64>,
 }
 
@@ -247,13 +248,13 @@ impl Calls {
 
 impl Rounds {
     fn of(megabytes: f64) -> Self {
-        Self { megabytes, times: 1, began: thread(), seconds: Vec::new(), once: Vec::new() }
+        Self { megabytes, times: 1, began: thread(), spent: 0.0, once: Vec::new() }
     }
 
     /// How often the work is to be done in the next round; none when there are enough.
     fn begin(&mut self) -> Option<usize> {
         self.began = thread();
-        let enough = self.seconds.len() == ROUNDS || self.seconds.iter().sum::<f64>() > LONG;
+        let enough = self.once.len() == ROUNDS || self.spent > LONG;
         (!enough).then_some(self.times)
     }
 
@@ -261,7 +262,7 @@ impl Rounds {
         match thread() - self.began {
             seconds if seconds < SHORT => self.times *= 2,
             seconds => {
-                self.seconds.push(seconds);
+                self.spent += seconds;
                 self.once.push(seconds / self.times as f64);
             }
         }

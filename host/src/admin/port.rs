@@ -294,14 +294,7 @@ mod tests {
     #[tokio::test]
     async fn a_lookup_in_trouble_is_told_where_one_looks_for_it() {
         let (admin, ..) = admin();
-        let lookup = Lookup {
-            resource: "services".parse().unwrap(),
-            versions: Vec::new(),
-            name: None,
-            label_selector: None,
-            metadata_only: false,
-            optional: false,
-        };
+        let lookup = Lookup::test("services");
         let _feed = admin.0.feeds.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
         assert!(text.ends_with("yet; looking up services: there is no API server to ask\n"), "{text}");

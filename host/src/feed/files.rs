@@ -228,7 +228,6 @@ impl fmt::Debug for FileWorld {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::tests::lookup;
 
     const POOLS: &str = r#"
 apiVersion: apps.openyurt.io/v1beta2
@@ -256,9 +255,9 @@ items:
     #[test]
     fn several_documents_and_lists_are_laid_open() {
         let snapshot = world().snapshot();
-        let pool = snapshot.get(&lookup("nodepools"), None, "hangzhou").unwrap();
+        let pool = snapshot.get(&Lookup::test("nodepools"), None, "hangzhou").unwrap();
         assert_eq!(pool.document().kind().unwrap(), "NodePool");
-        let nodes = snapshot.find(&lookup("nodes"), None, "").unwrap();
+        let nodes = snapshot.find(&Lookup::test("nodes"), None, "").unwrap();
         assert_eq!(names(&nodes), ["n1", "n2"]);
         assert_eq!(nodes.objects()[0].document().api_version().unwrap(), "v1");
     }
@@ -266,16 +265,16 @@ items:
     #[test]
     fn a_lookup_narrows_as_a_feed_would() {
         let snapshot = world().snapshot();
-        let named = Lookup { name: Some("n1".into()), ..lookup("nodes") };
+        let named = Lookup { name: Some("n1".into()), ..Lookup::test("nodes") };
         assert_eq!(names(&snapshot.find(&named, None, "").unwrap()), ["n1"]);
-        let selected = Lookup { label_selector: Some("pool=hangzhou".into()), ..lookup("nodes") };
+        let selected = Lookup { label_selector: Some("pool=hangzhou".into()), ..Lookup::test("nodes") };
         assert_eq!(names(&snapshot.find(&selected, None, "").unwrap()), ["n2"]);
-        let metadata = Lookup { metadata_only: true, ..lookup("nodes") };
+        let metadata = Lookup { metadata_only: true, ..Lookup::test("nodes") };
         let node = snapshot.get(&metadata, None, "n2").unwrap();
         assert!(!String::from_utf8_lossy(node.document().bytes()).contains("phase"));
-        let version = Lookup { versions: vec!["v1beta1".into()], ..lookup("nodepools") };
+        let version = Lookup { versions: vec!["v1beta1".into()], ..Lookup::test("nodepools") };
         assert!(snapshot.get(&version, None, "hangzhou").is_none());
-        assert!(snapshot.find(&lookup("nodes"), None, "a in").is_err());
+        assert!(snapshot.find(&Lookup::test("nodes"), None, "a in").is_err());
     }
 
     #[test]

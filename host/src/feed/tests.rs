@@ -7,21 +7,8 @@ use serde_json::{Value, json};
 use weir_apiserver::{Action, ApiServer, End, Enforce, Gzip, Resource};
 
 use super::*;
-use crate::resource::GroupResource;
 use crate::tasks::Tasks;
 use crate::wasm::{Lookup, Snapshot, World};
-
-/// All objects of a kind.
-pub(super) fn lookup(resource: &str) -> Lookup {
-    Lookup {
-        resource: resource.parse::<GroupResource>().unwrap(),
-        versions: Vec::new(),
-        name: None,
-        label_selector: None,
-        metadata_only: false,
-        optional: false,
-    }
-}
 
 /// A served API and feeds on it.
 struct Scene {
@@ -111,7 +98,7 @@ async fn a_synced_feed_answers_with_whole_typed_objects() {
     let scene = scene().await;
     scene.put(service("b", json!({"app": "x"})));
     scene.put(service("a", json!({"app": "y"})));
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let _feed = scene.open(&lookup).await;
     let world = FeedWorld::new(scene.feeds.clone(), None);
     let snapshot = world.snapshot();
@@ -128,7 +115,7 @@ async fn a_synced_feed_answers_with_whole_typed_objects() {
 async fn changes_are_followed_and_told_by_key_and_an_old_snapshot_stays() {
     let scene = scene().await;
     scene.put(service("a", json!({})));
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let _feed = scene.open(&lookup).await;
     scene.watching(1).await;
     let before = scene.feeds.snapshot();
@@ -148,7 +135,7 @@ async fn after_a_gap_that_the_server_has_forgotten_the_difference_is_listed() {
     let scene = scene().await;
     scene.put(service("stays", json!({})));
     scene.put(service("goes", json!({})));
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let _feed = scene.open(&lookup).await;
     scene.watching(1).await;
     let mut changes = scene.feeds.changes();
@@ -167,7 +154,7 @@ async fn after_a_gap_that_the_server_has_forgotten_the_difference_is_listed() {
 async fn a_watch_that_ends_is_resumed_without_a_list() {
     let scene = scene().await;
     scene.put(service("a", json!({})));
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let _feed = scene.open(&lookup).await;
     scene.watching(1).await;
     let mut changes = scene.feeds.changes();
@@ -183,7 +170,7 @@ async fn a_watch_that_ends_is_resumed_without_a_list() {
 async fn a_kind_that_the_server_lacks_is_empty_and_is_looked_for() {
     let scene = scene().await;
     scene.api.remove_resource("apps.openyurt.io", "nodepools");
-    let lookup = lookup("nodepools");
+    let lookup = Lookup::test("nodepools");
     let handle = scene.open(&lookup).await;
     assert_eq!(handle.state(), FeedState { synced: true, problem: None });
     assert!(names(&*scene.feeds.snapshot(), &lookup).is_empty());
@@ -202,7 +189,7 @@ async fn forbidden_names_the_missing_rule_and_is_mended_without_a_restart() {
     scene.put(node("n1"));
     scene.api.set_policy(|attributes| attributes.resource != "nodes");
     scene.api.enforce(Enforce::Everybody);
-    let lookup = lookup("nodes");
+    let lookup = Lookup::test("nodes");
     let handle = scene.feeds.open(&lookup);
     let error = within(handle.synced()).await.unwrap_err();
     let wanted = r#"looking up nodes is forbidden: the daemon's role needs a rule with apiGroups [""], resources ["nodes"], verbs ["list", "watch"]"#;
@@ -218,7 +205,7 @@ async fn forbidden_names_the_missing_rule_and_is_mended_without_a_restart() {
 async fn metadata_only_is_asked_for_and_held_as_such() {
     let scene = scene().await;
     scene.put(node("n1"));
-    let lookup = Lookup { metadata_only: true, ..lookup("nodes") };
+    let lookup = Lookup { metadata_only: true, ..Lookup::test("nodes") };
     let _feed = scene.open(&lookup).await;
     scene.watching(1).await;
     let mut changes = scene.feeds.changes();
@@ -237,7 +224,7 @@ async fn two_lookups_of_one_kind_are_two_feeds_and_equal_ones_are_one() {
     let scene = scene().await;
     scene.put(service("a", json!({"app": "x"})));
     scene.put(service("b", json!({"app": "y"})));
-    let whole = lookup("services");
+    let whole = Lookup::test("services");
     let named = Lookup { name: Some("a".into()), ..whole.clone() };
     let selected = Lookup { label_selector: Some("app in (y)".into()), ..whole.clone() };
     let handles =
@@ -263,7 +250,7 @@ async fn the_versions_that_the_filter_can_read_are_tried_in_its_order() {
     let scene = scene().await;
     let pools = |versions: &[&str]| Lookup {
         versions: versions.iter().map(ToString::to_string).collect(),
-        ..lookup("nodepools")
+        ..Lookup::test("nodepools")
     };
     let _old = scene.open(&pools(&["v9", "v1beta1", "v1beta2"])).await;
     let _any = scene.open(&pools(&[])).await;
@@ -282,7 +269,7 @@ async fn long_lists_come_in_pages_and_compressed() {
     for i in 0..1100 {
         scene.put(service(&format!("s{i:04}"), json!({})));
     }
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let _feed = scene.open(&lookup).await;
     let found = names(&*scene.feeds.snapshot(), &lookup);
     assert_eq!(
@@ -306,7 +293,7 @@ async fn a_list_whose_pages_expire_is_begun_again() {
         }
         Action::Serve
     });
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let _feed = scene.open(&lookup).await;
     assert_eq!(names(&*scene.feeds.snapshot(), &lookup).len(), 600);
 }
@@ -323,7 +310,7 @@ async fn garbage_is_a_problem_that_is_told_and_never_an_empty_list() {
         let scene = scene().await;
         scene.put(service("a", json!({})));
         scene.api.on_request(move |_| Action::json(200, garbage));
-        let lookup = lookup("services");
+        let lookup = Lookup::test("services");
         let handle = scene.feeds.open(&lookup);
         let state = within(handle.state_after(&FeedState::default())).await;
         assert!(
@@ -342,7 +329,7 @@ async fn a_server_that_can_not_be_reached_is_waited_for_and_the_reason_told() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let feeds = feeds_on(&format!("http://{address}"));
-    let handle = feeds.open(&lookup("services"));
+    let handle = feeds.open(&Lookup::test("services"));
     let state = within(handle.state_after(&FeedState::default())).await;
     assert!(
         matches!(&state.problem, Some(problem @ FeedError::Unreachable { .. }) if !problem.needs_people()),
@@ -359,7 +346,7 @@ async fn a_server_that_somebody_else_reaches_again_is_asked_before_its_time() {
     let server = Server { client: client(api.url()), reach: reach.clone() };
     let patient = Timing { missing: Duration::from_secs(3600), ..TIMING };
     let feeds = Feeds::with_timing(Some(server), "n1", Tasks::default(), patient);
-    let mut lookup = lookup("widgets.example.org");
+    let mut lookup = Lookup::test("widgets.example.org");
     lookup.optional = true;
     let handle = feeds.open(&lookup);
     within(handle.synced()).await.unwrap();
@@ -374,7 +361,7 @@ async fn a_server_that_somebody_else_reaches_again_is_asked_before_its_time() {
 async fn while_the_server_is_away_what_is_held_stays() {
     let scene = scene().await;
     scene.put(service("a", json!({})));
-    let lookup = lookup("services");
+    let lookup = Lookup::test("services");
     let handle = scene.open(&lookup).await;
     scene.watching(1).await;
     let seen = handle.state();
@@ -389,7 +376,7 @@ async fn while_the_server_is_away_what_is_held_stays() {
 #[tokio::test]
 async fn without_a_server_a_feed_says_so() {
     let feeds = Feeds::new(None, "n1", Tasks::default());
-    let error = feeds.open(&lookup("services")).synced().await.unwrap_err();
+    let error = feeds.open(&Lookup::test("services")).synced().await.unwrap_err();
     assert_eq!(error.to_string(), "looking up services: there is no API server to ask");
 }
 

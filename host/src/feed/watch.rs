@@ -114,11 +114,11 @@ fn error_event(asker: &Asker, frame: &Frame) -> Failure {
 mod tests {
     use super::*;
     use crate::feed::error::FeedError;
-    use crate::feed::tests::{client, lookup};
+    use crate::feed::tests::client;
 
     /// What a watch that starts at version 1 makes of a stream: the steps, where it would resume, how it ended.
     fn read(stream: &str) -> (Vec<Delta>, String, Result<(), Failure>) {
-        let lookup = lookup("services");
+        let lookup = Lookup::test("services");
         let asker = Asker {
             client: client("http://127.0.0.1:1"),
             resource: lookup.resource.clone(),

@@ -230,6 +230,8 @@ impl Filter {
         let mut out = None;
         // While the breaker is open, the failure policy decides.
         let foreseeing = !self.breaker.is_open();
+        // The guards are this filter's own: the next one of the chain sets its own.
+        let guards = if guarded { self.guards.clone() } else { Arc::default() };
         let mut known = self.foresight.tree();
         let mut finder = self.foresight.finder(|| self.pool.finder());
         for slot in batch {
@@ -238,9 +240,7 @@ impl Filter {
                 continue;
             }
             let Judged::Kept(document) = std::mem::replace(slot, Judged::Hidden) else { continue };
-            // The guards are this filter's own: the next one of the chain sets its own.
-            let guards = if guarded { self.guards.clone() } else { Arc::default() };
-            let before = document.with_guards(guards);
+            let before = document.with_guards(guards.clone());
             let foreseen = if foreseeing { known.foresee(&before, &mut finder) } else { Foreseen::Nothing };
             let learn = match foreseen {
                 Foreseen::Outcome(keep, object) => {

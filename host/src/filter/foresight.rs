@@ -147,7 +147,7 @@ impl Tree {
                     }
                     match steps.replies.iter().find(|(known, _)| *known == reply) {
                         Some((_, next)) => next,
-                        None if !steps.is_full(&reply) || self.is_worn(steps, generation) => return open,
+                        None if !steps.is_full(&reply) || steps.is_worn(self.began, generation) => return open,
                         None => return Foreseen::Nothing,
                     }
                 }
@@ -164,14 +164,13 @@ impl Tree {
         let mut remembers = false;
         let mut node = &mut self.root;
         for (step, reply) in lesson.into_steps() {
-            match node {
-                Node::Steps(steps) if steps.step == step => {}
-                Node::Acts { calls } if *calls >= AGREED => return Ok(()),
-                Node::Unknown | Node::Acts { .. } => {}
-                _ if remembers => self.changes += 1,
-                _ => return Err(Contradiction),
-            }
             if !matches!(node, Node::Steps(steps) if steps.step == step) {
+                match node {
+                    Node::Acts { calls } if *calls >= AGREED => return Ok(()),
+                    Node::Unknown | Node::Acts { .. } => {}
+                    _ if remembers => self.changes += 1,
+                    _ => return Err(Contradiction),
+                }
                 let weight = step.weight();
                 if self.changes > CHANGES || (weight > 0 && self.weight + weight > WEIGHT) {
                     *node = Node::Acts { calls: AGREED };
@@ -186,7 +185,7 @@ impl Tree {
             let known = steps.replies.iter().position(|(known, _)| *known == reply);
             if known.is_none() {
                 if steps.is_full(&reply) {
-                    if steps.step.looks_up() && began != generation {
+                    if steps.is_worn(began, generation) {
                         *self = Self { began: generation, ..Self::default() };
                     }
                     return Ok(());
@@ -206,32 +205,32 @@ impl Tree {
             Node::Acts { calls } if !whole => *calls = calls.saturating_add(1),
             Node::Steps(steps) if !whole && steps.step.edits() => {
                 // It edits, and then does for some objects what can't be foreseen.
-                self.changes += 1;
-                *node = Node::Acts { calls: if self.changes > CHANGES { AGREED } else { 1 } };
+                *node = changed(&mut self.changes, Node::Acts { calls: 1 });
             }
             // This instance had nothing to go by yet.
             _ if remembers && !whole => {}
             Node::Acts { calls } if remembers && *calls >= AGREED => {}
             Node::Acts { .. } | Node::Steps(_) if remembers => {
-                self.changes += 1;
-                *node = if self.changes > CHANGES {
-                    Node::Acts { calls: AGREED }
-                } else {
-                    Node::Outcome { keep, calls: 1 }
-                };
+                *node = changed(&mut self.changes, Node::Outcome { keep, calls: 1 });
             }
             _ => return Err(Contradiction),
         }
         Ok(())
     }
+}
 
-    /// Whether the replies of a step may be of a world that was: it is time to begin anew.
-    fn is_worn(&self, steps: &Steps, generation: u64) -> bool {
-        steps.step.looks_up() && self.began != generation
-    }
+/// What is there now, after something else was learnt than before; too often, and it is called for.
+fn changed(changes: &mut usize, now: Node) -> Node {
+    *changes += 1;
+    if *changes > CHANGES { Node::Acts { calls: AGREED } } else { now }
 }
 
 impl Steps {
+    /// Whether its replies may be of a world that was, in a tree that began at a generation: it is time to begin anew.
+    fn is_worn(&self, began: u64, generation: u64) -> bool {
+        self.step.looks_up() && began != generation
+    }
+
     /// Whether this reply, a new one, is one too many.
     fn is_full(&self, reply: &Reply<'_>) -> bool {
         *reply != Reply::Nothing && self.replies.len() >= REPLIES

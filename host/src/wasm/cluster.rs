@@ -65,12 +65,7 @@ impl cluster::Host for GuestState {
     ) -> Result<Option<Resource<ObjectHandle>>> {
         let of = self.asked(resource)?;
         let at = self.single(&name_at)?;
-        let namespace = self.identity(&object)?.namespace()?.map(|text| text.to_string());
-        let name = self.reading(&object, &at)?.text(&at)?.map(|text| text.to_string());
-        let found = match name {
-            Some(name) => self.finder.referent(&of, namespace.as_deref(), &name)?,
-            None => None,
-        };
+        let found = self.finder.referent(&of, self.reading(&object, &at)?, &at)?;
         let from = self.lesson.which(object.rep());
         self.looked_up_by(|| Some(Step::Referent(of, from?, at)), found)
     }

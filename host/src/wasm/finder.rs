@@ -1,10 +1,12 @@
-//! Looking up: what the plan declares, in which state of the world, with every read recorded. One for each instance, and one for each who takes a filter's steps without it (`filter/foresight.rs`).
+//! Looking up: what the plan declares, in which state of the world, with every read recorded. One for each instance, and
+//! one for each who takes a filter's steps without it (`filter/foresight.rs`).
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use wasmtime::Result;
-use weir_document::Path;
+use weir_document::{Document, Path};
 
 use super::fault::Refusal;
 use super::found::{Found, FoundSelection, LookedUp, Selection};
@@ -17,7 +19,7 @@ use crate::resource::GroupResource;
 pub struct Finder {
     surroundings: Arc<Surroundings>,
     /// The state that this call's lookups see; taken by its first one.
-    snapshot: Option<Arc<dyn Snapshot>>,
+    snapshot: OnceCell<Arc<dyn Snapshot>>,
     /// By the kind as the module spells it: one or two spellings each.
     declared: HashMap<String, Declared, foldhash::fast::RandomState>,
 }
@@ -28,12 +30,12 @@ pub struct Declared(Arc<[Arc<Lookup>]>);
 
 impl Finder {
     pub(crate) fn new(surroundings: Arc<Surroundings>) -> Self {
-        Self { surroundings, snapshot: None, declared: HashMap::default() }
+        Self { surroundings, snapshot: OnceCell::new(), declared: HashMap::default() }
     }
 
     /// The call is over: what it saw is let go.
     pub(crate) fn end(&mut self) {
-        self.snapshot = None;
+        self.snapshot = OnceCell::new();
     }
 
     /// Moves when what was recorded no longer counts.
@@ -58,7 +60,7 @@ impl Finder {
     }
 
     /// One object.
-    pub(super) fn get(&mut self, of: &Declared, namespace: Option<&str>, name: &str) -> Result<Option<Found>> {
+    pub(super) fn get(&self, of: &Declared, namespace: Option<&str>, name: &str) -> Result<Option<Found>> {
         let lookup = of.covering(Some(name))?;
         let Some(object) = self.snapshot().get(lookup, namespace, name) else {
             let (namespace, name) = (namespace.map(Into::into), name.into());
@@ -70,21 +72,18 @@ impl Finder {
         Ok(Some(found))
     }
 
-    /// The object of this name in the namespace of what refers to it, or outside of all.
-    pub(super) fn referent(&mut self, of: &Declared, namespace: Option<&str>, name: &str) -> Result<Option<Found>> {
-        match self.get(of, namespace, name)? {
-            None if namespace.is_some() => self.get(of, None, name),
+    /// The object that another one refers to by the text at a path: in its namespace, or outside of all.
+    pub(super) fn referent(&self, of: &Declared, from: &Document, at: &Path) -> Result<Option<Found>> {
+        let Some(name) = from.text(at)? else { return Ok(None) };
+        let namespace = from.namespace()?;
+        match self.get(of, namespace.as_deref(), &name)? {
+            None if namespace.is_some() => self.get(of, None, &name),
             found => Ok(found),
         }
     }
 
     /// The objects of a namespace (or all) that a label selector matches.
-    pub(super) fn find(
-        &mut self,
-        of: &Declared,
-        namespace: Option<&str>,
-        label_selector: &str,
-    ) -> Result<FoundSelection> {
+    pub(super) fn find(&self, of: &Declared, namespace: Option<&str>, label_selector: &str) -> Result<FoundSelection> {
         let lookup = of.covering(None)?;
         let selection = self
             .snapshot()
@@ -97,7 +96,7 @@ impl Finder {
     }
 
     /// The node's addresses.
-    pub(super) fn addresses(&mut self) -> Arc<[Address]> {
+    pub(super) fn addresses(&self) -> Arc<[Address]> {
         let addresses = self.snapshot().addresses();
         self.note(&Read::Addresses, addresses_value(&addresses));
         addresses
@@ -115,9 +114,8 @@ impl Finder {
         &found.selection
     }
 
-    fn snapshot(&mut self) -> &dyn Snapshot {
-        let Self { snapshot, surroundings, .. } = self;
-        &**snapshot.get_or_insert_with(|| surroundings.world.snapshot())
+    fn snapshot(&self) -> &dyn Snapshot {
+        &**self.snapshot.get_or_init(|| self.surroundings.world.snapshot())
     }
 
     fn note(&self, read: &Read, value: u64) {

@@ -256,14 +256,7 @@ mod tests {
     }
 
     fn found(json: &'static str) -> Found {
-        let lookup = Lookup {
-            resource: crate::resource::GroupResource::new("nodes", ""),
-            versions: Vec::new(),
-            name: None,
-            label_selector: None,
-            metadata_only: false,
-            optional: false,
-        };
+        let lookup = Lookup::test("nodes");
         Found { object: Arc::new(LookedUp::new(Document::json(json.into()))), lookup: Arc::new(lookup) }
     }
 

@@ -13,7 +13,7 @@ use super::state::AT_HAND;
 
 /// Steps taken without the module, on one object.
 pub(crate) struct Replay<'a> {
-    finder: &'a mut Finder,
+    finder: &'a Finder,
     /// Borrowed until the first edit: what reads find out about it is kept with it.
     object: Cow<'a, Document>,
     found: Vec<Found>,
@@ -21,7 +21,7 @@ pub(crate) struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     /// On this object.
-    pub(crate) fn new(finder: &'a mut Finder, object: &'a Document) -> Self {
+    pub(crate) fn new(finder: &'a Finder, object: &'a Document) -> Self {
         Self { finder, object: Cow::Borrowed(object), found: Vec::new() }
     }
 
@@ -55,10 +55,7 @@ impl<'a> Replay<'a> {
                         self.finder.read(found, at).document()
                     }
                 };
-                let found = match from.text(at)? {
-                    Some(name) => self.finder.referent(of, from.namespace()?.as_deref(), &name)?,
-                    None => None,
-                };
+                let found = self.finder.referent(of, from, at)?;
                 Ok(self.hold(found))
             }
             Step::Set(at, value) => {

@@ -29,6 +29,21 @@ pub struct Lookup {
     pub optional: bool,
 }
 
+#[cfg(test)]
+impl Lookup {
+    /// All objects of a kind.
+    pub(crate) fn test(resource: &str) -> Self {
+        Self {
+            resource: resource.parse().unwrap(),
+            versions: Vec::new(),
+            name: None,
+            label_selector: None,
+            metadata_only: false,
+            optional: false,
+        }
+    }
+}
+
 impl Hash for Lookup {
     /// Of what tells lookups apart most often: they are in the key of every read that is recorded.
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -5,7 +5,7 @@ use crate::{
     Column, Error, Path, Texts, Value,
     json::{
         self,
-        read::{Among, Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
+        read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
     },
     path::Step,
     protobuf,
@@ -102,29 +102,30 @@ impl Document {
 
     /// Adds the values of all rows to a column: one column over many documents. After an error it may hold a part.
     pub fn column_into(&self, at: &Path, column: &mut Column) -> Result<(), Error> {
-        if at.steps().is_empty() || self.implied(at.steps())?.is_some() {
-            return match self.text_at(at.steps())? {
-                Some(text) => column.push(&text),
-                None => column.push_absent(),
-            };
-        }
-        match &self.form {
-            Form::Json(object) => object.visit_noting(at, Cells(column)),
-            Form::Protobuf(object) => protobuf::read::column(object, at.steps(), column),
-        }
+        self.cells(at, |cell| match cell {
+            Some(cell) => column.push(cell),
+            None => column.push_absent(),
+        })
     }
 
     /// In which rows the value is one of the texts.
     pub(super) fn among(&self, at: &Path, texts: &Texts) -> Result<Bitmap, Error> {
-        let mut among = Among::new(texts);
-        match &self.form {
-            _ if at.steps().is_empty() || self.implied(at.steps())?.is_some() => {
-                among.cell(self.text_at(at.steps())?.as_deref());
-            }
-            Form::Json(object) => object.visit_noting(at, &mut among)?,
-            Form::Protobuf(object) => protobuf::read::among(object, at.steps(), &mut among)?,
+        let mut rows = Bitmap::default();
+        self.cells(at, |cell| {
+            rows.push(cell.is_some_and(|cell| texts.contains(cell)));
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    fn cells(&self, at: &Path, mut cell: impl FnMut(Option<&str>) -> Result<(), Error>) -> Result<(), Error> {
+        if at.steps().is_empty() || self.implied(at.steps())?.is_some() {
+            return cell(self.text_at(at.steps())?.as_deref());
         }
-        Ok(among.rows)
+        match &self.form {
+            Form::Json(object) => object.visit_noting(at, Cells(cell)),
+            Form::Protobuf(object) => protobuf::read::cells(object, at.steps(), cell),
+        }
     }
 
     /// Sizes of the arrays under the last `[*]`, one per row of the part before it; 0 for a missing one. Empty for a path

@@ -7,7 +7,7 @@ use super::{
     string, token,
     walk::{Gap, Visit},
 };
-use crate::{Column, Error, Texts, Value, path::Step, rows::Bitmap};
+use crate::{Error, Value, path::Step};
 use std::{
     borrow::Cow,
     hash::{BuildHasher, Hasher},
@@ -87,61 +87,23 @@ impl Visit for Pick<'_> {
     }
 }
 
-/// Every row as a cell.
-pub(crate) struct Cells<'a>(pub(crate) &'a mut Column);
+/// Calls a function for every row with its cell; none for missing and null.
+pub(crate) struct Cells<F>(pub(crate) F);
 
-impl Visit for Cells<'_> {
+impl<F: FnMut(Option<&str>) -> Result<(), Error>> Visit for Cells<F> {
     fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
         if text.bytes.get(at) == Some(&b'"') {
             let quoted = text.quoted(at)?;
-            self.0.push(&string::text(text.bytes, quoted)?)?;
+            (self.0)(Some(&string::text(text.bytes, quoted)?))?;
             return Ok(quoted.after());
         }
         let end = check::checked_end(text.bytes, at)?;
-        match cell(text.bytes, at..end)? {
-            Some(cell) => self.0.push(&cell)?,
-            None => self.0.push_absent()?,
-        }
+        (self.0)(cell(text.bytes, at..end)?.as_deref())?;
         Ok(end)
     }
 
     fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
-        self.0.push_absent()
-    }
-}
-
-/// In which rows the cell is one of some texts.
-pub(crate) struct Among<'a> {
-    texts: &'a Texts,
-    pub(crate) rows: Bitmap,
-}
-
-impl<'a> Among<'a> {
-    pub(crate) fn new(texts: &'a Texts) -> Self {
-        Among { texts, rows: Bitmap::default() }
-    }
-
-    #[inline]
-    pub(crate) fn cell(&mut self, cell: Option<&str>) {
-        self.rows.push(cell.is_some_and(|cell| self.texts.contains(cell)));
-    }
-}
-
-impl Visit for &mut Among<'_> {
-    fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
-        if text.bytes.get(at) == Some(&b'"') {
-            let quoted = text.quoted(at)?;
-            self.cell(Some(&string::text(text.bytes, quoted)?));
-            return Ok(quoted.after());
-        }
-        let end = check::checked_end(text.bytes, at)?;
-        self.cell(cell(text.bytes, at..end)?.as_deref());
-        Ok(end)
-    }
-
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
-        self.cell(None);
-        Ok(())
+        (self.0)(None)
     }
 }
 

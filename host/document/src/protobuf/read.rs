@@ -9,11 +9,11 @@ use super::{
     wire::Records,
 };
 use crate::{
-    Column, Error,
+    Error,
     json::{
         marked::Marked,
         members::Elements,
-        read::{Among, Fingerprint, Keys},
+        read::{Fingerprint, Keys},
         scan::Marks,
         walk,
     },
@@ -66,27 +66,16 @@ pub(crate) fn pick(object: &Object, steps: &[Step], key: &str) -> Result<Option<
     }
 }
 
-/// Every row as a cell.
-pub(crate) fn column(object: &Object, steps: &[Step], column: &mut Column) -> Result<(), Error> {
+/// Calls a function for every row with its cell; none for missing and null.
+pub(crate) fn cells(
+    object: &Object,
+    steps: &[Step],
+    mut cell: impl FnMut(Option<&str>) -> Result<(), Error>,
+) -> Result<(), Error> {
     rows(object, steps, |bytes, node| match node {
-        None => column.push_absent(),
-        Some(Node::One { kind: Kind::Text, at }) => column.push(spell::utf8(bytes, at)?),
-        Some(node) => match spell::cell(bytes, &node)? {
-            Some(cell) => column.push(&cell),
-            None => column.push_absent(),
-        },
-    })
-}
-
-/// In which rows the cell is one of some texts.
-pub(crate) fn among(object: &Object, steps: &[Step], among: &mut Among<'_>) -> Result<(), Error> {
-    rows(object, steps, |bytes, node| {
-        match node {
-            None => among.cell(None),
-            Some(Node::One { kind: Kind::Text, at }) => among.cell(Some(spell::utf8(bytes, at)?)),
-            Some(node) => among.cell(spell::cell(bytes, &node)?.as_deref()),
-        }
-        Ok(())
+        None => cell(None),
+        Some(Node::One { kind: Kind::Text, at }) => cell(Some(spell::utf8(bytes, at)?)),
+        Some(node) => cell(spell::cell(bytes, &node)?.as_deref()),
     })
 }
 

@@ -29,26 +29,19 @@ impl Recorder for Recorded {
     }
 }
 
-/// A finder over two Services, of which one has the annotation `far`.
+/// A finder over two Services, of which one has the annotation `far`, and a Node.
 fn finder() -> (Finder, Declared, Arc<Recorded>) {
     let service = |name: &str, annotations: serde_json::Value| {
         json!({"apiVersion": "v1", "kind": "Service",
                "metadata": {"name": name, "namespace": "team", "annotations": annotations}})
     };
-    let objects = [service("near", json!({})), service("far", json!({"far": "yes"}))];
-    let lookup = Lookup {
-        resource: "services".parse().unwrap(),
-        versions: Vec::new(),
-        name: None,
-        label_selector: None,
-        metadata_only: false,
-        optional: false,
-    };
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge-a"}});
+    let objects = [service("near", json!({})), service("far", json!({"far": "yes"})), node];
     let recorded = Arc::new(Recorded::default());
     let surroundings = Surroundings {
         filter: "test".into(),
         world: Arc::new(FileWorld::new("node", objects, Vec::new(), None).unwrap()),
-        lookups: vec![Arc::new(lookup)],
+        lookups: vec![Arc::new(Lookup::test("services")), Arc::new(Lookup::test("nodes"))],
         recorder: recorded.clone(),
     };
     let mut finder = Finder::new(Arc::new(surroundings));
@@ -215,6 +208,19 @@ fn objects_are_followed_to_what_they_refer_to_and_the_reads_recorded() {
     }
     assert_eq!(with(&tree, &object("{}"), &mut finder).0, "keep", "it refers to nothing");
     assert!(recorded.reads.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_in_no_namespace_is_referred_to_from_any() {
+    let (mut finder, ..) = finder();
+    let node = Step::Referent(finder.declared("nodes").unwrap(), Which::AtHand, path("spec.nodeName"));
+    let mut tree = Tree::default();
+    agreed(&mut tree, &[(node.clone(), Reply::Done)], true);
+    agreed(&mut tree, &[(node, Reply::Nothing)], false);
+    for (name, outcome) in [("edge-a", "keep"), ("edge-b", "hide")] {
+        let pod = object(&format!(r#"{{"metadata":{{"namespace":"team"}},"spec":{{"nodeName":"{name}"}}}}"#));
+        assert_eq!(with(&tree, &pod, &mut finder).0, outcome, "{name}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use weir_document::json::EventType;
 use weir_document::{Document, Path};
@@ -32,7 +32,7 @@ const FRAME: usize = 32 << 20;
 const BATCH: usize = 64;
 /// Bytes of a batch after which no more are waited for.
 const ROOM: usize = 128 << 10;
-/// What is shorter is copied together; the rest goes as it is, beside it.
+/// Shorter ones in a row are copied together; the rest goes as it is.
 const SHORT: usize = 4 << 10;
 
 /// Why an open watch is ended by us.
@@ -175,27 +175,24 @@ impl Live {
         let documents: Vec<_> = judged.filter_map(Event::document).cloned().collect();
         let mut outcomes: VecDeque<Outcome> =
             if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
-        let mut short = BytesMut::new();
+        let (mut lines, mut refused) = (Vec::with_capacity(events.len()), None);
         for event in events {
             let outcome =
                 if event.is_judged() { outcomes.pop_front().unwrap_or(Outcome::Hidden) } else { Outcome::Unchanged };
             self.over |= event.kind == EventType::Error;
             match self.apply(&event, outcome) {
-                Ok(Some(line)) if line.len() < SHORT => short.extend_from_slice(&line),
-                Ok(Some(line)) => {
-                    self.told.extend([short.split().freeze(), line].into_iter().filter(|part| !part.is_empty()))
-                }
-                Ok(None) => {}
-                Err(refusal) => {
-                    self.told.extend((!short.is_empty()).then(|| short.split().freeze()));
-                    self.fail(&refusal);
-                }
+                Ok(line) => lines.extend(line),
+                Err(refusal) => refused = Some(refusal),
             }
-            if self.over {
+            if self.over || refused.is_some() {
                 break;
             }
         }
-        self.told.extend((!short.is_empty()).then(|| short.freeze()));
+        let runs = lines.chunk_by(|one, next| one.len().max(next.len()) < SHORT);
+        self.told.extend(runs.map(|run| if let [line] = run { line.clone() } else { run.concat().into() }));
+        if let Some(refusal) = refused {
+            self.fail(&refusal);
+        }
     }
 
     /// What the client is told of an event; an error ends the watch.
