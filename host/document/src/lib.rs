@@ -39,7 +39,7 @@ mod resource;
 mod rows;
 mod selector;
 mod split;
-mod texts;
+mod string_set;
 mod value;
 
 pub use column::Column;
@@ -49,7 +49,7 @@ pub use path::{Path, PathError};
 pub use resource::resource_of;
 pub use selector::{Selector, SelectorError};
 pub use split::SplitError;
-pub use texts::Texts;
+pub use string_set::StringSet;
 pub use value::{TypeMeta, Value};
 
 /// The largest object, in bytes: positions are kept in 31 bits.
