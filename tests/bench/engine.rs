@@ -10,7 +10,7 @@ use weir::feed::FileWorld;
 use weir::filter::{Chain, FilterSet, Outcome};
 use weir_document::list::{Batch, Outcome as Join, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
-use weir_filter::native::{Node, Runner, World};
+use weir_filter::native::{Environment, Node, Runner};
 use weir_filter::{Filter, Verdict};
 use weir_tests::built;
 
@@ -179,7 +179,7 @@ fn natively(list: &List) -> f64 {
 }
 
 fn run_natively<F: Filter>(list: &List) -> f64 {
-    let world = World {
+    let world = Environment {
         node: Node { name: data::NODE.to_owned(), ..Node::default() },
         cluster: data::lookups().iter().map(|object| Document::json(Bytes::from(object.to_string()))).collect(),
     };
