@@ -1,8 +1,8 @@
 //! # inclusterconfig: kube-proxy uses its in-cluster configuration
 //!
-//! kube-proxy as kubeadm installs it reads the API server's address from a kubeconfig file, past this daemon. In the
-//! ConfigMap `kube-system/kube-proxy`, key `config.conf`, this filter turns the line `kubeconfig: …` into a comment, so
-//! that kube-proxy falls back to its in-cluster configuration. Nothing else of the text moves. Without settings.
+//! kube-proxy as installed by kubeadm reads the API server's address from a kubeconfig file, and bypasses this daemon. In the
+//! ConfigMap `kube-system/kube-proxy`, key `config.conf`, this filter turns the line `kubeconfig: …` into a comment, so that
+//! kube-proxy uses its in-cluster configuration. The rest of the text stays. The filter has no settings.
 //!
 //! ```yaml
 //! - name: inclusterconfig
@@ -14,7 +14,7 @@ use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 
 static CONFIG: Path = Path::new("data['config.conf']");
 
-/// There are none.
+/// This filter has no settings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {}
@@ -46,13 +46,13 @@ impl Filter for InClusterConfig {
     }
 }
 
-/// Whether the line is `kubeconfig`, a colon and a value. A comment is no value.
+/// Returns whether the line is `kubeconfig`, a colon and a value. A comment is not a value.
 fn names_kubeconfig(line: &str) -> bool {
     let value = line.trim().strip_prefix("kubeconfig").and_then(|rest| rest.trim_start().strip_prefix(':'));
     value.is_some_and(|value| !matches!(value.trim_start().bytes().next(), None | Some(b'#')))
 }
 
-/// The text with those lines as comments, their indentation kept.
+/// Turns those lines into comments and keeps their indentation.
 fn commented(config: &str) -> String {
     let mut result = String::with_capacity(config.len() + 1);
     for line in config.split_inclusive('\n') {

@@ -1,16 +1,16 @@
-//! # serviceenvupdater: pods' environment points to this node's daemon
+//! # serviceenvupdater: pods' environment variables name this node's daemon
 //!
-//! In-cluster clients read the API server's address from `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
-//! kubelet sets them unless the Pod does; where a Pod sets them itself, this filter puts the daemon's address there, in
-//! containers, init containers and ephemeral containers: all duplicates of `KUBERNETES_SERVICE_HOST`,
-//! `KUBERNETES_SERVICE_PORT` and `KUBERNETES_SERVICE_PORT_HTTPS`. A `valueFrom` beside such a value goes. Nothing is
-//! added.
+//! In-cluster clients read the API server's address from `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`. kubelet sets
+//! these variables unless the Pod sets them itself. For such Pods, this filter replaces the values of
+//! `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and `KUBERNETES_SERVICE_PORT_HTTPS` with the daemon's address, in
+//! containers, init containers and ephemeral containers. It replaces duplicates too, removes a `valueFrom` beside a replaced
+//! value, and adds no variables.
 //!
 //! ```yaml
 //! - name: serviceenvupdater
 //!   module: serviceenvupdater.wasm
 //!   settings:
-//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is refused
+//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is rejected
 //!     port: 10268                # default: the daemon's --secure-port
 //! ```
 
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use weir_edge::gateway::Gateway;
 use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 
-/// The environment of one list of containers.
+/// The paths of the environment variables in one list of containers.
 struct Environment {
     names: Path,
     values: Path,
@@ -43,7 +43,7 @@ static ENVIRONMENTS: [Environment; 3] = [
     },
 ];
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
