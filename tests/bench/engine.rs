@@ -8,7 +8,7 @@ use weir::author::loader;
 use weir::config::{Class, Digest, FilterEntry};
 use weir::feed::FileWorld;
 use weir::filter::{Chain, FilterSet, Outcome};
-use weir_document::list::{Batch, Outcome as Join, Piece};
+use weir_document::list::{Batch, ItemOutcome, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
 use weir_filter::native::{Environment, Node, Runner};
 use weir_filter::{Filter, Verdict};
@@ -157,9 +157,9 @@ async fn through_wasm(chain: &Chain, list: &List) -> f64 {
                     let items = 0..batch.items.len();
                     let documents = items.map(|n| item(list.encoding, &batch, n, &type_meta)).collect();
                     let outcomes = chain.run(documents).await.into_iter().map(|outcome| match outcome {
-                        Outcome::Unchanged => Join::Keep,
-                        Outcome::Edited(bytes) => Join::Edit(bytes),
-                        Outcome::Hidden => Join::Drop,
+                        Outcome::Unchanged => ItemOutcome::Keep,
+                        Outcome::Edited(bytes) => ItemOutcome::Edit(bytes),
+                        Outcome::Hidden => ItemOutcome::Drop,
                         Outcome::Failed(failure) => panic!("{failure}"),
                     });
                     std::hint::black_box(wire.join(&batch, outcomes.collect()).unwrap());
@@ -193,9 +193,9 @@ fn run_natively<F: Filter>(list: &List) -> f64 {
                 let outcomes = (0..batch.items.len()).map(|n| {
                     let mut document = item(list.encoding, &batch, n, &type_meta);
                     match runner.filter(&mut document).unwrap() {
-                        Verdict::Hide => Join::Drop,
-                        Verdict::Keep if document.is_edited() => Join::Edit(document.bytes().clone()),
-                        Verdict::Keep => Join::Keep,
+                        Verdict::Hide => ItemOutcome::Drop,
+                        Verdict::Keep if document.is_edited() => ItemOutcome::Edit(document.bytes().clone()),
+                        Verdict::Keep => ItemOutcome::Keep,
                     }
                 });
                 let outcomes = outcomes.collect();

@@ -11,7 +11,7 @@ use weir_document::Document;
 
 use crate::node::{Address, Endpoint};
 
-pub use runner::{RunError, Runner};
+pub use runner::{NativeError, Runner};
 
 /// The environment of a filter: the node and the objects of the cluster.
 #[derive(Clone, Debug, Default)]

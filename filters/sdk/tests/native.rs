@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 use weir_document::Document;
-use weir_filter::native::{Environment, Node, RunError, Runner};
+use weir_filter::native::{Environment, Node, NativeError, Runner};
 use weir_filter::{Error, Filter, Lookup, Object, Path, Plan, Value, Verdict, cluster, node};
 
 static NAME: Path = Path::new("metadata.name");
@@ -124,21 +124,21 @@ fn environment() -> Environment {
 
 const SERVICE: &[u8] = br#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"},"spec":{"type":"NodePort"}}"#;
 
-fn run_on(act: &str, input: &'static [u8]) -> (Result<Verdict, RunError>, Bytes) {
+fn run_on(act: &str, input: &'static [u8]) -> (Result<Verdict, NativeError>, Bytes) {
     let mut document = Document::json(Bytes::from_static(input));
     let outcome = Runner::<Actor>::new(&format!(r#"{{"act":"{act}"}}"#), &environment())
         .and_then(|runner| runner.filter(&mut document));
     (outcome, document.bytes().clone())
 }
 
-fn run(act: &str) -> (Result<Verdict, RunError>, Bytes) {
+fn run(act: &str) -> (Result<Verdict, NativeError>, Bytes) {
     run_on(act, SERVICE)
 }
 
 #[test]
 fn an_undeclared_lookup_fails_the_call() {
     let (outcome, bytes) = run("askUndeclared");
-    assert!(matches!(outcome, Err(RunError::Misuse(message)) if message.contains("no lookup of pods")));
+    assert!(matches!(outcome, Err(NativeError::Misuse(message)) if message.contains("no lookup of pods")));
     assert_eq!(bytes, SERVICE);
 }
 
@@ -146,31 +146,31 @@ fn an_undeclared_lookup_fails_the_call() {
 fn a_lookup_in_configure_refuses_the_filter() {
     let outcome = Runner::<Actor>::new(r#"{"act":"askInConfigure"}"#, &environment());
     assert!(
-        matches!(outcome.err(), Some(RunError::Misuse(message)) if message.contains("while a filter is configured"))
+        matches!(outcome.err(), Some(NativeError::Misuse(message)) if message.contains("while a filter is configured"))
     );
 }
 
 #[test]
 fn an_object_that_was_looked_up_refuses_edits() {
-    assert!(matches!(run("editFound").0, Err(RunError::Filter(message)) if message.contains("looked-up")));
+    assert!(matches!(run("editFound").0, Err(NativeError::Filter(message)) if message.contains("looked-up")));
 }
 
 #[test]
 fn protected_fields_refuse_edits() {
-    assert!(matches!(run("editProtected").0, Err(RunError::Filter(message)) if message.contains("protected")));
-    assert!(matches!(run("replaceProtected").0, Err(RunError::Filter(message)) if message.contains("protected")));
+    assert!(matches!(run("editProtected").0, Err(NativeError::Filter(message)) if message.contains("protected")));
+    assert!(matches!(run("replaceProtected").0, Err(NativeError::Filter(message)) if message.contains("protected")));
 }
 
 #[test]
 fn a_filter_that_fails_leaves_the_object_as_it_was() {
     let (outcome, bytes) = run("editThenFail");
-    assert!(matches!(outcome, Err(RunError::Filter(message)) if message == "on purpose"));
+    assert!(matches!(outcome, Err(NativeError::Filter(message)) if message == "on purpose"));
     assert_eq!(bytes, SERVICE);
 }
 
 #[test]
 fn a_wildcard_where_one_value_is_read_fails_the_call() {
-    assert!(matches!(run("wildcardText").0, Err(RunError::Document(_))));
+    assert!(matches!(run("wildcardText").0, Err(NativeError::Document(_))));
 }
 
 #[test]

@@ -19,24 +19,24 @@ use weir_edge::gateway::Gateway;
 use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 
 /// The paths of the environment variables in one list of containers.
-struct Environment {
+struct EnvPaths {
     names: Path,
     values: Path,
     sources: Path,
 }
 
-static ENVIRONMENTS: [Environment; 3] = [
-    Environment {
+static ENV_PATHS: [EnvPaths; 3] = [
+    EnvPaths {
         names: Path::new("spec.containers[*].env[*].name"),
         values: Path::new("spec.containers[*].env[*].value"),
         sources: Path::new("spec.containers[*].env[*].valueFrom"),
     },
-    Environment {
+    EnvPaths {
         names: Path::new("spec.initContainers[*].env[*].name"),
         values: Path::new("spec.initContainers[*].env[*].value"),
         sources: Path::new("spec.initContainers[*].env[*].valueFrom"),
     },
-    Environment {
+    EnvPaths {
         names: Path::new("spec.ephemeralContainers[*].env[*].name"),
         values: Path::new("spec.ephemeralContainers[*].env[*].value"),
         sources: Path::new("spec.ephemeralContainers[*].env[*].valueFrom"),
@@ -71,8 +71,8 @@ impl Filter for ServiceEnvUpdater {
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
         if object.is("v1", "Pod") {
-            for environment in &ENVIRONMENTS {
-                self.update(object, environment)?;
+            for paths in &ENV_PATHS {
+                self.update(object, paths)?;
             }
         }
         Ok(Verdict::Keep)
@@ -88,11 +88,11 @@ fn is_port(name: Option<&str>) -> bool {
 }
 
 impl ServiceEnvUpdater {
-    fn update(&self, object: &mut Object<'_>, environment: &Environment) -> Result<(), Error> {
-        let names = object.column(&environment.names);
-        object.set_rows(&environment.values, &names.rows(is_host), self.host.as_str())?;
-        object.set_rows(&environment.values, &names.rows(is_port), self.port.as_str())?;
-        object.remove_rows(&environment.sources, &names.rows(|name| is_host(name) || is_port(name)))?;
+    fn update(&self, object: &mut Object<'_>, paths: &EnvPaths) -> Result<(), Error> {
+        let names = object.column(&paths.names);
+        object.set_rows(&paths.values, &names.rows(is_host), self.host.as_str())?;
+        object.set_rows(&paths.values, &names.rows(is_port), self.port.as_str())?;
+        object.remove_rows(&paths.sources, &names.rows(|name| is_host(name) || is_port(name)))?;
         Ok(())
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::Error;
 
-/// Which rows an edit is for. Borrowed; holds nothing.
+/// The rows that an edit changes.
 #[derive(Clone, Copy)]
 pub(crate) enum Rows<'a> {
     /// Every row.
     All,
-    /// Those whose bit is 1. The length is checked after the walk, when the rows are counted.
+    /// The rows whose bit is 1. The length is checked after the walk, which counts the rows.
     Bits(&'a [u8]),
 }
 
-/// Which rows, told one by one. One bit a row.
+/// A row bitmap under construction, one bit per row.
 #[derive(Default)]
 pub(crate) struct Bitmap {
     bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Bitmap {
 }
 
 impl Bitmap {
-    /// Tells of the next row.
+    /// Appends a row.
     #[inline]
     pub(crate) fn push(&mut self, has: bool) {
         if self.rows.is_multiple_of(8) {
@@ -31,7 +31,7 @@ impl Bitmap {
         self.rows += 1;
     }
 
-    /// As edits take it.
+    /// Returns the bitmap in the format of the edits.
     pub(crate) fn bits(&self) -> &[u8] {
         &self.bytes
     }
@@ -45,8 +45,8 @@ impl Rows<'_> {
         }
     }
 
-    /// The bitmap must be made for exactly this many rows; spare bits of its last byte are ignored.
-    pub(crate) fn fit(self, rows: usize) -> Result<(), Error> {
+    /// Checks that a bitmap has the length for this number of rows. Spare bits of its last byte are ignored.
+    pub(crate) fn check_length(self, rows: usize) -> Result<(), Error> {
         match self {
             Rows::Bits(bits) if bits.len() != rows.div_ceil(8) => {
                 Err(Error::Bitmap { rows, expected: rows.div_ceil(8), found: bits.len() })

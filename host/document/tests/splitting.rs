@@ -1,4 +1,5 @@
-//! Splitting against parsing the whole: random lists and watch streams at random cuts, joined again with random outcomes.
+//! Compares splitting with parsing the whole body: random lists and watch streams at random chunk boundaries, joined
+//! with random outcomes.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
 
@@ -8,14 +9,14 @@ use serde_json::Value as Tree;
 use weir_document::{
     Document, Path, SplitError,
     json::{EventType, FrameSplitter, Joiner, ListSplitter, event},
-    list::{Outcome, Piece, split},
+    list::{ItemOutcome, Piece, split},
 };
 
 #[path = "model/generate.rs"]
 #[expect(dead_code, reason = "paths are for the other test")]
 mod generate;
 
-/// Cuts a body at these places.
+/// Cuts a body at these positions.
 fn chunks<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(body.len() + 1)).chain([0, body.len()]).collect();
     cuts.sort_unstable();
@@ -31,7 +32,7 @@ fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
     Ok(pieces)
 }
 
-/// What a document answers with what a split has seen of it is what its bytes answer.
+/// Reads with the marks from splitting return the same as reads of the bytes alone.
 fn answers(seen: &Document) {
     let plain = Document::json(seen.bytes().clone());
     let root = Path::parse("$").unwrap();
@@ -50,7 +51,7 @@ fn answers(seen: &Document) {
     }
 }
 
-/// A list with its members in some order, and its items.
+/// Generates a list with its members in random order, and its items.
 fn list() -> impl Strategy<Value = (String, Vec<Tree>)> {
     let items = prop::collection::vec(generate::object(), 0..12);
     (items, generate::object(), any::<u64>(), 0..3usize).prop_map(|(items, other, seed, place)| {
@@ -102,9 +103,9 @@ proptest! {
                 Piece::Head { bytes } | Piece::Tail { bytes } => out.extend_from_slice(&bytes),
                 Piece::Batch(batch) => {
                     let outcomes = fate.by_ref().take(batch.items.len()).map(|fate| match fate {
-                        0 | 1 => Outcome::Keep,
-                        2 => Outcome::Edit(Bytes::from_static(b"{\"edited\":true}")),
-                        _ => Outcome::Drop,
+                        0 | 1 => ItemOutcome::Keep,
+                        2 => ItemOutcome::Edit(Bytes::from_static(b"{\"edited\":true}")),
+                        _ => ItemOutcome::Drop,
                     });
                     joiner.push(&batch, outcomes).unwrap().iter().for_each(|bytes| out.extend_from_slice(bytes));
                 }
@@ -147,7 +148,8 @@ proptest! {
             }).sum::<usize>();
             prop_assert_eq!(count(&whole), count(&cut.unwrap()));
         } else if serde_json::from_slice::<Tree>(&body).is_ok_and(|list| list["items"].is_array()) {
-            // Refusing what parsers take is right only where they disagree or the API never writes it.
+            // The splitter may refuse input that parsers accept, but only if parsers disagree about it or the API never
+            // writes it.
             let list: Tree = serde_json::from_slice(&body).unwrap();
             let odd = list["items"].as_array().unwrap().iter().any(|item| !item.is_object());
             let text = String::from_utf8_lossy(&body);

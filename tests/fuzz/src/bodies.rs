@@ -16,7 +16,7 @@ use weir_document::{
             Block, Marks, Masks, Portable, Reached, Skip, nested_end, nested_end_with, string_end, string_end_with,
         },
     },
-    list::{Outcome, Piece, split},
+    list::{ItemOutcome, Piece, split},
 };
 
 /// A target: what it is called, in the corpus too, and what it does with the bytes.
@@ -139,9 +139,9 @@ fn join(pieces: &[Piece], fates: u8) -> Vec<u8> {
                 let outcomes = batch.items.iter().map(|_| {
                     number += 1;
                     match fates >> (number % 8) & 1 {
-                        0 => Outcome::Keep,
-                        _ if number.is_multiple_of(3) => Outcome::Edit(Bytes::from_static(b"{}")),
-                        _ => Outcome::Drop,
+                        0 => ItemOutcome::Keep,
+                        _ if number.is_multiple_of(3) => ItemOutcome::Edit(Bytes::from_static(b"{}")),
+                        _ => ItemOutcome::Drop,
                     }
                 });
                 match joiner.push(batch, outcomes) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_document::Document;
 
 use super::{Case, CaseFile, CaseOutcome, Coverage, outcome};
-use crate::native::{Environment, RunError, Runner, error_report};
+use crate::native::{Environment, NativeError, Runner, error_report};
 use crate::{Filter, Verdict};
 
 /// All failures, one paragraph each, as the test prints them.
@@ -104,11 +104,11 @@ fn run<F: Filter>(mut document: Document, runner: &Runner<F>) -> CaseOutcome {
     }
 }
 
-fn class(error: &RunError) -> &'static str {
+fn class(error: &NativeError) -> &'static str {
     match error {
-        RunError::Settings(_) => "settings",
-        RunError::Filter(_) => "filter",
-        RunError::Misuse(_) => "misuse",
-        RunError::Document(_) => "document",
+        NativeError::Settings(_) => "settings",
+        NativeError::Filter(_) => "filter",
+        NativeError::Misuse(_) => "misuse",
+        NativeError::Document(_) => "document",
     }
 }

@@ -4,7 +4,7 @@
 use weir_document::{Column, Document, Error};
 
 use super::call;
-use super::runner::RunError;
+use super::runner::NativeError;
 use crate::log::Level;
 use crate::node::{Address, Endpoint};
 use crate::{Path, Value};
@@ -29,7 +29,7 @@ fn read<T: Default>(at: &Path, read: impl FnOnce(&weir_document::Path) -> Result
     match at.compiled() {
         Ok(path) => value_or_fault(read(&path.0)),
         Err(reason) => {
-            call::fail(RunError::Misuse(reason));
+            call::fail(NativeError::Misuse(reason));
             T::default()
         }
     }
@@ -37,7 +37,7 @@ fn read<T: Default>(at: &Path, read: impl FnOnce(&weir_document::Path) -> Result
 
 fn value_or_fault<T: Default>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| {
-        call::fail(RunError::Document(error));
+        call::fail(NativeError::Document(error));
         T::default()
     })
 }
@@ -226,7 +226,7 @@ fn look_up<T: Default>(ask: impl FnOnce(&super::store::LookupStore) -> Result<T,
         return T::default();
     };
     ask(&store).unwrap_or_else(|reason| {
-        call::fail(RunError::Misuse(reason));
+        call::fail(NativeError::Misuse(reason));
         T::default()
     })
 }

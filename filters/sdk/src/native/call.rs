@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::Node;
-use super::runner::RunError;
+use super::runner::NativeError;
 use super::store::LookupStore;
 
 thread_local! {
@@ -17,7 +17,7 @@ struct Call {
     node: Rc<Node>,
     /// None during `configure`.
     store: Option<Rc<LookupStore>>,
-    fault: Option<RunError>,
+    fault: Option<NativeError>,
 }
 
 /// Runs `body` as a call. Returns its result and the fault of the call, if any.
@@ -25,7 +25,7 @@ pub(super) fn run<T>(
     node: &Rc<Node>,
     store: Option<&Rc<LookupStore>>,
     body: impl FnOnce() -> T,
-) -> (T, Option<RunError>) {
+) -> (T, Option<NativeError>) {
     let call = Call { node: Rc::clone(node), store: store.map(Rc::clone), fault: None };
     let outer = CALL.replace(Some(call));
     let answer = body();
@@ -34,7 +34,7 @@ pub(super) fn run<T>(
 }
 
 /// Records a fault, if it is the first one of the call.
-pub(super) fn fail(fault: RunError) {
+pub(super) fn fail(fault: NativeError) {
     CALL.with_borrow_mut(|call| {
         if let Some(call) = call {
             call.fault.get_or_insert(fault);
@@ -51,7 +51,7 @@ pub(super) fn node() -> Rc<Node> {
 pub(super) fn store() -> Option<Rc<LookupStore>> {
     let store = CALL.with_borrow(|call| call.as_ref().and_then(|call| call.store.clone()));
     if store.is_none() {
-        fail(RunError::Misuse("lookups are not allowed while a filter is configured".to_owned()));
+        fail(NativeError::Misuse("lookups are not allowed while a filter is configured".to_owned()));
     }
     store
 }

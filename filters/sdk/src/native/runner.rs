@@ -11,7 +11,7 @@ use crate::{Filter, Object, Plan, Verdict, settings};
 /// The reason why a native run failed. No failure is retryable, because a filter is a pure function.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RunError {
+pub enum NativeError {
     /// The filter rejected its settings.
     #[error("{0}")]
     Settings(String),
@@ -37,7 +37,7 @@ pub struct Runner<F> {
 
 impl<F: Filter> Runner<F> {
     /// Configures the filter with these settings. They are JSON text, as in the host.
-    pub fn new(settings: &str, environment: &Environment) -> Result<Self, RunError> {
+    pub fn new(settings: &str, environment: &Environment) -> Result<Self, NativeError> {
         let node = Rc::new(environment.node.clone());
         let (filter, fault) = call::run(&node, None, || {
             let filter = settings::parse(settings).and_then(F::configure)?;
@@ -47,8 +47,8 @@ impl<F: Filter> Runner<F> {
         if let Some(fault) = fault {
             return Err(fault);
         }
-        let (filter, plan) = filter.map_err(|error| RunError::Settings(error.to_string()))?;
-        let store = Rc::new(LookupStore::new(&plan, environment).map_err(RunError::Misuse)?);
+        let (filter, plan) = filter.map_err(|error| NativeError::Settings(error.to_string()))?;
+        let store = Rc::new(LookupStore::new(&plan, environment).map_err(NativeError::Misuse)?);
         Ok(Self { filter, plan, node, store })
     }
 
@@ -64,21 +64,21 @@ impl<F: Filter> Runner<F> {
     }
 
     /// Replaces the environment of the filter. The filter keeps its state.
-    pub fn set_environment(&mut self, environment: &Environment) -> Result<(), RunError> {
+    pub fn set_environment(&mut self, environment: &Environment) -> Result<(), NativeError> {
         self.node = Rc::new(environment.node.clone());
-        self.store = Rc::new(LookupStore::new(&self.plan, environment).map_err(RunError::Misuse)?);
+        self.store = Rc::new(LookupStore::new(&self.plan, environment).map_err(NativeError::Misuse)?);
         Ok(())
     }
 
     /// Filters one object and edits it in place. If the filter fails, the object stays unedited.
-    pub fn filter(&self, document: &mut Document) -> Result<Verdict, RunError> {
+    pub fn filter(&self, document: &mut Document) -> Result<Verdict, NativeError> {
         let before = document.checkpoint();
         let (verdict, fault) = call::run(&self.node, Some(&self.store), || {
             self.filter.filter(&mut Object::new(super::backend::Handle::Filtered(document)))
         });
         let outcome = match (verdict, fault) {
             (_, Some(fault)) => Err(fault),
-            (verdict, None) => verdict.map_err(|error| RunError::Filter(error.to_string())),
+            (verdict, None) => verdict.map_err(|error| NativeError::Filter(error.to_string())),
         };
         if outcome.is_err() {
             document.restore(before);

@@ -1,5 +1,5 @@
-//! The first two levels of an object as spans: most reads begin with the same one or two names, and the table lets them
-//! start where those lead. 16 bytes a member; made at the first read.
+//! The first two levels of an object as spans. Most reads start with the same one or two names, so they can start at
+//! their spans. It takes 16 bytes per member, and the first read builds it.
 
 use super::{
     marked::Marked,
@@ -12,29 +12,29 @@ use super::{
 use crate::Error;
 use std::{ops::Range, sync::OnceLock};
 
-/// One member. Positions fit: an object has at most 31 bits of them.
+/// One member. Offsets of an object have at most 31 bits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
     key_start: u32,
-    /// The top bit: with escapes.
+    /// The end of the key. The top bit means that it has escapes.
     key_end: u32,
     value_start: u32,
     value_end: u32,
 }
 
-/// The members of an object, and those of its members that are objects: all found in one pass.
+/// The members of an object, and the members of its object members, found in one pass.
 #[derive(Debug)]
 pub(crate) struct Index {
     top: Vec<Top>,
-    /// Those of all members that are objects.
+    /// The members of all object members.
     inner: Vec<Slot>,
-    /// Where one more member of the object goes.
+    /// The position for another member of the object.
     last: usize,
     /// The position after the object.
     pub(crate) end: usize,
-    /// Of the whole object, if they were made for it and are kept.
+    /// The marks of the whole object, if they were built and are kept.
     pub(crate) marks: Option<Marks>,
-    /// Of the first array that a column was read from.
+    /// The element spans of the first array from which a column was read.
     pub(crate) spans: OnceLock<Spans>,
 }
 
@@ -42,23 +42,23 @@ pub(crate) struct Index {
 #[derive(Debug)]
 struct Top {
     slot: Slot,
-    /// If its value is an object: which slots are its members, and where one more goes.
+    /// If the value is an object: the range of its members in `inner`, and the position for another one.
     below: Option<(Range<u32>, u32)>,
 }
 
 const ESCAPED: u32 = 1 << 31;
 
-/// Room for as many members is made at once: of the object, and of those that are objects.
-const FEW: usize = 8;
+/// The number of members to allocate space for at first, on each level.
+const INITIAL_MEMBERS: usize = 8;
 const SOME: usize = 40;
 
 impl Index {
-    /// Of the object whose `{` is at `at`, with what was seen of it.
-    pub(crate) fn build(bytes: &[u8], at: usize, seen: Option<&[Block]>, keep_marks: bool) -> Result<Index, Error> {
-        let made = if seen.is_none() { Some(Marks::of(bytes)) } else { None };
+    /// Builds the index of the object whose `{` is at `at`, from the marks of its text if there are any.
+    pub(crate) fn build(bytes: &[u8], at: usize, known: Option<&[Block]>, keep_marks: bool) -> Result<Index, Error> {
+        let made = if known.is_none() { Some(Marks::of(bytes)) } else { None };
         let made_blocks = made.as_ref().map(|marks| &*marks.blocks);
-        let text = Marked::with(bytes, seen.or(made_blocks).unwrap_or_default());
-        let (mut top, mut inner) = (Vec::with_capacity(FEW), Vec::with_capacity(SOME));
+        let text = Marked::with(bytes, known.or(made_blocks).unwrap_or_default());
+        let (mut top, mut inner) = (Vec::with_capacity(INITIAL_MEMBERS), Vec::with_capacity(SOME));
         let (last, end) = each(text, at, |member| {
             let (end, below) = if bytes.get(member.value) == Some(&b'{') {
                 let from = inner.len() as u32;
@@ -77,26 +77,26 @@ impl Index {
         Ok(Index { top, inner, last, end, marks: made.filter(|_| keep_marks), spans: OnceLock::new() })
     }
 
-    /// The object's own members.
+    /// Returns the object's own members.
     pub(crate) fn top(&self) -> impl ExactSizeIterator<Item = Slot> {
         self.top.iter().map(|top| top.slot)
     }
 
-    /// Where one more of them goes.
+    /// Returns the position for another member.
     pub(crate) fn last(&self) -> usize {
         self.last
     }
 
-    /// The members of member `i`, and where one more goes; none if that is no object.
+    /// Returns the members of member `i` and the position for another one, or none if its value is not an object.
     pub(crate) fn below(&self, i: usize) -> Option<(&[Slot], usize)> {
         let (range, last) = self.top.get(i)?.below.as_ref()?;
         Some((self.inner.get(range.start as usize..range.end as usize)?, *last as usize))
     }
 }
 
-/// The members of the object whose `{` is at `at`.
+/// Returns the members of the object whose `{` is at `at`.
 pub(crate) fn slots(text: Marked<'_>, at: usize) -> Result<Vec<Slot>, Error> {
-    let mut slots = Vec::with_capacity(FEW);
+    let mut slots = Vec::with_capacity(INITIAL_MEMBERS);
     each(text, at, |member| {
         let end = text.value_end(member.value)?;
         slots.push(Slot::new(member, end));
@@ -105,7 +105,7 @@ pub(crate) fn slots(text: Marked<'_>, at: usize) -> Result<Vec<Slot>, Error> {
     Ok(slots)
 }
 
-/// The member of this name and its number. Twice is an error.
+/// Returns the member of this name and its index. A repeated name is an error.
 #[inline]
 pub(crate) fn find(
     slots: impl IntoIterator<Item = Slot>,
@@ -122,7 +122,8 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// Calls a function for each member, which steps over its value; where one more member goes, and the object's end.
+/// Calls a function for each member, which skips its value. Returns the position for another member and the object's
+/// end.
 #[inline(always)]
 fn each(
     text: Marked<'_>,
@@ -167,7 +168,7 @@ impl Slot {
     }
 }
 
-/// INVARIANT: `Object` refuses bytes beyond 31 bits before a table is built.
+/// INVARIANT: `Object` refuses more than 31 bits of bytes before it builds a table.
 fn narrow(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(ESCAPED - 1)
 }

@@ -1,7 +1,7 @@
-//! What the protobuf fields of the built-in kinds are called in JSON, and when JSON leaves them out.
+//! The protobuf fields of the built-in kinds: their names in JSON, and the rules by which JSON omits them.
 //!
-//! The table is generated from the published Go types (`schema/`, `make schema-check`); it is parsed once per process
-//! into about 300 KB and never changes.
+//! The table is generated from the published Go types (`schema/`, `make schema-check`). It is parsed once per process,
+//! takes about 300 KB and never changes.
 
 use crate::TypeMeta;
 use std::{collections::HashMap, sync::LazyLock};
@@ -10,8 +10,8 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("../.
 
 static EMPTY: Message = Message { fields: Vec::new() };
 
-/// The list in a value of type [`Kind::Texts`].
-pub(crate) static TEXTS: Field = Field {
+/// The list in a value of type [`Kind::Strings`].
+pub(crate) static STRINGS: Field = Field {
     name: "",
     outer: Vec::new(),
     number: 1,
@@ -34,7 +34,7 @@ struct Table {
 /// A message type.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// In the order of the Go struct, which is that of JSON.
+    /// In the order of the Go struct, which is the order in JSON.
     pub(crate) fields: Vec<Field>,
 }
 
@@ -42,25 +42,25 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// Numbers of the messages that JSON inlines round it, outermost first.
+    /// The field numbers of the messages around it that JSON inlines, outermost first.
     pub(crate) outer: Vec<u32>,
     pub(crate) number: u32,
     pub(crate) shape: Shape,
     pub(crate) kind: Kind,
-    /// Zero and missing are two things.
+    /// Whether zero and missing are different values.
     pub(crate) pointer: bool,
-    /// JSON leaves it out when it is missing, empty or (unless a pointer) a zero scalar.
+    /// Whether JSON omits the field if it is missing, empty or, unless it is a pointer, a zero scalar.
     pub(crate) omit_empty: bool,
-    /// JSON leaves it out when it is the zero time.
+    /// Whether JSON omits the field if it is the zero time.
     pub(crate) omit_zero: bool,
 }
 
-/// How many values a field has.
+/// The number of values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     One,
     List,
-    /// By text: records of {1 key, 2 value}.
+    /// A map with string keys: records of {1 key, 2 value}.
     Map,
 }
 
@@ -73,56 +73,56 @@ pub(crate) enum Kind {
     Text,
     /// Base64 in JSON.
     Bytes,
-    /// {1 repeated text}, a list in JSON.
-    Texts,
+    /// {1 repeated string}, a list in JSON.
+    Strings,
     /// {1 seconds, 2 nanoseconds}, RFC 3339 with whole seconds in JSON.
     Time,
-    /// The same with microseconds.
+    /// As [`Kind::Time`], with microseconds.
     MicroTime,
-    /// {1 text}
+    /// {1 string}
     Quantity,
-    /// IntOrString: {1 which, 2 number, 3 text}.
-    Either,
+    /// {1 type, 2 number, 3 string}.
+    IntOrString,
     /// {1 JSON text}: RawExtension, FieldsV1.
     Raw,
-    /// A message type by its place in the table.
+    /// A message type, by its index in the table.
     Message(u16),
 }
 
-/// The release of Kubernetes that the table is from: `v1.37.2`.
+/// Returns the release of Kubernetes that the table was generated from: `v1.37.2`.
 pub fn version() -> &'static str {
     TABLE.version
 }
 
-/// Whether objects of a kind can be read as protobuf. Others are to be asked for as JSON.
+/// Returns whether objects of a kind can be read as protobuf. Request others as JSON.
 pub fn has(type_meta: &TypeMeta) -> bool {
     find(type_meta).is_some()
 }
 
-/// The kind of a resource, if its objects can be read as protobuf: `v1`, `services` → Service. By the rule of
-/// [`resource_of`](crate::resource_of), which holds for every built-in kind.
+/// Returns the kind of a resource if its objects can be read as protobuf: `v1`, `services` gives Service. It uses the
+/// heuristic of [`resource_of`](crate::resource_of), which is correct for every built-in kind.
 pub fn kind_of(api_version: &str, resource: &str) -> Option<&'static str> {
     TABLE.resources.get(api_version)?.get(resource).copied()
 }
 
-/// The message type of a kind.
+/// Returns the message type of a kind.
 pub(crate) fn find(type_meta: &TypeMeta) -> Option<&'static Message> {
     let number = TABLE.kinds.get(&(type_meta.api_version.as_str(), type_meta.kind.as_str()))?;
     Some(message(*number))
 }
 
-/// A message type by its place. INVARIANT: places come from the table, where parsing checked them.
+/// Returns a message type by its index. INVARIANT: indexes come from the table, which is checked when it is parsed.
 pub(crate) fn message(number: u16) -> &'static Message {
     TABLE.messages.get(usize::from(number)).unwrap_or(&EMPTY)
 }
 
 impl Message {
-    /// The field of this JSON name.
+    /// Returns the field of this JSON name.
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Whether the type has this number at the level that `outer` leads to.
+    /// Returns whether the type has this field number at the level of `outer`.
     pub(crate) fn knows(&self, outer: &[u32], number: u32) -> bool {
         self.fields.iter().any(|field| {
             let rest = field.outer.strip_prefix(outer);
@@ -132,7 +132,7 @@ impl Message {
 }
 
 impl Table {
-    /// Lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
+    /// Parses lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
     fn parse(text: &'static str) -> Table {
         let mut table = Table::default();
         for line in text.lines() {
@@ -177,11 +177,11 @@ impl Field {
             "int64" => Kind::Int64,
             "text" => Kind::Text,
             "bytes" => Kind::Bytes,
-            "texts" => Kind::Texts,
+            "texts" => Kind::Strings,
             "time" => Kind::Time,
             "micro" => Kind::MicroTime,
             "quantity" => Kind::Quantity,
-            "either" => Kind::Either,
+            "either" => Kind::IntOrString,
             "raw" => Kind::Raw,
             message => Kind::Message(message.parse().ok()?),
         };
@@ -189,7 +189,7 @@ impl Field {
         Some(Field { name, outer, number, shape, kind, pointer: has('p'), omit_empty: has('o'), omit_zero: has('z') })
     }
 
-    /// How one value of it is written.
+    /// Returns the wire type of a value.
     pub(crate) fn wire(&self) -> super::wire::Wire {
         match self.kind {
             Kind::Bool | Kind::Int32 | Kind::Int64 => super::wire::Wire::Varint,
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// What walks, reads and edits take for granted.
+    /// The assumptions of walks, reads and edits.
     #[test]
     fn the_table_keeps_to_what_the_code_can_say() {
         for (at, message) in TABLE.messages.iter().enumerate() {
@@ -228,7 +228,7 @@ mod tests {
                 }
                 assert!(!field.omit_zero || field.kind == Kind::Time, "{place:?}");
                 assert!(field.shape == Shape::One || !field.pointer, "{place:?}");
-                assert!(field.kind != Kind::Texts || field.shape == Shape::Map, "{place:?}");
+                assert!(field.kind != Kind::Strings || field.shape == Shape::Map, "{place:?}");
                 assert!(field.shape != Shape::Map || !matches!(field.kind, Kind::Message(_)), "{place:?}");
                 let twice = message.fields[..i].iter().any(|other| {
                     other.name == field.name || (&other.outer, other.number) == (&field.outer, field.number)

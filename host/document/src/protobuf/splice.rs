@@ -1,21 +1,21 @@
-//! The new bytes of an edited message: spans of the old ones with others in their place, and every enclosing length
-//! written anew. Memory: 32 bytes a splice, as much for each message that changes, and the new buffer.
+//! Builds the bytes of an edited message from spans of the old bytes and new ones, and updates every length around
+//! them. Memory: 32 bytes per splice and per changed message, and the new buffer.
 
 use super::{
-    place::Frame,
+    place::EnclosingLength,
     wire::{put_varint, varint_length},
 };
 use crate::{Error, MAX_EDITED, MAX_OBJECT};
 use bytes::Bytes;
 use std::{ops::Range, sync::Arc};
 
-/// Replacements in the order of their places, none overlapping.
+/// Replacements in the order of their positions, without overlaps.
 #[derive(Default)]
 pub(crate) struct Splices {
     list: Vec<Splice>,
-    /// Every message that changes, each after the one that it is in.
+    /// Every changed message, each after the one that contains it.
     changed: Vec<Changed>,
-    /// Those that the last splice was in, outermost first.
+    /// The messages that contain the last splice, outermost first.
     open: Vec<usize>,
     last: Option<Arc<[u8]>>,
 }
@@ -25,7 +25,7 @@ struct Splice {
     text: Text,
 }
 
-/// What is put in the place of a span.
+/// The replacement of a span.
 enum Text {
     None,
     Value(Arc<[u8]>),
@@ -44,9 +44,9 @@ impl Text {
 }
 
 struct Changed {
-    frame: Frame,
+    frame: EnclosingLength,
     within: Option<usize>,
-    /// By how much its payload grows.
+    /// The growth of its payload.
     growth: i64,
 }
 
@@ -55,10 +55,10 @@ impl Splices {
         self.list.is_empty()
     }
 
-    /// Puts a text, maybe an empty one, in the place of a span that lies in these messages.
-    pub(crate) fn put(&mut self, frames: &[Frame], at: Range<usize>, text: &[u8]) {
+    /// Replaces a span in these messages with a text, which may be empty.
+    pub(crate) fn put(&mut self, enclosing: &[EnclosingLength], at: Range<usize>, text: &[u8]) {
         let growth = text.len() as i64 - at.len() as i64;
-        let innermost = self.enter(frames);
+        let innermost = self.enter(enclosing);
         if let Some(changed) = innermost.and_then(|innermost| self.changed.get_mut(innermost)) {
             changed.growth += growth;
         }
@@ -66,7 +66,7 @@ impl Splices {
         self.list.push(Splice { at, text });
     }
 
-    /// Rows mostly get the same: it is kept once.
+    /// Most rows get the same text, which is stored once.
     fn shared(&mut self, text: &[u8]) -> Arc<[u8]> {
         match &self.last {
             Some(last) if **last == *text => last.clone(),
@@ -74,13 +74,13 @@ impl Splices {
         }
     }
 
-    fn enter(&mut self, frames: &[Frame]) -> Option<usize> {
-        let same = |(open, frame): &(&usize, &Frame)| {
+    fn enter(&mut self, enclosing: &[EnclosingLength]) -> Option<usize> {
+        let same = |(open, frame): &(&usize, &EnclosingLength)| {
             self.changed.get(**open).is_some_and(|changed| changed.frame.payload == frame.payload)
         };
-        let shared = self.open.iter().zip(frames).take_while(same).count();
+        let shared = self.open.iter().zip(enclosing).take_while(same).count();
         self.open.truncate(shared);
-        for frame in frames.iter().skip(shared) {
+        for frame in enclosing.iter().skip(shared) {
             let within = self.open.last().copied();
             self.open.push(self.changed.len());
             self.changed.push(Changed { frame: frame.clone(), within, growth: 0 });
@@ -88,11 +88,11 @@ impl Splices {
         self.open.last().copied()
     }
 
-    /// Writes the new buffer, in one pass, with one allocation of its exact size.
+    /// Builds the new buffer in one pass, with one allocation of its exact size.
     pub(crate) fn apply(mut self, old: &[u8]) -> Result<Bytes, Error> {
         let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
         self.lengths();
-        // An insertion comes before what is cut at the same place.
+        // An insertion comes before a removal at the same position.
         self.list.sort_by_key(|splice| (splice.at.start, splice.at.end));
         let size = self.list.iter().try_fold(old.len(), |size, splice| {
             let text = splice.text.length();
@@ -114,7 +114,8 @@ impl Splices {
         Ok(Bytes::from(new))
     }
 
-    /// Adds a splice for the length of each message that changed, the innermost first: a length may itself get longer.
+    /// Adds a splice for the length of each changed message, the innermost first, because a length can become longer
+    /// itself.
     fn lengths(&mut self) {
         for i in (0..self.changed.len()).rev() {
             let Some(Changed { frame, within, growth }) = self.changed.get(i) else { continue };

@@ -6,7 +6,7 @@ use serde_json::Value as Tree;
 use std::{fmt::Debug, sync::Arc};
 use weir_document::{
     Column, Document, Error, Path, SplitError, TypeMeta,
-    list::{self, Batch, ListMeta, Outcome, Piece},
+    list::{self, Batch, ItemOutcome, ListMeta, Piece},
     protobuf::{Envelope, Frame, FrameSplitter, Joiner, ListSplitter, event, from_json},
 };
 
@@ -154,16 +154,16 @@ pub fn list(data: &[u8]) {
     };
     assert_eq!(whole.items(), cut.items());
     assert_eq!(whole.meta, cut.meta);
-    assert_eq!(cut.joined(|_| Outcome::Keep, None), body);
+    assert_eq!(cut.joined(|_| ItemOutcome::Keep, None), body);
     let fate = |number: usize| match fates >> (number % 8) & 1 {
-        0 => Outcome::Keep,
-        _ if number.is_multiple_of(3) => Outcome::Edit(Bytes::from(vec![7; usize::from(*fates)])),
-        _ => Outcome::Drop,
+        0 => ItemOutcome::Keep,
+        _ if number.is_multiple_of(3) => ItemOutcome::Edit(Bytes::from(vec![7; usize::from(*fates)])),
+        _ => ItemOutcome::Drop,
     };
     let left = cut.items().into_iter().enumerate().filter_map(|(number, item)| match fate(number) {
-        Outcome::Keep => Some(item),
-        Outcome::Edit(bytes) => Some(bytes),
-        Outcome::Drop => None,
+        ItemOutcome::Keep => Some(item),
+        ItemOutcome::Edit(bytes) => Some(bytes),
+        ItemOutcome::Drop => None,
     });
     let expected: Vec<Bytes> = left.collect();
     let other = partial();
@@ -212,7 +212,7 @@ impl Split {
     }
 
     /// What leaves, by the number of each item; as a list of another type if one is given.
-    fn joined(&self, fate: impl Fn(usize) -> Outcome, type_meta: Option<&TypeMeta>) -> Vec<u8> {
+    fn joined(&self, fate: impl Fn(usize) -> ItemOutcome, type_meta: Option<&TypeMeta>) -> Vec<u8> {
         let mut joiner = Joiner::new();
         let (mut head, mut rest, mut number) = (Bytes::new(), Vec::new(), 0);
         for piece in &self.pieces {

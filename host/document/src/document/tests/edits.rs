@@ -1,4 +1,4 @@
-//! What edits do, and what they refuse.
+//! The effects of edits, and the edits that are refused.
 
 use super::*;
 
@@ -285,7 +285,7 @@ fn values_of_an_edit_are_validated() {
         assert!(object.append(&path("a"), &value).is_err(), "{value:?}");
     }
     assert!(!object.is_edited());
-    // As deep as it may get, it can still be read.
+    // At the maximum depth, the object can still be read.
     object.set(&path("a"), &Value::Json("[".repeat(511) + &"]".repeat(511))).unwrap();
     assert!(object.text(&path("a")).is_ok());
     assert!(object.replace(&object.to_json().unwrap()).is_ok());

@@ -1,4 +1,4 @@
-//! What reads answer.
+//! The results of reads.
 
 use super::*;
 

@@ -117,7 +117,7 @@ fn missing_type_meta_is_written_in_and_what_is_there_stays() {
     assert!(with_type_meta(&Bytes::from_static(br#"{"kind":"a","kind":"b"}"#), &service).is_err());
 }
 
-/// In quadratic time these would take hours.
+/// A quadratic algorithm would take hours here.
 #[test]
 fn tiny_chunks_take_linear_time() {
     let long = format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":\"{}\"}}}}", "x".repeat(1 << 20));

@@ -1,16 +1,16 @@
-//! Tokens that may end in a later chunk: stepped over as far as they are there, each byte once. Memory: a few words.
+//! Tokens that may continue in a later chunk. Each byte is scanned once. Memory: a few words.
 
 use crate::{
     Error,
     json::scan::{Marks, Reached, Skip},
 };
 
-/// A token that is being stepped over, resumably.
+/// A token that is being scanned, and can continue in the next chunk.
 #[derive(Debug, Clone)]
 pub(crate) enum Token {
-    /// After the opening quote.
+    /// A string, after the opening quote.
     Text {
-        /// The next byte is escaped.
+        /// Whether the next byte is escaped.
         escaped: bool,
     },
     Container(Skip),
@@ -19,7 +19,7 @@ pub(crate) enum Token {
 }
 
 impl Token {
-    /// The token that begins with this byte, and how many bytes of it need no scan.
+    /// Returns the token that begins with this byte, and the number of its bytes that need no scan.
     pub(crate) fn new(first: u8) -> (Token, usize) {
         match first {
             b'"' => (Token::Text { escaped: false }, 1),
@@ -28,7 +28,7 @@ impl Token {
         }
     }
 
-    /// Scans on. What is seen of a container goes to `keep`.
+    /// Continues the scan. Appends the marks of a container to `keep`.
     pub(crate) fn run(&mut self, bytes: &[u8], from: usize, keep: Option<&mut Marks>) -> Result<Reached, Error> {
         let end = match self {
             Token::Container(skip) => return skip.run(bytes, from, keep),

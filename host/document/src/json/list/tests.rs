@@ -1,10 +1,10 @@
-//! The rules of splitting and joining. `tests/splitting.rs` has them at random cuts.
+//! The rules of splitting and joining. `tests/splitting.rs` tests them at random chunk boundaries.
 
 use super::{Joiner, ListMeta, ListSplitter, Piece, SplitError};
-use crate::list::{self, Outcome};
+use crate::list::{self, ItemOutcome};
 use bytes::Bytes;
 
-/// All pieces of a body that comes in chunks of this size.
+/// Returns all pieces of a body in chunks of this size.
 fn split(body: &[u8], chunk: usize, limit: usize) -> Result<(Vec<Piece>, ListMeta), SplitError> {
     let mut pieces = Vec::new();
     let chunks = body.chunks(chunk).map(Bytes::copy_from_slice);
@@ -16,7 +16,7 @@ fn split(body: &[u8], chunk: usize, limit: usize) -> Result<(Vec<Piece>, ListMet
     Ok((pieces, splitter.meta().clone()))
 }
 
-/// The items of a body, whatever the chunks; the pieces together are the body.
+/// Returns the items of a body. Checks that they are the same for all chunk sizes, and that the pieces are the body.
 fn items(body: &str) -> Result<Vec<String>, SplitError> {
     let mut results = Vec::new();
     for chunk in [1, 2, 3, 7, 64, body.len().max(1)] {
@@ -197,8 +197,8 @@ fn batches_are_bounded_and_pending_bytes_are_one_item() {
     }
 }
 
-/// Joins a list whose items get these outcomes, in turn.
-fn join(body: &str, chunk: usize, outcomes: &[Outcome]) -> String {
+/// Joins a list with these outcomes, in turn.
+fn join(body: &str, chunk: usize, outcomes: &[ItemOutcome]) -> String {
     let mut outcomes = outcomes.iter();
     let mut joiner = Joiner::new();
     let mut out = Vec::new();
@@ -216,8 +216,8 @@ fn join(body: &str, chunk: usize, outcomes: &[Outcome]) -> String {
 
 #[test]
 fn what_is_joined_has_its_commas() {
-    use Outcome::{Drop, Keep};
-    let edit = || Outcome::Edit(Bytes::from_static(b"{9}"));
+    use ItemOutcome::{Drop, Keep};
+    let edit = || ItemOutcome::Edit(Bytes::from_static(b"{9}"));
     let body = r#"{"items":[{"a":0},{"a":1},{"a":2}]}"#;
     for (outcomes, expected) in [
         ([Keep, Keep, Keep], body),
@@ -244,10 +244,10 @@ fn runs_of_kept_items_leave_as_one_slice() {
     let body = r#"{"items":[{"a":0},{"a":1},{"a":2},{"a":3}]}"#;
     let (pieces, _) = split(body.as_bytes(), 1000, 1000).unwrap();
     let Some(Piece::Batch(batch)) = pieces.get(1) else { panic!("{pieces:?}") };
-    let kept = Joiner::new().push(batch, vec![Outcome::Keep; 4]).unwrap();
+    let kept = Joiner::new().push(batch, vec![ItemOutcome::Keep; 4]).unwrap();
     assert_eq!(kept, std::slice::from_ref(&batch.bytes));
     assert_eq!(kept[0].as_ptr(), batch.bytes.as_ptr());
-    let one = [Outcome::Keep, Outcome::Keep, Outcome::Drop, Outcome::Keep];
+    let one = [ItemOutcome::Keep, ItemOutcome::Keep, ItemOutcome::Drop, ItemOutcome::Keep];
     assert_eq!(Joiner::new().push(batch, one).unwrap().len(), 2);
 }
 
@@ -256,12 +256,12 @@ fn one_outcome_for_each_item_or_an_error() {
     let (pieces, _) = split(br#"{"items":[{},{}]}"#, 1000, 1000).unwrap();
     let Some(Piece::Batch(batch)) = pieces.get(1) else { panic!("{pieces:?}") };
     for outcomes in [1, 3] {
-        let error = Joiner::new().push(batch, vec![Outcome::Keep; outcomes]).unwrap_err();
+        let error = Joiner::new().push(batch, vec![ItemOutcome::Keep; outcomes]).unwrap_err();
         assert_eq!(error, SplitError::Outcomes { items: 2, outcomes });
     }
 }
 
-/// In quadratic time these would take hours.
+/// A quadratic algorithm would take hours here.
 #[test]
 fn tiny_chunks_take_linear_time() {
     let text = "x".repeat(1 << 20);

@@ -1,4 +1,4 @@
-//! Bytes that are nearly protobuf: errors, never a panic, and an edit that fails changes nothing.
+//! Malformed protobuf gives errors and never panics. A failed edit changes nothing.
 
 use super::*;
 use crate::{Path, Value};

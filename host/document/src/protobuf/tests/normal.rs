@@ -1,5 +1,5 @@
-//! A model of what typed JSON is: an object as the Go types would write it after they have read it, by the rules of
-//! encoding/json alone. Knows nothing of wire formats.
+//! A model of typed JSON: the object as the Go types would write it after reading it, by the rules of encoding/json
+//! alone. It does not depend on wire formats.
 
 use crate::{
     TypeMeta,
@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The object as it would be written.
+/// Returns the object as Go would write it.
 pub(super) fn object(type_meta: &TypeMeta, value: &Value) -> Value {
     let mut out = Map::new();
     out.insert("kind".into(), type_meta.kind.clone().into());
@@ -34,7 +34,7 @@ fn members(message: &Message, value: &Value, out: &mut Map<String, Value>) {
             Value::Object(_) if field.shape == Shape::One => false,
             Value::Array(list) => field.omit_empty && list.is_empty(),
             Value::Object(map) => field.omit_empty && map.is_empty(),
-            _ if field.pointer || matches!(field.kind, Kind::Quantity | Kind::Either) => false,
+            _ if field.pointer || matches!(field.kind, Kind::Quantity | Kind::IntOrString) => false,
             scalar => field.omit_empty && [json!(""), json!(0), json!(false)].contains(scalar),
         };
         if !left_out {
@@ -70,10 +70,10 @@ fn of_value(kind: Kind, value: &Value) -> Value {
 fn zero(kind: Kind) -> Value {
     match kind {
         Kind::Bool => json!(false),
-        Kind::Int32 | Kind::Int64 | Kind::Either => json!(0),
+        Kind::Int32 | Kind::Int64 | Kind::IntOrString => json!(0),
         Kind::Text | Kind::Bytes => json!(""),
         Kind::Quantity => json!("0"),
-        Kind::Texts | Kind::Time | Kind::MicroTime | Kind::Raw => Value::Null,
+        Kind::Strings | Kind::Time | Kind::MicroTime | Kind::Raw => Value::Null,
         Kind::Message(_) => of_value(kind, &json!({})),
     }
 }

@@ -1,5 +1,5 @@
-//! Random objects of the kinds that filters meet: the JSON and the protobuf document answer every read alike, and the
-//! same edits make the same object of them.
+//! Random objects of the kinds that filters handle. All reads of the JSON and the protobuf document return the same,
+//! and the same edits give the same object.
 
 use super::*;
 use crate::{
@@ -21,7 +21,7 @@ const KINDS: [(&str, &str); 7] = [
 
 const KEYS: [&str; 3] = ["a", "x.io/y", "zone"];
 
-/// Chooses by a number: proptest gives the seed, and need not shrink what is in an object.
+/// Makes choices from a number. proptest provides the seed, and need not shrink the content of an object.
 struct Random(u64);
 
 impl Random {
@@ -66,17 +66,17 @@ impl Random {
             Kind::Int64 => self.of(&[json!(0), json!(1), json!(i64::MIN), json!(i64::MAX)]),
             Kind::Text => self.of(&[json!(""), json!("a"), json!("10.0.0.1"), json!("ü\"\n")]),
             Kind::Bytes => self.of(&[json!(""), json!("AAECAw==")]),
-            Kind::Texts => json!(["a"]),
+            Kind::Strings => json!(["a"]),
             Kind::Time => self.of(&[json!("2024-02-29T01:02:03Z"), json!("1969-12-31T23:59:59Z")]),
             Kind::MicroTime => json!("2024-02-29T01:02:03.000405Z"),
             Kind::Quantity => self.of(&[json!("0"), json!("250m"), json!("1Gi")]),
-            Kind::Either => self.of(&[json!(0), json!(8080), json!("http"), json!("")]),
+            Kind::IntOrString => self.of(&[json!(0), json!(8080), json!("http"), json!("")]),
             Kind::Raw => json!({"f:spec": {"x": [1, "a", null]}}),
             Kind::Message(number) => self.object(schema::message(number), full),
         }
     }
 
-    /// A path by the schema, and what an edit may write there; now and then one that leads nowhere.
+    /// Returns a path by the schema and a value that an edit may write there. Some paths lead nowhere.
     fn path(&mut self, message: &'static Message) -> (String, Option<(&'static Field, bool)>) {
         let mut path = String::from("$");
         let mut message = message;
@@ -99,7 +99,7 @@ impl Random {
             }
             match field.kind {
                 Kind::Message(number) if !stop => message = schema::message(number),
-                Kind::Texts => return (path, None),
+                Kind::Strings => return (path, None),
                 Kind::Raw if !stop => return (path + "['f:spec'].x[*]", None),
                 _ if self.below(12) == 0 => return (path + self.of(&[".nothing", "[*]", "[0].x"]), None),
                 _ => return (path, Some((field, whole))),
@@ -108,7 +108,7 @@ impl Random {
     }
 }
 
-/// What every read says, as text: errors too, though not their positions.
+/// Returns the results of all reads as text, including errors without their positions.
 fn reads(document: &Document, path: &Path) -> Vec<String> {
     let column = document.column(path).unwrap();
     let one = path.wildcards() == 0;
@@ -227,7 +227,7 @@ proptest! {
                     text = expected.to_string();
                 }
                 (Err(_), Err(_)) => prop_assert_eq!(protobuf.bytes(), &before.0),
-                // What protobuf cannot say.
+                // Protobuf cannot encode the edit.
                 (Ok(_), Err(error)) => {
                     prop_assert!(!fits, "{} {} {}: {:?}", which, expression, value, error);
                     prop_assert_eq!(protobuf.bytes(), &before.0);
