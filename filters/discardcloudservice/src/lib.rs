@@ -87,11 +87,11 @@ impl DiscardCloudService {
     }
 
     fn is_cloud_balancer(&self, object: &Object<'_>) -> bool {
-        let says = |annotation| object.annotation(annotation).as_deref() == Some("true");
+        let is_set = |annotation| object.annotation(annotation).as_deref() == Some("true");
         object.text(&TYPE).as_deref() == Some("LoadBalancer")
             && match self.load_balancers {
-                LoadBalancers::Discard => !says("openyurt.io/skip-discard"),
-                LoadBalancers::Keep => says("svc.openyurt.io/discard"),
+                LoadBalancers::Discard => !is_set("openyurt.io/skip-discard"),
+                LoadBalancers::Keep => is_set("svc.openyurt.io/discard"),
             }
     }
 }

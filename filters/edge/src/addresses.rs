@@ -16,14 +16,14 @@ static NOT_READY: Path = Path::new("subsets[*].notReadyAddresses[*].nodeName");
 
 /// The format of an object that lists a Service's endpoints.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
+pub enum Format {
     /// An EndpointSlice, with the path at which its endpoints name their nodes.
     Slice(&'static Path),
     /// An Endpoints object.
     Endpoints,
 }
 
-impl Shape {
+impl Format {
     /// Returns the format of this object, or none if it is of another kind.
     pub fn of(object: &Object<'_>) -> Option<Self> {
         match (object.kind().as_str(), object.api_version().as_str()) {

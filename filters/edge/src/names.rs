@@ -74,7 +74,7 @@ mod tests {
     use super::Names;
 
     #[test]
-    fn what_was_put_in_is_in_and_nothing_else() {
+    fn a_set_contains_exactly_the_inserted_names() {
         let names: Vec<String> = (0..1000).map(|n| format!("edge-node-{n}")).collect();
         let set: Names = names.iter().chain(&names).map(String::as_str).collect();
         assert!(names.iter().all(|name| set.contains(name)));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_set_and_an_empty_name_are_fine() {
+    fn empty_sets_and_empty_names_work() {
         assert!(!Names::from_iter([]).contains(""));
         assert!(Names::from_iter([""]).contains(""));
     }

@@ -108,13 +108,13 @@ pub enum PoolSource {
 
 /// The nodes of one pool.
 #[derive(Debug)]
-pub struct Members {
+pub struct PoolNodes {
     names: Names,
     name_set: StringSet,
     fingerprint: u64,
 }
 
-impl Members {
+impl PoolNodes {
     /// Returns whether the node is a member.
     pub fn contains(&self, node: &str) -> bool {
         self.names.contains(node)
@@ -136,7 +136,7 @@ impl Members {
 pub struct PoolMembers {
     pool: LocalPool,
     source: PoolSource,
-    memo: Memo<u64, Rc<Members>>,
+    memo: Memo<u64, Rc<PoolNodes>>,
 }
 
 impl PoolMembers {
@@ -168,7 +168,7 @@ impl PoolMembers {
 
     /// Returns the members. Returns none if the node is in no pool or the pool does not exist. An existing pool may
     /// have no members.
-    pub fn get(&self) -> Option<Rc<Members>> {
+    pub fn get(&self) -> Option<Rc<PoolNodes>> {
         let pool = self.pool.name()?;
         let (resource, label, names) = match self.source {
             PoolSource::NodePools => {
@@ -186,11 +186,11 @@ impl PoolMembers {
         Some(self.keep(found.fingerprint(names), || found.column(names)))
     }
 
-    fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<Members> {
+    fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<PoolNodes> {
         self.memo.get(fingerprint, || {
             let names = names();
             let all = || names.iter().flatten();
-            Rc::new(Members { names: all().collect(), name_set: all().collect(), fingerprint })
+            Rc::new(PoolNodes { names: all().collect(), name_set: all().collect(), fingerprint })
         })
     }
 }

@@ -15,7 +15,7 @@
 //! ```
 
 use serde::Deserialize;
-use weir_edge::addresses::Shape;
+use weir_edge::addresses::Format;
 use weir_edge::pool::{PoolMembers, PoolSource};
 use weir_filter::{Error, Filter, Lookup, Object, Plan, Verdict};
 
@@ -57,18 +57,18 @@ impl Filter for Endpoints {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        let shape = match Shape::of(object) {
-            Some(Shape::Slice(_)) if !self.slices => return Ok(Verdict::Keep),
-            Some(shape) => shape,
+        let format = match Format::of(object) {
+            Some(Format::Slice(_)) if !self.slices => return Ok(Verdict::Keep),
+            Some(format) => format,
             None => return Ok(Verdict::Keep),
         };
-        if shape.service(object).is_none() {
+        if format.service(object).is_none() {
             return Ok(Verdict::Keep);
         }
         let Some(members) = self.members.get() else {
             return Ok(Verdict::Keep);
         };
-        let left = shape.cut(object, members.name_set())?;
+        let left = format.cut(object, members.name_set())?;
         Ok(if left { Verdict::Keep } else { Verdict::Hide })
     }
 }

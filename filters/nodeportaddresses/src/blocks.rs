@@ -6,7 +6,7 @@ use weir_filter::node::Address;
 
 /// One IP block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Block {
+pub(crate) struct IpBlock {
     /// The address, with host bits as given.
     ip: IpAddr,
     prefix: u8,
@@ -18,7 +18,7 @@ pub(crate) enum Wanted {
     /// A keyword of kube-proxy: the node's primary addresses.
     Primary,
     /// Blocks in their original spelling, and whether to add the networks of the default route.
-    Blocks { blocks: Vec<(String, Block)>, default_route: bool },
+    Blocks { blocks: Vec<(String, IpBlock)>, default_route: bool },
 }
 
 impl Wanted {
@@ -36,7 +36,7 @@ impl Wanted {
             match item {
                 "default-route" => default_route = true,
                 "primary" => return Err("`primary` cannot be combined with other items".to_owned()),
-                _ => match Block::parse(item) {
+                _ => match IpBlock::parse(item) {
                     Some(block) => blocks.push((item.to_owned(), block)),
                     None => {
                         return Err(format!(
@@ -57,7 +57,7 @@ impl Wanted {
         let mut blocks = blocks.clone();
         if *default_route {
             let routed = addresses.iter().filter(|address| address.default_route);
-            blocks.extend(routed.filter_map(Block::on_link).map(|block| (block.to_string(), block)));
+            blocks.extend(routed.filter_map(IpBlock::on_link).map(|block| (block.to_string(), block)));
         }
         let present: Vec<IpAddr> = addresses.iter().filter_map(|address| address.ip.parse().ok()).collect();
         let v4 = || absent(&present, IpAddr::V4(Ipv4Addr::new(192, 0, 2, 0)), 32);
@@ -83,10 +83,10 @@ fn absent(present: &[IpAddr], from: IpAddr, prefix: u8) -> String {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() + u128::from(n))),
     };
     let free = (0..=u8::MAX).map(nth).find(|ip| !present.contains(ip)).unwrap_or(from);
-    Block { ip: free, prefix }.to_string()
+    IpBlock { ip: free, prefix }.to_string()
 }
 
-impl Block {
+impl IpBlock {
     /// Parses an address, a slash and a decimal prefix length, like Go's ParseCIDR.
     fn parse(text: &str) -> Option<Self> {
         let (ip, prefix) = text.split_once('/')?;
@@ -121,7 +121,7 @@ fn bits(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
-impl std::fmt::Display for Block {
+impl std::fmt::Display for IpBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.ip, self.prefix)
     }

@@ -14,7 +14,7 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
     value.push(']');
 
     let lines: Vec<&str> = config.split_inclusive('\n').collect();
-    let body = Body::find(&lines)?;
+    let body = Mapping::find(&lines)?;
     let mut keys = (body.first..body.end).filter_map(|at| {
         let line = lines.get(at).filter(|line| indent(line) == body.indent)?;
         value_offset(line).map(|offset| (at, offset))
@@ -28,13 +28,13 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
 }
 
 /// The lines of the top-level mapping in the first document.
-struct Body {
+struct Mapping {
     first: usize,
     end: usize,
     indent: usize,
 }
 
-impl Body {
+impl Mapping {
     fn find(lines: &[&str]) -> Result<Self, String> {
         let marker = |line: &&str, mark: &str| {
             line.strip_prefix(mark).is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
@@ -59,7 +59,7 @@ fn keep(result: &mut String, lines: &[&str]) {
 }
 
 /// Returns the text with a new line at the end of the mapping.
-fn added(lines: &[&str], body: &Body, value: &str) -> String {
+fn added(lines: &[&str], body: &Mapping, value: &str) -> String {
     let (before, after) = lines.split_at_checked(body.end).unwrap_or((lines, &[]));
     let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
     let mut result = String::new();
@@ -74,7 +74,7 @@ fn added(lines: &[&str], body: &Body, value: &str) -> String {
 }
 
 /// Returns the text with a new value for the key in line `at`, whose old value starts at `offset`.
-fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) -> Result<String, String> {
+fn replaced(lines: &[&str], body: &Mapping, at: usize, offset: usize, value: &str) -> Result<String, String> {
     let (before, rest) = lines.split_at_checked(at).unwrap_or((lines, &[]));
     let (before_value, after_key) = rest.first().and_then(|line| line.split_at_checked(offset)).unwrap_or_default();
     let mut scan = Scan::default();

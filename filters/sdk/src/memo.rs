@@ -75,7 +75,7 @@ mod tests {
     use super::Memo;
 
     #[test]
-    fn a_value_is_made_once_per_key() {
+    fn a_value_is_computed_once_per_key() {
         let memo = Memo::new();
         assert_eq!(memo.get(1, || "one"), "one");
         assert_eq!(memo.get(1, || "never"), "one");

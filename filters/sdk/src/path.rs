@@ -63,7 +63,7 @@ impl Debug for Path {
 }
 
 /// The state of the check between two bytes of a path.
-enum Expect {
+enum ParseState {
     /// At the start, where a name needs no dot.
     Start,
     /// After a dot, where a name must follow.
@@ -81,32 +81,37 @@ const fn is_path(text: &[u8]) -> bool {
         rest => rest,
     };
     let mut expect = match text {
-        [b'$', ..] => Expect::Step,
-        _ => Expect::Start,
+        [b'$', ..] => ParseState::Step,
+        _ => ParseState::Start,
     };
     loop {
         match (rest, expect) {
-            ([], Expect::NameRest | Expect::Step) => return true,
-            ([], Expect::Start | Expect::Name) => return false,
-            ([b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..], Expect::Start | Expect::Name | Expect::NameRest) => {
+            ([], ParseState::NameRest | ParseState::Step) => return true,
+            ([], ParseState::Start | ParseState::Name) => return false,
+            (
+                [b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..],
+                ParseState::Start | ParseState::Name | ParseState::NameRest,
+            ) => {
                 rest = tail;
-                expect = Expect::NameRest;
+                expect = ParseState::NameRest;
             }
-            ([b'0'..=b'9', tail @ ..], Expect::NameRest) => {
+            ([b'0'..=b'9', tail @ ..], ParseState::NameRest) => {
                 rest = tail;
-                expect = Expect::NameRest;
+                expect = ParseState::NameRest;
             }
-            ([b'.', tail @ ..], Expect::NameRest | Expect::Step) => {
+            ([b'.', tail @ ..], ParseState::NameRest | ParseState::Step) => {
                 rest = tail;
-                expect = Expect::Name;
+                expect = ParseState::Name;
             }
-            ([b'[', tail @ ..], Expect::Start | Expect::NameRest | Expect::Step) => match after_bracket(tail) {
-                Some(tail) => {
-                    rest = tail;
-                    expect = Expect::Step;
+            ([b'[', tail @ ..], ParseState::Start | ParseState::NameRest | ParseState::Step) => {
+                match after_bracket(tail) {
+                    Some(tail) => {
+                        rest = tail;
+                        expect = ParseState::Step;
+                    }
+                    None => return false,
                 }
-                None => return false,
-            },
+            }
             _ => return false,
         }
     }
@@ -146,7 +151,7 @@ mod tests {
     use super::is_path;
 
     #[test]
-    fn paths_of_the_grammar_compile_and_nothing_else() {
+    fn only_paths_of_the_grammar_compile() {
         for good in [
             "spec",
             "$",

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 use weir_document::Document;
-use weir_filter::native::{Environment, Node, NativeError, Runner};
+use weir_filter::native::{Environment, NativeError, Node, Runner};
 use weir_filter::{Error, Filter, Lookup, Object, Path, Plan, Value, Verdict, cluster, node};
 
 static NAME: Path = Path::new("metadata.name");
@@ -191,14 +191,14 @@ fn references_are_followed_within_the_namespace_and_out_of_it() {
 }
 
 #[test]
-fn lookups_hold_what_the_plan_declares_and_nothing_else() {
+fn lookups_return_declared_objects_only() {
     let (outcome, bytes) = run("readFound");
     assert!(matches!(outcome, Ok(Verdict::Keep)), "{outcome:?}");
     assert!(bytes.ends_with(br#""spec":{"type":null}}"#), "{bytes:?}");
 }
 
 #[test]
-fn an_object_that_is_not_edited_keeps_its_very_bytes() {
+fn an_unedited_object_keeps_its_bytes() {
     let (outcome, bytes) = run("keep");
     assert!(matches!(outcome, Ok(Verdict::Keep)));
     assert_eq!(bytes.as_ptr(), SERVICE.as_ptr());

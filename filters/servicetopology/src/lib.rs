@@ -27,8 +27,8 @@
 //! ```
 
 use serde::Deserialize;
-use weir_edge::addresses::{SERVICE_LABEL, Shape};
-use weir_edge::pool::{Members, PoolMembers, PoolSource};
+use weir_edge::addresses::{Format, SERVICE_LABEL};
+use weir_edge::pool::{PoolMembers, PoolNodes, PoolSource};
 use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster};
 
 const TOPOLOGY_KEYS: &str = "openyurt.io/topologyKeys";
@@ -67,13 +67,13 @@ pub struct ServiceTopology {
 
 /// A key of the annotation.
 #[derive(Clone, Copy, PartialEq)]
-enum Key {
+enum TopologyKey {
     Node,
     Pool,
     All,
 }
 
-impl Key {
+impl TopologyKey {
     /// Parses the keys of an annotation. Returns none if one is unknown.
     fn parse(annotation: &str) -> Option<Vec<Self>> {
         let key = |text: &str| match text {
@@ -126,18 +126,18 @@ impl Filter for ServiceTopology {
 
 impl ServiceTopology {
     fn cut(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        let Some(shape) = Shape::of(object) else {
+        let Some(format) = Format::of(object) else {
             return Ok(());
         };
-        let Some(service) = shape.service(object) else {
+        let Some(service) = format.service(object) else {
             return Ok(());
         };
-        let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(Key::parse) else {
+        let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(TopologyKey::parse) else {
             return Ok(());
         };
 
         // Without known members, pool keys keep all endpoints.
-        let members = if self.pool_topology && keys.contains(&Key::Pool) { self.members.get() } else { None };
+        let members = if self.pool_topology && keys.contains(&TopologyKey::Pool) { self.members.get() } else { None };
         let key = match keys.as_slice() {
             [] => return Ok(()),
             [key] => *key,
@@ -145,19 +145,19 @@ impl ServiceTopology {
             keys => {
                 let chosen = self.choose(
                     object,
-                    shape,
+                    format,
                     &service.name(),
                     service.fingerprint(&TOPOLOGY),
                     keys,
                     members.as_deref(),
                 );
-                keys.get(chosen).copied().unwrap_or(Key::All)
+                keys.get(chosen).copied().unwrap_or(TopologyKey::All)
             }
         };
         match (key, members) {
-            (Key::Node, _) => shape.cut(object, &self.this_node)?,
-            (Key::Pool, Some(members)) => shape.cut(object, members.name_set())?,
-            (Key::Pool, None) | (Key::All, _) => true,
+            (TopologyKey::Node, _) => format.cut(object, &self.this_node)?,
+            (TopologyKey::Pool, Some(members)) => format.cut(object, members.name_set())?,
+            (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
         };
         Ok(())
     }
@@ -166,26 +166,32 @@ impl ServiceTopology {
     fn choose(
         &self,
         object: &Object<'_>,
-        shape: Shape,
+        format: Format,
         service: &str,
         list: u64,
-        keys: &[Key],
-        members: Option<&Members>,
+        keys: &[TopologyKey],
+        members: Option<&PoolNodes>,
     ) -> usize {
-        if let Shape::Endpoints = shape {
+        if let Format::Endpoints = format {
             // One Endpoints object holds all endpoints of the Service, and its addresses are the ready ones.
-            return self.first(keys, members, &object.column(shape.nodes()), None);
+            return self.first(keys, members, &object.column(format.nodes()), None);
         }
         let all = cluster::find(SLICES, object.namespace().as_deref(), &format!("{SERVICE_LABEL}={service}"));
-        let Some(Shape::Slice(nodes)) = all.at(0).as_ref().and_then(Shape::of) else {
+        let Some(Format::Slice(nodes)) = all.at(0).as_ref().and_then(Format::of) else {
             // The lookup lags behind, so only this slice is known.
-            return self.first(keys, members, &object.column(shape.nodes()), Some(&object.column(&READY)));
+            return self.first(keys, members, &object.column(format.nodes()), Some(&object.column(&READY)));
         };
-        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, Members::fingerprint)];
+        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, PoolNodes::fingerprint)];
         self.choices.get(key, || self.first(keys, members, &all.column(nodes), Some(&all.column(&READY))))
     }
 
-    fn first(&self, keys: &[Key], members: Option<&Members>, nodes: &Column, ready: Option<&Column>) -> usize {
+    fn first(
+        &self,
+        keys: &[TopologyKey],
+        members: Option<&PoolNodes>,
+        nodes: &Column,
+        ready: Option<&Column>,
+    ) -> usize {
         let node = self.members.pool().node();
         let mut ready_nodes = Vec::with_capacity(nodes.len());
         match ready {
@@ -195,10 +201,10 @@ impl ServiceTopology {
             }
             None => ready_nodes.extend(nodes.iter().flatten()),
         }
-        let leaves_ready = |key: &Key| match (key, members) {
-            (Key::Node, _) => ready_nodes.contains(&node),
-            (Key::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
-            (Key::Pool, None) | (Key::All, _) => true,
+        let leaves_ready = |key: &TopologyKey| match (key, members) {
+            (TopologyKey::Node, _) => ready_nodes.contains(&node),
+            (TopologyKey::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
+            (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
         };
         keys.iter().position(leaves_ready).unwrap_or(keys.len().saturating_sub(1))
     }

@@ -114,8 +114,8 @@ fn report(
 fn clock() -> f64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let wall = START.elapsed().as_secs_f64();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ').next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok()).map_or(wall, |ran| ran / 1e9)
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    schedstat.split(' ').next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok()).map_or(wall, |ran| ran / 1e9)
 }
 
 /// The encoding of a list.

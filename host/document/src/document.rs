@@ -4,7 +4,7 @@
 //! bytes per member) and marks its brackets and quotes (half the size of the JSON). An edit builds a new buffer. A
 //! checkpoint keeps the old one.
 
-use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Segment, protect, protobuf, rows::Rows};
+use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Segment, protect, protobuf, rows::RowSet};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// changes no value leaves the bytes as they are.
 #[derive(Debug, Clone)]
 pub struct Document {
-    encoding: Encoding,
+    encoded: Encoded,
     type_meta: Option<Arc<TypeMeta>>,
     guards: Option<Arc<[Path]>>,
     read_only: bool,
@@ -22,13 +22,13 @@ pub struct Document {
 /// A state of a document that it can be restored to. It holds the bytes of that state.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    encoding: Encoding,
+    encoded: Encoded,
     edited: bool,
 }
 
-/// The encoding of the object.
+/// The bytes of the object, by encoding.
 #[derive(Debug, Clone)]
-enum Encoding {
+enum Encoded {
     Json(json::Object),
     Protobuf(protobuf::Object),
 }
@@ -36,12 +36,12 @@ enum Encoding {
 impl Document {
     /// Creates a document from JSON. The bytes are not checked yet: reads return errors for invalid bytes.
     pub fn json(bytes: Bytes) -> Document {
-        Document::new(Encoding::Json(json::Object::new(bytes)), None)
+        Document::new(Encoded::Json(json::Object::new(bytes)), None)
     }
 
     /// Creates a document from JSON, with the marks from splitting it off a list or watch stream.
     pub(crate) fn with_marks(bytes: Bytes, marks: json::ItemMarks) -> Document {
-        Document::new(Encoding::Json(json::Object::with_marks(bytes, marks)), None)
+        Document::new(Encoded::Json(json::Object::with_marks(bytes, marks)), None)
     }
 
     /// Creates a document from a protobuf message without its envelope. Reads and edits work as on the equivalent JSON
@@ -53,16 +53,16 @@ impl Document {
     /// its zero value.
     pub fn protobuf(bytes: Bytes, type_meta: Arc<TypeMeta>) -> Option<Document> {
         let object = protobuf::Object::new(bytes, type_meta.clone())?;
-        Some(Document::new(Encoding::Protobuf(object), Some(type_meta)))
+        Some(Document::new(Encoded::Protobuf(object), Some(type_meta)))
     }
 
-    fn new(encoding: Encoding, type_meta: Option<Arc<TypeMeta>>) -> Document {
-        Document { encoding, type_meta, guards: None, read_only: false, edited: false }
+    fn new(encoded: Encoded, type_meta: Option<Arc<TypeMeta>>) -> Document {
+        Document { encoded, type_meta, guards: None, read_only: false, edited: false }
     }
 
     /// Returns whether the bytes are protobuf.
     pub fn is_protobuf(&self) -> bool {
-        matches!(self.encoding, Encoding::Protobuf(_))
+        matches!(self.encoded, Encoded::Protobuf(_))
     }
 
     /// Sets the apiVersion and kind that all reads return if the bytes have none or null, as in items of a typed list.
@@ -83,8 +83,8 @@ impl Document {
     /// Makes the document refuse every edit. For looked-up objects, which are held for a long time.
     pub fn read_only(mut self) -> Document {
         self.read_only = true;
-        if let Encoding::Json(object) = self.encoding {
-            self.encoding = Encoding::Json(object.uncached());
+        if let Encoded::Json(object) = self.encoded {
+            self.encoded = Encoded::Json(object.uncached());
         }
         self
     }
@@ -96,20 +96,20 @@ impl Document {
 
     /// Returns the current bytes. Without edits, these are the input bytes themselves.
     pub fn bytes(&self) -> &Bytes {
-        match &self.encoding {
-            Encoding::Json(object) => object.bytes(),
-            Encoding::Protobuf(object) => object.bytes(),
+        match &self.encoded {
+            Encoded::Json(object) => object.bytes(),
+            Encoded::Protobuf(object) => object.bytes(),
         }
     }
 
     /// Returns the current state.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { encoding: self.encoding.clone(), edited: self.edited }
+        Checkpoint { encoded: self.encoded.clone(), edited: self.edited }
     }
 
     /// Undoes every edit since the checkpoint.
     pub fn restore(&mut self, checkpoint: Checkpoint) {
-        self.encoding = checkpoint.encoding;
+        self.encoded = checkpoint.encoded;
         self.edited = checkpoint.edited;
     }
 }
@@ -123,9 +123,9 @@ impl Document {
     /// error.
     pub fn set(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.segments())?;
-        let edited = match &self.encoding {
-            Encoding::Json(object) => json::edit::set(object, at, Rows::All, value),
-            Encoding::Protobuf(object) => protobuf::edit::set(object, at, Rows::All, value),
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::set(object, at, RowSet::All, value),
+            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::All, value),
         }?;
         self.take(edited);
         Ok(())
@@ -134,9 +134,9 @@ impl Document {
     /// Sets the value in the rows whose bit is 1, in one pass.
     pub fn set_rows(&mut self, at: &Path, rows: &[u8], value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.segments())?;
-        let edited = match &self.encoding {
-            Encoding::Json(object) => json::edit::set(object, at, Rows::Bits(rows), value),
-            Encoding::Protobuf(object) => protobuf::edit::set(object, at, Rows::Bits(rows), value),
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::set(object, at, RowSet::Bits(rows), value),
+            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::Bits(rows), value),
         }?;
         self.take(edited);
         Ok(())
@@ -144,21 +144,21 @@ impl Document {
 
     /// Removes the member or element at the path in every row. Returns the number of removed values.
     pub fn remove(&mut self, at: &Path) -> Result<u32, Error> {
-        self.remove_where(at, Rows::All)
+        self.remove_where(at, RowSet::All)
     }
 
     /// Removes the member or element in the rows whose bit is 1. Returns the number of removed values.
     pub fn remove_rows(&mut self, at: &Path, rows: &[u8]) -> Result<u32, Error> {
-        self.remove_where(at, Rows::Bits(rows))
+        self.remove_where(at, RowSet::Bits(rows))
     }
 
     /// Removes the elements of the last `[*]` whose bit is 0. Ignores the rest of the path.
     pub fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), Error> {
         let rows_in = at.rows_in().ok_or_else(|| Error::NoWildcard { path: at.clone() })?;
         self.may_edit(at, rows_in)?;
-        let edited = match &self.encoding {
-            Encoding::Json(object) => json::edit::retain(object, at, Rows::Bits(keep)),
-            Encoding::Protobuf(object) => protobuf::edit::retain(object, at, Rows::Bits(keep)),
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::retain(object, at, RowSet::Bits(keep)),
+            Encoded::Protobuf(object) => protobuf::edit::retain(object, at, RowSet::Bits(keep)),
         }?;
         self.take(edited);
         Ok(())
@@ -174,9 +174,9 @@ impl Document {
     /// Appends an element to the array at the path in every row. Creates an array that is missing or null.
     pub fn append(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.segments())?;
-        let edited = match &self.encoding {
-            Encoding::Json(object) => json::edit::append(object, at, value),
-            Encoding::Protobuf(object) => protobuf::edit::append(object, at, value),
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::append(object, at, value),
+            Encoded::Protobuf(object) => protobuf::edit::append(object, at, value),
         }?;
         self.take(edited);
         Ok(())
@@ -198,28 +198,28 @@ impl Document {
         json::validate_object(json).map_err(|source| Error::InvalidValue { source: Box::new(source) })?;
         // Both encodings compare as JSON, because a protobuf message carries no type. The JSON of a message contains
         // its type, and so must the new JSON.
-        let encoding = Encoding::Json(json::Object::new(Bytes::from(json.to_owned())));
+        let encoded = Encoded::Json(json::Object::new(Bytes::from(json.to_owned())));
         let type_meta = self.type_meta.clone().filter(|_| !self.is_protobuf());
-        let next = Document { encoding, type_meta, ..self.clone() };
+        let next = Document { encoded, type_meta, ..self.clone() };
         for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
             if !self.same_values(&next, field)? {
                 return Err(Error::Protected { path: field.clone(), field: field.clone() });
             }
         }
-        let encoding = match &self.encoding {
-            Encoding::Json(_) => next.encoding,
-            Encoding::Protobuf(object) => Encoding::Protobuf(object.with(protobuf::encode(object, json)?)),
+        let encoded = match &self.encoded {
+            Encoded::Json(_) => next.encoded,
+            Encoded::Protobuf(object) => Encoded::Protobuf(object.with(protobuf::encode(object, json)?)),
         };
-        self.encoding = encoding;
+        self.encoded = encoded;
         self.edited = true;
         Ok(())
     }
 
-    fn remove_where(&mut self, at: &Path, rows: Rows<'_>) -> Result<u32, Error> {
+    fn remove_where(&mut self, at: &Path, rows: RowSet<'_>) -> Result<u32, Error> {
         self.may_edit(at, at.segments())?;
-        let (count, edited) = match &self.encoding {
-            Encoding::Json(object) => json::edit::remove(object, at, rows),
-            Encoding::Protobuf(object) => protobuf::edit::remove(object, at, rows),
+        let (count, edited) = match &self.encoded {
+            Encoded::Json(object) => json::edit::remove(object, at, rows),
+            Encoded::Protobuf(object) => protobuf::edit::remove(object, at, rows),
         }?;
         self.take(edited);
         Ok(count)
@@ -255,9 +255,9 @@ impl Document {
 
     fn take(&mut self, edited: Option<Bytes>) {
         if let Some(bytes) = edited {
-            self.encoding = match &self.encoding {
-                Encoding::Json(_) => Encoding::Json(json::Object::new(bytes)),
-                Encoding::Protobuf(object) => Encoding::Protobuf(object.with(bytes)),
+            self.encoded = match &self.encoded {
+                Encoded::Json(_) => Encoded::Json(json::Object::new(bytes)),
+                Encoded::Protobuf(object) => Encoded::Protobuf(object.with(bytes)),
             };
             self.edited = true;
         }

@@ -122,7 +122,7 @@ impl FromStr for Path {
     }
 }
 
-type Refusal = (usize, &'static str);
+type ParseFailure = (usize, &'static str);
 
 struct Parser<'a> {
     text: &'a str,
@@ -130,7 +130,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn segments(mut self) -> Result<Vec<Segment>, Refusal> {
+    fn segments(mut self) -> Result<Vec<Segment>, ParseFailure> {
         let mut segments = Vec::new();
         if self.text.is_empty() {
             return Err((0, "an empty path; the whole object is $"));
@@ -157,7 +157,7 @@ impl Parser<'_> {
         Ok(segments)
     }
 
-    fn name(&mut self) -> Result<Segment, Refusal> {
+    fn name(&mut self) -> Result<Segment, ParseFailure> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || !c.is_ascii();
         let length = rest.find(|c| !plain(c)).unwrap_or(rest.len());
@@ -169,7 +169,7 @@ impl Parser<'_> {
         Ok(Segment::Name(name.to_owned()))
     }
 
-    fn bracket(&mut self) -> Result<Segment, Refusal> {
+    fn bracket(&mut self) -> Result<Segment, ParseFailure> {
         let segment = match self.peek() {
             Some('*') => {
                 self.at += 1;
@@ -185,7 +185,7 @@ impl Parser<'_> {
         if self.eat(']') { Ok(segment) } else { Err((self.at, "expected ]")) }
     }
 
-    fn index(&mut self) -> Result<Segment, Refusal> {
+    fn index(&mut self) -> Result<Segment, ParseFailure> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let digits = rest.get(..length).unwrap_or_default();
@@ -197,7 +197,7 @@ impl Parser<'_> {
         Ok(Segment::Index(index as usize))
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Segment, Refusal> {
+    fn quoted(&mut self, quote: char) -> Result<Segment, ParseFailure> {
         let start = self.at;
         let mut json = String::new();
         loop {

@@ -20,7 +20,7 @@ pub use envelope::{Envelope, MAGIC};
 pub use frame::{Frame, FrameSplitter, event};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
-pub(crate) use place::Node;
+pub(crate) use place::ValueRef;
 pub use schema::{has, kind_of, version};
 
 use crate::{
@@ -46,13 +46,13 @@ fn encode_over(message: &'static schema::Message, json: &str, old: &[u8]) -> Res
     let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     let at = check::whole(json.as_bytes()).map_err(invalid)?;
     let marks = Marks::of(json.as_bytes());
-    let text = encode::Text { text: Marked::new(json.as_bytes(), &marks), at: at.start };
+    let text = encode::JsonText { text: Marked::new(json.as_bytes(), &marks), at: at.start };
     encode::object(message, text, old).map(Into::into).map_err(invalid)
 }
 
 /// Returns the record of an object's metadata, which is field 1 of every kind, or nothing if there is none.
 pub(crate) fn metadata(object: &Bytes) -> Result<Bytes, Error> {
-    let record = wire::single(object, 0..object.len(), 1, wire::Wire::Bytes, "metadata")?;
+    let record = wire::single(object, 0..object.len(), 1, wire::WireType::Bytes, "metadata")?;
     Ok(record.map(|record| object.slice(record.whole())).unwrap_or_default())
 }
 

@@ -4,7 +4,7 @@ use crate::Error;
 
 /// The rows that an edit changes.
 #[derive(Clone, Copy)]
-pub(crate) enum Rows<'a> {
+pub(crate) enum RowSet<'a> {
     /// Every row.
     All,
     /// The rows whose bit is 1. The length is checked after the walk, which counts the rows.
@@ -37,18 +37,18 @@ impl Bitmap {
     }
 }
 
-impl Rows<'_> {
+impl RowSet<'_> {
     pub(crate) fn has(self, row: usize) -> bool {
         match self {
-            Rows::All => true,
-            Rows::Bits(bits) => bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1),
+            RowSet::All => true,
+            RowSet::Bits(bits) => bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1),
         }
     }
 
     /// Checks that a bitmap has the length for this number of rows. Spare bits of its last byte are ignored.
     pub(crate) fn check_length(self, rows: usize) -> Result<(), Error> {
         match self {
-            Rows::Bits(bits) if bits.len() != rows.div_ceil(8) => {
+            RowSet::Bits(bits) if bits.len() != rows.div_ceil(8) => {
                 Err(Error::Bitmap { rows, expected: rows.div_ceil(8), found: bits.len() })
             }
             _ => Ok(()),

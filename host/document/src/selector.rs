@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused_with_its_position() {
+    fn an_invalid_selector_is_refused_with_its_position() {
         for (text, position) in [
             (",", 0),
             ("app=web,", 8),

@@ -33,7 +33,7 @@ fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
 }
 
 /// Reads with the marks from splitting return the same as reads of the bytes alone.
-fn answers(seen: &Document) {
+fn check_reads(seen: &Document) {
     let plain = Document::json(seen.bytes().clone());
     let root = Path::parse("$").unwrap();
     assert_eq!(seen.keys(&root), plain.keys(&root));
@@ -69,7 +69,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn items_are_those_of_a_whole_parse_wherever_chunks_end((body, items) in list(), cuts in cuts()) {
+    fn items_equal_those_of_a_whole_parse_at_any_chunk_boundaries((body, items) in list(), cuts in cuts()) {
         let mut all = Vec::new();
         let mut found = Vec::new();
         for piece in pieces(&chunks(body.as_bytes(), &cuts)).unwrap() {
@@ -78,7 +78,7 @@ proptest! {
                 Piece::Batch(batch) => {
                     for i in 0..batch.items.len() {
                         found.push(serde_json::from_slice::<Tree>(&batch.item(i).unwrap()).unwrap());
-                        answers(&batch.json(i).unwrap());
+                        check_reads(&batch.json(i).unwrap());
                     }
                     all.extend_from_slice(&batch.bytes);
                 }
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn joined_lists_hold_what_was_kept_and_edited(
+    fn a_joined_list_contains_the_kept_and_edited_items(
         (body, items) in list(),
         cuts in cuts(),
         fates in prop::collection::vec(0..4u8, 12),
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_are_those_that_were_written(
+    fn frames_equal_the_written_events(
         events in prop::collection::vec((0..5usize, generate::object(), any::<u64>(), any::<bool>()), 0..8),
         cuts in cuts(),
     ) {
@@ -179,7 +179,7 @@ proptest! {
         for chunk in chunks(&body, &cuts) {
             splitter.push(Bytes::copy_from_slice(chunk));
             while let Some(frame) = splitter.next().unwrap() {
-                answers(&frame.document());
+                check_reads(&frame.document());
                 found.push((frame.event, serde_json::from_slice::<Tree>(&frame.object_bytes()).unwrap()));
             }
         }

@@ -63,7 +63,7 @@ fn only_the_value_changes_in_every_form() {
 }
 
 #[test]
-fn an_edited_text_is_edited_to_itself() {
+fn editing_an_edited_text_changes_nothing() {
     for (before, _) in FORMS {
         let once = edited(before);
         assert_eq!(edited(&once), once);
@@ -84,7 +84,7 @@ fn yaml_sees_the_new_value_and_all_others_as_before() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_refused_with_a_reason() {
+fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
     for (config, reason) in [
         ("{a: 1}\n", "flow style"),
         ("nodePortAddresses: []\nb: 1\nnodePortAddresses: []\n", "twice"),

@@ -221,11 +221,11 @@ impl Selection {
 }
 
 /// Performs a lookup. If its resource is not declared, records the fault and returns an empty value.
-fn look_up<T: Default>(ask: impl FnOnce(&super::store::LookupStore) -> Result<T, String>) -> T {
+fn look_up<T: Default>(lookup: impl FnOnce(&super::store::LookupStore) -> Result<T, String>) -> T {
     let Some(store) = call::store() else {
         return T::default();
     };
-    ask(&store).unwrap_or_else(|reason| {
+    lookup(&store).unwrap_or_else(|reason| {
         call::fail(NativeError::Misuse(reason));
         T::default()
     })

@@ -28,9 +28,9 @@ pub(super) fn run<T>(
 ) -> (T, Option<NativeError>) {
     let call = Call { node: Rc::clone(node), store: store.map(Rc::clone), fault: None };
     let outer = CALL.replace(Some(call));
-    let answer = body();
+    let result = body();
     let call = CALL.replace(outer);
-    (answer, call.and_then(|call| call.fault))
+    (result, call.and_then(|call| call.fault))
 }
 
 /// Records a fault, if it is the first one of the call.

@@ -11,12 +11,12 @@ use super::Environment;
 use crate::{Lookup, Plan};
 
 /// The objects of one resource by namespace (empty if cluster-scoped) and name.
-type Objects = BTreeMap<(String, String), Document>;
+type ObjectsByName = BTreeMap<(String, String), Document>;
 
 /// The objects of an environment that a plan declares.
 #[derive(Debug, Default)]
 pub(super) struct LookupStore {
-    resources: BTreeMap<String, Objects>,
+    resources: BTreeMap<String, ObjectsByName>,
 }
 
 impl LookupStore {
@@ -68,7 +68,7 @@ impl LookupStore {
         Ok(found)
     }
 
-    fn objects(&self, resource: &str) -> Result<&Objects, String> {
+    fn objects(&self, resource: &str) -> Result<&ObjectsByName, String> {
         self.resources.get(resource).ok_or_else(|| format!("the plan declares no lookup of {resource}"))
     }
 }

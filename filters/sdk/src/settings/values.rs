@@ -26,12 +26,12 @@ impl<'de> Reader<'de> {
                 _ => Err(SettingsError::invalid_type(Unexpected::Float(0.0), &visitor)),
             },
             Token::Array => {
-                let value = visitor.visit_seq(Elements { reader: self, index: 0 })?;
+                let value = visitor.visit_seq(SequenceReader { reader: self, index: 0 })?;
                 self.close(b']')?;
                 Ok(value)
             }
             Token::Object => {
-                let value = visitor.visit_map(Members { reader: self, first: true })?;
+                let value = visitor.visit_map(MapReader { reader: self, first: true })?;
                 self.close(b'}')?;
                 Ok(value)
             }
@@ -113,7 +113,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
             },
             Some(b'{') => {
                 self.deeper()?;
-                let value = visitor.visit_enum(Variant { reader: self })?;
+                let value = visitor.visit_enum(VariantReader { reader: self })?;
                 self.close(b'}')?;
                 Ok(value)
             }
@@ -123,12 +123,12 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
 }
 
 /// The elements of an array, after its bracket.
-struct Elements<'r, 'de> {
+struct SequenceReader<'r, 'de> {
     reader: &'r mut Reader<'de>,
     index: usize,
 }
 
-impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
+impl<'de> SeqAccess<'de> for SequenceReader<'_, 'de> {
     type Error = SettingsError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, SettingsError> {
@@ -148,12 +148,12 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
 }
 
 /// The members of an object, after its brace.
-struct Members<'r, 'de> {
+struct MapReader<'r, 'de> {
     reader: &'r mut Reader<'de>,
     first: bool,
 }
 
-impl<'de> MapAccess<'de> for Members<'_, 'de> {
+impl<'de> MapAccess<'de> for MapReader<'_, 'de> {
     type Error = SettingsError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, SettingsError> {
@@ -177,11 +177,11 @@ impl<'de> MapAccess<'de> for Members<'_, 'de> {
 }
 
 /// A variant of an enum with content, `{"variant": content}`, after its brace.
-struct Variant<'r, 'de> {
+struct VariantReader<'r, 'de> {
     reader: &'r mut Reader<'de>,
 }
 
-impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
+impl<'de> EnumAccess<'de> for VariantReader<'_, 'de> {
     type Error = SettingsError;
     type Variant = Self;
 
@@ -195,7 +195,7 @@ impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
     }
 }
 
-impl<'de> Variant<'_, 'de> {
+impl<'de> VariantReader<'_, 'de> {
     /// Deserializes the content. Closes its key afterwards.
     fn content<T>(self, read: impl FnOnce(&mut Reader<'de>) -> Result<T, SettingsError>) -> Result<T, SettingsError> {
         let content = read(self.reader)?;
@@ -204,7 +204,7 @@ impl<'de> Variant<'_, 'de> {
     }
 }
 
-impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
+impl<'de> VariantAccess<'de> for VariantReader<'_, 'de> {
     type Error = SettingsError;
 
     fn unit_variant(self) -> Result<(), SettingsError> {

@@ -1,6 +1,6 @@
 //! Extracts parts of an object as bytes in its own encoding.
 
-use super::{Document, Encoding, reads::span};
+use super::{Document, Encoded, reads::span};
 use crate::{Error, Path, TypeMeta, json, protobuf};
 use bytes::Bytes;
 use std::sync::LazyLock;
@@ -11,8 +11,8 @@ impl Document {
     /// Returns the JSON text of the value at a path without `[*]`, including null, or none if it is missing. It shares
     /// the bytes of a JSON document.
     pub fn json_at(&self, at: &Path) -> Result<Option<Bytes>, Error> {
-        match &self.encoding {
-            Encoding::Json(object) if at.wildcards() == 0 => {
+        match &self.encoded {
+            Encoded::Json(object) if at.wildcards() == 0 => {
                 Ok(span(object, at.segments())?.map(|span| object.bytes().slice(span)))
             }
             _ => Ok(self.raw_rows(at)?.pop().flatten().map(|text| Bytes::from(text.into_owned()))),
@@ -22,7 +22,7 @@ impl Document {
     /// Returns the object reduced to its metadata, in its own encoding. JSON contains the given type. A message leaves
     /// the type to its envelope.
     pub fn only_metadata(&self, type_meta: &TypeMeta) -> Result<Bytes, Error> {
-        if let Encoding::Protobuf(object) = &self.encoding {
+        if let Encoded::Protobuf(object) = &self.encoded {
             return protobuf::metadata(object.bytes());
         }
         let metadata = METADATA.as_ref().map(|at| self.json_at(at)).transpose()?.flatten();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn only_metadata_is_left_in_either_encoding() {
+    fn an_object_is_reduced_to_its_metadata_in_either_encoding() {
         let expected = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name": "a", "labels": {"b": "c"}}}"#;
         assert_eq!(Document::json(SERVICE.into()).only_metadata(&partial()).unwrap(), expected);
         let service = TypeMeta { api_version: "v1".into(), kind: "Service".into() };

@@ -1,11 +1,11 @@
 //! Reads of a document. A read validates the value that it returns and everything on its path, and nothing else.
 
-use super::{Document, Encoding};
+use super::{Document, Encoded};
 use crate::{
     Column, Error, Path, StringSet, Value,
     json::{
         self,
-        read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
+        read::{Cells, Fingerprint, Lengths, MemberNames, One, Pick, RawRows},
     },
     path::Segment,
     protobuf,
@@ -77,11 +77,11 @@ impl Document {
         if at.segments().is_empty() {
             return Ok(Some(Value::Json(self.to_json()?)));
         }
-        match &self.encoding {
-            Encoding::Json(object) => {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 span(object, at.segments())?.map(|span| json::read::value(object.bytes(), span)).transpose()
             }
-            Encoding::Protobuf(object) => {
+            Encoded::Protobuf(object) => {
                 let node = protobuf::read::one(object, at.segments())?;
                 node.map(|node| protobuf::decode::value(object.bytes(), &node)).transpose()
             }
@@ -124,9 +124,9 @@ impl Document {
         if at.segments().is_empty() || self.implied(at.segments())?.is_some() {
             return cell(self.text_at(at.segments())?.as_deref());
         }
-        match &self.encoding {
-            Encoding::Json(object) => object.visit_recording_spans(at, Cells(cell)),
-            Encoding::Protobuf(object) => protobuf::read::cells(object, at.segments(), cell),
+        match &self.encoded {
+            Encoded::Json(object) => object.visit_recording_spans(at, Cells(cell)),
+            Encoded::Protobuf(object) => protobuf::read::cells(object, at.segments(), cell),
         }
     }
 
@@ -136,26 +136,26 @@ impl Document {
         let Some(segments) = at.rows_in() else {
             return Ok(Vec::new());
         };
-        match &self.encoding {
-            Encoding::Json(object) => {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 let mut lengths = Lengths::default();
                 object.visit(segments, &mut lengths)?;
                 Ok(lengths.0)
             }
-            Encoding::Protobuf(object) => protobuf::read::lengths(object, segments),
+            Encoded::Protobuf(object) => protobuf::read::lengths(object, segments),
         }
     }
 
     /// Returns the member names of the object at a path without `[*]`, in document order.
     pub fn keys(&self, at: &Path) -> Result<Vec<String>, Error> {
         one_place(at)?;
-        let mut keys = match &self.encoding {
-            Encoding::Json(object) => {
-                let mut keys = Keys::default();
+        let mut keys = match &self.encoded {
+            Encoded::Json(object) => {
+                let mut keys = MemberNames::default();
                 object.visit(at.segments(), &mut keys)?;
                 keys.0
             }
-            Encoding::Protobuf(object) => protobuf::read::keys(object, at.segments())?,
+            Encoded::Protobuf(object) => protobuf::read::keys(object, at.segments())?,
         };
         if at.segments().is_empty() {
             for (segments, name) in [(&COMMON_PATHS.api_version, "apiVersion"), (&COMMON_PATHS.kind, "kind")] {
@@ -173,9 +173,9 @@ impl Document {
         match self.implied(at.segments())? {
             Some(text) => fingerprint.text(text),
             None if at.segments().is_empty() => fingerprint.text(&self.to_json()?),
-            None => match &self.encoding {
-                Encoding::Json(object) => object.visit(at.segments(), &mut fingerprint)?,
-                Encoding::Protobuf(object) => protobuf::read::fingerprint(object, at.segments(), &mut fingerprint)?,
+            None => match &self.encoded {
+                Encoded::Json(object) => object.visit(at.segments(), &mut fingerprint)?,
+                Encoded::Protobuf(object) => protobuf::read::fingerprint(object, at.segments(), &mut fingerprint)?,
             },
         }
         Ok(fingerprint.finish())
@@ -183,10 +183,10 @@ impl Document {
 
     /// Returns the whole object as JSON text.
     pub fn to_json(&self) -> Result<String, Error> {
-        let text = match (&self.encoding, &self.type_meta) {
-            (Encoding::Protobuf(object), _) => return object.to_json(),
-            (Encoding::Json(object), Some(type_meta)) => json::with_type_meta(object.bytes(), type_meta)?,
-            (Encoding::Json(object), None) => {
+        let text = match (&self.encoded, &self.type_meta) {
+            (Encoded::Protobuf(object), _) => return object.to_json(),
+            (Encoded::Json(object), Some(type_meta)) => json::with_type_meta(object.bytes(), type_meta)?,
+            (Encoded::Json(object), None) => {
                 object.index()?;
                 object.bytes().clone()
             }
@@ -208,13 +208,13 @@ impl Document {
             "kind" => &type_meta.kind,
             _ => return Ok(None),
         };
-        let silent = match &self.encoding {
-            Encoding::Json(object) => match span(object, segments)? {
+        let silent = match &self.encoded {
+            Encoded::Json(object) => match span(object, segments)? {
                 None => true,
                 Some(span) => object.bytes().get(span).is_some_and(|value| value == b"null"),
             },
             // A message never contains its type.
-            Encoding::Protobuf(object) => {
+            Encoded::Protobuf(object) => {
                 object.check()?;
                 true
             }
@@ -229,18 +229,18 @@ impl Document {
         if let Some(text) = self.implied(segments)? {
             return Ok(Some(Cow::Borrowed(text)));
         }
-        match &self.encoding {
-            Encoding::Json(object) => match span(object, segments)? {
+        match &self.encoded {
+            Encoded::Json(object) => match span(object, segments)? {
                 Some(span) => json::read::cell(object.bytes(), span),
                 None => Ok(None),
             },
-            Encoding::Protobuf(object) => cell(object, protobuf::read::one(object, segments)?),
+            Encoded::Protobuf(object) => cell(object, protobuf::read::one(object, segments)?),
         }
     }
 
     fn pick(&self, segments: &[Segment], key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        match &self.encoding {
-            Encoding::Json(object) => {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 let mut pick = Pick::new(key);
                 object.visit(segments, &mut pick)?;
                 match pick.found {
@@ -248,7 +248,7 @@ impl Document {
                     None => Ok(None),
                 }
             }
-            Encoding::Protobuf(object) => cell(object, protobuf::read::pick(object, segments, key)?),
+            Encoded::Protobuf(object) => cell(object, protobuf::read::pick(object, segments, key)?),
         }
     }
 
@@ -259,17 +259,17 @@ impl Document {
             json::write_string(text, &mut spelt);
             return Ok(vec![Some(Cow::Owned(spelt))]);
         }
-        match &self.encoding {
-            Encoding::Json(object) => {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 let mut rows = RawRows::default();
                 object.visit(at.segments(), &mut rows)?;
                 let raw = |span: Option<Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
                 Ok(rows.0.into_iter().map(raw).collect())
             }
-            Encoding::Protobuf(_) if at.segments().is_empty() => {
+            Encoded::Protobuf(_) if at.segments().is_empty() => {
                 Ok(vec![Some(Cow::Owned(self.to_json()?.into_bytes()))])
             }
-            Encoding::Protobuf(object) => {
+            Encoded::Protobuf(object) => {
                 let rows = protobuf::read::spelt_rows(object, at.segments())?;
                 Ok(rows.into_iter().map(|row| Some(Cow::Owned(row?.into_bytes()))).collect())
             }
@@ -283,7 +283,7 @@ pub(super) fn span(object: &json::Object, segments: &[Segment]) -> Result<Option
     Ok(one.0)
 }
 
-fn cell(object: &protobuf::Object, node: Option<protobuf::Node>) -> Result<Option<Cow<'_, str>>, Error> {
+fn cell(object: &protobuf::Object, node: Option<protobuf::ValueRef>) -> Result<Option<Cow<'_, str>>, Error> {
     match node {
         Some(node) => protobuf::decode::cell(object.bytes(), &node),
         None => Ok(None),

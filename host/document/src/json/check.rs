@@ -36,13 +36,13 @@ pub(crate) fn whole_below(bytes: &[u8], depth: usize) -> Result<std::ops::Range<
 }
 
 /// The kinds of the open brackets. The value itself is nested `base` levels deep.
-struct Open {
+struct OpenBrackets {
     kinds: [u64; MAX_DEPTH / 64],
     depth: usize,
     base: usize,
 }
 
-impl Open {
+impl OpenBrackets {
     fn push(&mut self, curly: bool, offset: usize) -> Result<(), Error> {
         let word = self.kinds.get_mut(self.depth / 64).ok_or(Error::TooDeep { offset })?;
         let bit = self.depth % 64;
@@ -58,7 +58,7 @@ impl Open {
 }
 
 fn container_end(bytes: &[u8], mut at: usize, base: usize) -> Result<usize, Error> {
-    let mut open = Open { kinds: [0; MAX_DEPTH / 64], depth: base, base };
+    let mut open = OpenBrackets { kinds: [0; MAX_DEPTH / 64], depth: base, base };
     loop {
         // At the start of a value.
         at = token::space(bytes, at);
@@ -130,7 +130,7 @@ mod tests {
     use crate::MAX_DEPTH;
 
     #[test]
-    fn what_serde_json_takes_is_taken_and_what_it_refuses_is_refused() {
+    fn the_validator_accepts_and_refuses_what_serde_json_does() {
         let cases = [
             "{}",
             "[]",

@@ -7,18 +7,18 @@ use super::{
     marked::Marked,
     members::{Elements, Members},
     object::Object,
-    splice::{Cutter, Splices, Text},
+    splice::{Cutter, Splices, TextId},
     string, token,
     walk::{Gap, Visit},
 };
-use crate::{Error, MAX_EDITED, Path, Value, path::Segment, rows::Rows};
+use crate::{Error, MAX_EDITED, Path, Value, path::Segment, rows::RowSet};
 use bytes::Bytes;
 
 /// The maximum length of a number that an edit writes.
 const MAX_NUMBER: usize = 64;
 
 /// Sets the value in the rows. Returns the new bytes, or none if nothing changes.
-pub(crate) fn set(object: &Object, path: &Path, rows: Rows<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
+pub(crate) fn set(object: &Object, path: &Path, rows: RowSet<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
     let mut writer = ValueWriter::new(path, json_text(value, path.segments().len())?);
     let whole = writer.whole();
     let mut set = Set { writer, whole, rows, row: 0 };
@@ -39,7 +39,7 @@ pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Opti
 }
 
 /// Removes members or elements in the rows. Returns the number of removed values.
-pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u32, Option<Bytes>), Error> {
+pub(crate) fn remove(object: &Object, path: &Path, rows: RowSet<'_>) -> Result<(u32, Option<Bytes>), Error> {
     let Some((last, before)) = path.segments().split_last() else {
         return Ok((0, None));
     };
@@ -47,7 +47,7 @@ pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u3
 }
 
 /// Removes the elements of the last `[*]` whose bit is 0.
-pub(crate) fn retain(object: &Object, path: &Path, keep: Rows<'_>) -> Result<Option<Bytes>, Error> {
+pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<Option<Bytes>, Error> {
     let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
     let Some(spans) = object.spans(before) else {
         return cut(object, before, &Segment::Wildcard, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes);
@@ -67,7 +67,7 @@ fn cut(
     object: &Object,
     before: &[Segment],
     last: &Segment,
-    rows: Rows<'_>,
+    rows: RowSet<'_>,
     goes: impl Fn(usize) -> bool,
 ) -> Result<(u32, Option<Bytes>), Error> {
     let mut cut = Cut { last, goes, row: 0, count: 0, splices: Splices::default() };
@@ -122,7 +122,7 @@ struct ValueWriter<'a> {
     value: Vec<u8>,
     splices: Splices,
     /// The texts so far, by the number of missing segments and their context. Most rows miss the same segments.
-    texts: Vec<(usize, InsertContext, Text)>,
+    texts: Vec<(usize, InsertContext, TextId)>,
 }
 
 /// The context of an inserted member.
@@ -141,7 +141,7 @@ impl<'a> ValueWriter<'a> {
         ValueWriter { path, value, splices: Splices::default(), texts: Vec::new() }
     }
 
-    fn whole(&mut self) -> Text {
+    fn whole(&mut self) -> TextId {
         self.splices.text(self.value.clone())
     }
 
@@ -200,8 +200,8 @@ impl<'a> ValueWriter<'a> {
 
 struct Set<'a> {
     writer: ValueWriter<'a>,
-    whole: Text,
-    rows: Rows<'a>,
+    whole: TextId,
+    rows: RowSet<'a>,
     row: usize,
 }
 
@@ -232,8 +232,8 @@ fn same(old: &[u8], new: &[u8]) -> bool {
 
 struct Append<'a> {
     writer: ValueWriter<'a>,
-    first: Text,
-    next: Text,
+    first: TextId,
+    next: TextId,
 }
 
 impl Visit for Append<'_> {

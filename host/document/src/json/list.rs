@@ -21,7 +21,7 @@ use crate::{
     split::{Pending, SplitError},
 };
 use bytes::Bytes;
-use partial::Token;
+use partial::PartialToken;
 use std::ops::Range;
 
 pub use join::Joiner;
@@ -40,7 +40,7 @@ pub struct ListSplitter {
     limit: usize,
     /// The name of the member that is the array.
     array: &'static str,
-    field: Field,
+    field: ListField,
     seen: [bool; 4],
     meta: ListMeta,
     /// The complete items among the pending bytes.
@@ -59,13 +59,13 @@ pub struct ListSplitter {
 enum State {
     List,
     Key { first: bool },
-    InKey(Token),
+    InKey(PartialToken),
     Colon,
     Value,
-    InValue(Token),
+    InValue(PartialToken),
     AfterValue,
     Item { first: bool },
-    InItem(Token),
+    InItem(PartialToken),
     AfterItem,
     AfterList,
     Finished,
@@ -73,7 +73,7 @@ enum State {
 
 /// A member of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum ListField {
     ApiVersion = 0,
     Kind = 1,
     Metadata = 2,
@@ -118,7 +118,7 @@ impl ListSplitter {
             start: 0,
             limit,
             array,
-            field: Field::Other,
+            field: ListField::Other,
             seen: [false; 4],
             meta: ListMeta::default(),
             items: Vec::new(),
@@ -208,38 +208,38 @@ impl ListSplitter {
         self.state = match (&self.state, byte) {
             (State::List, b'{') => State::Key { first: true },
             (State::List, _) => return wrong("expected a list object"),
-            (State::Key { .. }, b'"') => State::InKey(Token::new(byte).0),
+            (State::Key { .. }, b'"') => State::InKey(PartialToken::new(byte).0),
             (State::Key { first: true } | State::AfterValue, b'}') => {
-                if !self.has(Field::Items) {
+                if !self.has(ListField::Items) {
                     return Err(SplitError::NoItems);
                 }
                 State::AfterList
             }
             (State::AfterValue, b',') => State::Key { first: false },
             (State::Colon, b':') => State::Value,
-            (State::Value, b'[') if self.field == Field::Items => {
+            (State::Value, b'[') if self.field == ListField::Items => {
                 let bytes = self.pending.take(self.at + 1);
                 self.at = 0;
                 self.state = State::Item { first: true };
                 return Ok(Some(Some(Piece::Head { bytes })));
             }
-            (State::Value, b'n') if self.field == Field::Items => {
+            (State::Value, b'n') if self.field == ListField::Items => {
                 let bytes = self.pending.take(self.at);
                 (self.at, self.start) = (0, 0);
-                self.state = State::InValue(Token::Scalar);
+                self.state = State::InValue(PartialToken::Scalar);
                 return Ok(Some(Some(Piece::Head { bytes })));
             }
-            (State::Value, _) if self.field == Field::Items => {
+            (State::Value, _) if self.field == ListField::Items => {
                 return wrong("expected an array of items");
             }
             (State::Value, _) => {
-                let (token, skip) = Token::new(byte);
+                let (token, skip) = PartialToken::new(byte);
                 self.at += skip;
                 self.state = State::InValue(token);
                 return Ok(Some(None));
             }
             (State::Item { .. }, b'{') => {
-                self.state = State::InItem(Token::new(byte).0);
+                self.state = State::InItem(PartialToken::new(byte).0);
                 return Ok(Some(None));
             }
             (State::Item { first: true } | State::AfterItem, b']') => {
@@ -306,18 +306,18 @@ impl ListSplitter {
         Piece::Batch(Batch { bytes: self.pending.take(end), items, marks: BatchMarks::new(marks, firsts) })
     }
 
-    fn has(&self, field: Field) -> bool {
+    fn has(&self, field: ListField) -> bool {
         self.seen.get(field as usize).copied().unwrap_or(false)
     }
 
-    fn key(&mut self) -> Result<Field, SplitError> {
+    fn key(&mut self) -> Result<ListField, SplitError> {
         let key = self.text()?;
         let (field, name) = match &*key {
-            "apiVersion" => (Field::ApiVersion, "apiVersion"),
-            "kind" => (Field::Kind, "kind"),
-            "metadata" => (Field::Metadata, "metadata"),
-            key if key == self.array => (Field::Items, self.array),
-            _ => return Ok(Field::Other),
+            "apiVersion" => (ListField::ApiVersion, "apiVersion"),
+            "kind" => (ListField::Kind, "kind"),
+            "metadata" => (ListField::Metadata, "metadata"),
+            key if key == self.array => (ListField::Items, self.array),
+            _ => return Ok(ListField::Other),
         };
         match self.seen.get_mut(field as usize) {
             Some(seen @ false) => *seen = true,
@@ -330,14 +330,14 @@ impl ListSplitter {
         let bytes = self.pending.bytes();
         let value = bytes.get(self.start..self.at).unwrap_or_default();
         match (self.field, value.first()) {
-            (Field::Other, Some(b'"' | b'{' | b'[')) => {}
-            (Field::ApiVersion, Some(b'"')) => self.meta.api_version = Some(self.text()?),
-            (Field::Kind, Some(b'"')) => self.meta.kind = Some(self.text()?),
-            (Field::Metadata, Some(b'{')) => {
+            (ListField::Other, Some(b'"' | b'{' | b'[')) => {}
+            (ListField::ApiVersion, Some(b'"')) => self.meta.api_version = Some(self.text()?),
+            (ListField::Kind, Some(b'"')) => self.meta.kind = Some(self.text()?),
+            (ListField::Metadata, Some(b'{')) => {
                 self.meta.resource_version = self.metadata("resourceVersion")?;
                 self.meta.continue_token = self.metadata("continue")?.filter(|token| !token.is_empty());
             }
-            (Field::Other, _) => {
+            (ListField::Other, _) => {
                 let end = token::scalar(value, 0).map_err(|error| self.pending.part(self.start, error))?;
                 if end != value.len() {
                     return Err(self.pending.malformed(self.start, "expected a value"));

@@ -5,7 +5,7 @@ use super::{
     marked::Marked,
     scan::Marks,
     spans::{SpanRecorder, Spans},
-    table::{Index, find},
+    table::{MemberIndex, find},
     token,
     walk::{Gap, Visit, absent, walk},
 };
@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     bytes: Bytes,
-    index: OnceLock<Arc<Index>>,
+    index: OnceLock<Arc<MemberIndex>>,
     /// The structural marks from splitting.
     marks: ItemMarks,
     /// Whether to rebuild the marks for each read, because they are half as large as the object.
@@ -49,14 +49,14 @@ impl Object {
         token::space(&self.bytes, 0)
     }
 
-    pub(crate) fn index(&self) -> Result<&Arc<Index>, Error> {
+    pub(crate) fn index(&self) -> Result<&Arc<MemberIndex>, Error> {
         if let Some(index) = self.index.get() {
             return Ok(index);
         }
         if self.bytes.len() > MAX_OBJECT {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
         }
-        let index = Index::build(&self.bytes, self.start(), self.marks.blocks(self.bytes.len()), !self.uncached)?;
+        let index = MemberIndex::build(&self.bytes, self.start(), self.marks.blocks(self.bytes.len()), !self.uncached)?;
         let after = token::space(&self.bytes, index.end);
         if after != self.bytes.len() {
             return Err(Error::malformed(after, "bytes after the end of the object"));

@@ -135,9 +135,9 @@ impl Visit for Lengths {
 
 /// Reads the member names of one object.
 #[derive(Default)]
-pub(crate) struct Keys(pub(crate) Vec<String>);
+pub(crate) struct MemberNames(pub(crate) Vec<String>);
 
-impl Visit for Keys {
+impl Visit for MemberNames {
     fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
         if text.bytes.get(at) != Some(&b'{') {
             return text.value_end(at);

@@ -29,7 +29,7 @@ use avx2::Avx2 as Vector;
 use neon::Neon as Vector;
 
 use crate::{Error, MAX_DEPTH};
-use marks::Level;
+use marks::BlockDepth;
 use strings::{STRAY, StringState, padded};
 
 /// Scans over one container, which may continue in a later chunk.
@@ -138,7 +138,7 @@ impl Skip {
                 }
                 deferred.gathered.append(by.gather(block, masks.open | masks.close, masks.open));
                 if let Some(marks) = &mut keep {
-                    marks.push(masks, Level::new(self.depth, close), None);
+                    marks.push(masks, BlockDepth::new(self.depth, close), None);
                 }
                 self.depth = self.depth + open as usize - close as usize;
             } else {
@@ -211,7 +211,7 @@ impl Skip {
         let before = self.depth;
         let end = self.brackets(by, block, masks.open, masks.close, at)?;
         if let Some(marks) = keep {
-            marks.push(masks, Level::new(before, masks.close.count_ones()), end.map(|end| end - at));
+            marks.push(masks, BlockDepth::new(before, masks.close.count_ones()), end.map(|end| end - at));
         }
         if end.is_none() && stray != 0 {
             return Err(Error::malformed(at + stray.trailing_zeros() as usize, STRAY));

@@ -21,7 +21,7 @@ struct Splice {
 
 /// A text that several splices share.
 #[derive(Clone, Copy)]
-pub(crate) struct Text(u32);
+pub(crate) struct TextId(u32);
 
 impl Splices {
     pub(crate) fn is_empty(&self) -> bool {
@@ -29,13 +29,13 @@ impl Splices {
     }
 
     /// Stores a text for splices.
-    pub(crate) fn text(&mut self, text: Vec<u8>) -> Text {
+    pub(crate) fn text(&mut self, text: Vec<u8>) -> TextId {
         self.texts.push(text);
-        Text((self.texts.len() - 1) as u32)
+        TextId((self.texts.len() - 1) as u32)
     }
 
     /// Returns a stored text.
-    pub(crate) fn get(&self, text: Text) -> &[u8] {
+    pub(crate) fn get(&self, text: TextId) -> &[u8] {
         self.texts.get(text.0 as usize).map_or(&[], |text| text)
     }
 
@@ -45,7 +45,7 @@ impl Splices {
     }
 
     /// Replaces the span with a text.
-    pub(crate) fn put(&mut self, at: Range<usize>, text: Text) {
+    pub(crate) fn put(&mut self, at: Range<usize>, text: TextId) {
         self.push(at, Some(text.0));
     }
 
@@ -59,7 +59,7 @@ impl Splices {
         let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
         let mut size = old.len();
         for splice in &self.list {
-            let text = splice.text.map_or(0, |text| self.get(Text(text)).len());
+            let text = splice.text.map_or(0, |text| self.get(TextId(text)).len());
             size = (size + text).saturating_sub((splice.end - splice.start) as usize);
             // Checked here so that the sum cannot overflow. Removals are in order with the insertions.
             if size > limit + old.len() {
@@ -74,7 +74,7 @@ impl Splices {
         for splice in &self.list {
             new.extend_from_slice(old.get(at..splice.start as usize).unwrap_or_default());
             if let Some(text) = splice.text {
-                new.extend_from_slice(self.get(Text(text)));
+                new.extend_from_slice(self.get(TextId(text)));
             }
             at = splice.end as usize;
         }

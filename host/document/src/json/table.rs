@@ -14,7 +14,7 @@ use std::{ops::Range, sync::OnceLock};
 
 /// One member. Offsets of an object have at most 31 bits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct MemberSpan {
     key_start: u32,
     /// The end of the key. The top bit means that it has escapes.
     key_end: u32,
@@ -24,10 +24,10 @@ pub(crate) struct Slot {
 
 /// The members of an object, and the members of its object members, found in one pass.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct MemberIndex {
     top: Vec<Top>,
     /// The members of all object members.
-    inner: Vec<Slot>,
+    inner: Vec<MemberSpan>,
     /// The position for another member of the object.
     last: usize,
     /// The position after the object.
@@ -41,7 +41,7 @@ pub(crate) struct Index {
 /// A member of the object itself.
 #[derive(Debug)]
 struct Top {
-    slot: Slot,
+    slot: MemberSpan,
     /// If the value is an object: the range of its members in `inner`, and the position for another one.
     below: Option<(Range<u32>, u32)>,
 }
@@ -52,9 +52,14 @@ const ESCAPED: u32 = 1 << 31;
 const INITIAL_MEMBERS: usize = 8;
 const SOME: usize = 40;
 
-impl Index {
+impl MemberIndex {
     /// Builds the index of the object whose `{` is at `at`, from the marks of its text if there are any.
-    pub(crate) fn build(bytes: &[u8], at: usize, known: Option<&[Block]>, keep_marks: bool) -> Result<Index, Error> {
+    pub(crate) fn build(
+        bytes: &[u8],
+        at: usize,
+        known: Option<&[Block]>,
+        keep_marks: bool,
+    ) -> Result<MemberIndex, Error> {
         let made = if known.is_none() { Some(Marks::of(bytes)) } else { None };
         let made_blocks = made.as_ref().map(|marks| &*marks.blocks);
         let text = Marked::with(bytes, known.or(made_blocks).unwrap_or_default());
@@ -64,21 +69,21 @@ impl Index {
                 let from = inner.len() as u32;
                 let (last, end) = each(text, member.value, |member| {
                     let end = text.value_end(member.value)?;
-                    inner.push(Slot::new(member, end));
+                    inner.push(MemberSpan::new(member, end));
                     Ok(end)
                 })?;
                 (end, Some((from..inner.len() as u32, narrow(last))))
             } else {
                 (text.value_end(member.value)?, None)
             };
-            top.push(Top { slot: Slot::new(member, end), below });
+            top.push(Top { slot: MemberSpan::new(member, end), below });
             Ok(end)
         })?;
-        Ok(Index { top, inner, last, end, marks: made.filter(|_| keep_marks), spans: OnceLock::new() })
+        Ok(MemberIndex { top, inner, last, end, marks: made.filter(|_| keep_marks), spans: OnceLock::new() })
     }
 
     /// Returns the object's own members.
-    pub(crate) fn top(&self) -> impl ExactSizeIterator<Item = Slot> {
+    pub(crate) fn top(&self) -> impl ExactSizeIterator<Item = MemberSpan> {
         self.top.iter().map(|top| top.slot)
     }
 
@@ -88,18 +93,18 @@ impl Index {
     }
 
     /// Returns the members of member `i` and the position for another one, or none if its value is not an object.
-    pub(crate) fn below(&self, i: usize) -> Option<(&[Slot], usize)> {
+    pub(crate) fn below(&self, i: usize) -> Option<(&[MemberSpan], usize)> {
         let (range, last) = self.top.get(i)?.below.as_ref()?;
         Some((self.inner.get(range.start as usize..range.end as usize)?, *last as usize))
     }
 }
 
 /// Returns the members of the object whose `{` is at `at`.
-pub(crate) fn slots(text: Marked<'_>, at: usize) -> Result<Vec<Slot>, Error> {
+pub(crate) fn slots(text: Marked<'_>, at: usize) -> Result<Vec<MemberSpan>, Error> {
     let mut slots = Vec::with_capacity(INITIAL_MEMBERS);
     each(text, at, |member| {
         let end = text.value_end(member.value)?;
-        slots.push(Slot::new(member, end));
+        slots.push(MemberSpan::new(member, end));
         Ok(end)
     })?;
     Ok(slots)
@@ -108,10 +113,10 @@ pub(crate) fn slots(text: Marked<'_>, at: usize) -> Result<Vec<Slot>, Error> {
 /// Returns the member of this name and its index. A repeated name is an error.
 #[inline]
 pub(crate) fn find(
-    slots: impl IntoIterator<Item = Slot>,
+    slots: impl IntoIterator<Item = MemberSpan>,
     bytes: &[u8],
     name: &str,
-) -> Result<Option<(usize, Slot)>, Error> {
+) -> Result<Option<(usize, MemberSpan)>, Error> {
     let mut found = None;
     for (i, slot) in slots.into_iter().enumerate() {
         let key = slot.key();
@@ -141,9 +146,9 @@ fn each(
     Ok((members.last(), members.end()))
 }
 
-impl Slot {
-    fn new(member: Member, end: usize) -> Slot {
-        Slot {
+impl MemberSpan {
+    fn new(member: Member, end: usize) -> MemberSpan {
+        MemberSpan {
             key_start: narrow(member.key.start),
             key_end: narrow(member.key.end) | if member.key.plain { 0 } else { ESCAPED },
             value_start: narrow(member.value),

@@ -38,7 +38,7 @@ fn quoted_names_take_the_escapes_of_json_and_the_single_quote() {
 }
 
 #[test]
-fn the_position_of_the_first_wrong_byte_is_told() {
+fn an_error_has_the_position_of_the_first_wrong_byte() {
     assert_eq!(refused(""), 0);
     assert_eq!(refused("."), 0);
     assert_eq!(refused("a..b"), 2);
@@ -57,7 +57,7 @@ fn the_position_of_the_first_wrong_byte_is_told() {
 }
 
 #[test]
-fn length_and_steps_are_bounded() {
+fn length_and_segments_are_bounded() {
     assert!(Path::parse(&"a".repeat(1024)).is_ok());
     assert!(Path::parse(&"a".repeat(1025)).is_err());
     assert!(Path::parse(&"[*]".repeat(32)).is_ok());

@@ -3,10 +3,10 @@
 //! bounds the text.
 
 use super::{
-    place::{Node, entry_parts, locate, map_value, number, one, resolve},
-    schema::{self, Field, Kind, Message},
+    place::{ValueRef, entry_parts, locate, map_value, number, one, resolve},
+    schema::{self, Field, Message, ValueType},
     time,
-    wire::{Records, Wire, single},
+    wire::{Records, WireType, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta, Value, json};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -33,18 +33,18 @@ pub(crate) fn object(bytes: &[u8], message: &'static Message, type_meta: &TypeMe
 }
 
 /// Decodes a value to JSON text.
-pub(crate) fn json(bytes: &[u8], node: &Node) -> Result<String, Error> {
+pub(crate) fn json(bytes: &[u8], node: &ValueRef) -> Result<String, Error> {
     let mut out = Vec::new();
     write_value(bytes, node, &mut out)?;
     String::from_utf8(out).map_err(|_| Error::malformed(0, "text that is not UTF-8"))
 }
 
 /// Decodes a value to the cell of a column, none if it is null.
-pub(crate) fn cell<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, str>>, Error> {
+pub(crate) fn cell<'a>(bytes: &'a [u8], node: &ValueRef) -> Result<Option<Cow<'a, str>>, Error> {
     Ok(match node {
-        Node::Null => None,
-        Node::Json(at) => json::read::cell(bytes, at.clone())?,
-        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+        ValueRef::Null => None,
+        ValueRef::Json(at) => json::read::cell(bytes, at.clone())?,
+        ValueRef::One { kind, at } => match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => Some(text),
             Some(Scalar::Number(number)) => Some(Cow::Owned(number.to_string())),
             Some(Scalar::Bool(value)) => Some(Cow::Borrowed(if value { "true" } else { "false" })),
@@ -55,11 +55,11 @@ pub(crate) fn cell<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, st
 }
 
 /// Decodes a value to a [`Value`].
-pub(crate) fn value(bytes: &[u8], node: &Node) -> Result<Value, Error> {
+pub(crate) fn value(bytes: &[u8], node: &ValueRef) -> Result<Value, Error> {
     Ok(match node {
-        Node::Null => Value::Null,
-        Node::Json(at) => json::read::value(bytes, at.clone())?,
-        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+        ValueRef::Null => Value::Null,
+        ValueRef::Json(at) => json::read::value(bytes, at.clone())?,
+        ValueRef::One { kind, at } => match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => Value::Text(text.into_owned()),
             Some(Scalar::Number(number)) => Value::Number(number.to_string()),
             Some(Scalar::Bool(value)) => Value::Boolean(value),
@@ -70,10 +70,10 @@ pub(crate) fn value(bytes: &[u8], node: &Node) -> Result<Value, Error> {
 }
 
 /// Returns the text of a string, or none for values that are not strings in JSON.
-pub(crate) fn text<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, str>>, Error> {
+pub(crate) fn text<'a>(bytes: &'a [u8], node: &ValueRef) -> Result<Option<Cow<'a, str>>, Error> {
     match node {
-        Node::Json(at) if bytes.get(at.start) == Some(&b'"') => json::read::cell(bytes, at.clone()),
-        Node::One { kind, at } => Ok(match scalar(bytes, *kind, at)? {
+        ValueRef::Json(at) if bytes.get(at.start) == Some(&b'"') => json::read::cell(bytes, at.clone()),
+        ValueRef::One { kind, at } => Ok(match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => Some(text),
             _ => None,
         }),
@@ -86,18 +86,18 @@ pub(crate) fn utf8(bytes: &[u8], at: Range<usize>) -> Result<&str, Error> {
     json::read::raw(bytes, at)
 }
 
-fn write_value(bytes: &[u8], node: &Node, out: &mut Vec<u8>) -> Result<(), Error> {
+fn write_value(bytes: &[u8], node: &ValueRef, out: &mut Vec<u8>) -> Result<(), Error> {
     match node {
-        Node::Null => out.extend_from_slice(b"null"),
-        Node::Json(at) => out.extend_from_slice(bytes.get(at.clone()).unwrap_or_default()),
-        Node::List { field, at } => list(bytes, field, at, out)?,
-        Node::Map { field, at } => map(bytes, field, at, out)?,
-        Node::One { kind: Kind::Message(number), at } => {
+        ValueRef::Null => out.extend_from_slice(b"null"),
+        ValueRef::Json(at) => out.extend_from_slice(bytes.get(at.clone()).unwrap_or_default()),
+        ValueRef::List { field, at } => list(bytes, field, at, out)?,
+        ValueRef::Map { field, at } => map(bytes, field, at, out)?,
+        ValueRef::One { kind: ValueType::Message(number), at } => {
             out.push(b'{');
             members(bytes, schema::message(*number), at.clone(), out)?;
             out.push(b'}');
         }
-        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+        ValueRef::One { kind, at } => match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => json::write_string(&text, out),
             Some(Scalar::Number(number)) => out.extend_from_slice(number.to_string().as_bytes()),
             Some(Scalar::Bool(value)) => out.extend_from_slice(if value { b"true" } else { b"false" }),
@@ -121,7 +121,7 @@ fn members(bytes: &[u8], message: &'static Message, at: Range<usize>, out: &mut 
 }
 
 /// Returns the value that JSON contains for a field.
-pub(crate) fn field_value(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<Option<Node>, Error> {
+pub(crate) fn field_value(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<Option<ValueRef>, Error> {
     let mut enclosing = Vec::new();
     let slot = locate(bytes, field, at, &mut enclosing)?;
     Ok(resolve(bytes, field, slot.values())?.0)
@@ -166,39 +166,39 @@ fn map(bytes: &[u8], field: &'static Field, at: &Range<usize>, out: &mut Vec<u8>
     Ok(())
 }
 
-fn scalar<'a>(bytes: &'a [u8], kind: Kind, at: &Range<usize>) -> Result<Option<Scalar<'a>>, Error> {
+fn scalar<'a>(bytes: &'a [u8], kind: ValueType, at: &Range<usize>) -> Result<Option<Scalar<'a>>, Error> {
     Ok(Some(match kind {
-        Kind::Bool => Scalar::Bool(number(bytes, at) != 0),
+        ValueType::Bool => Scalar::Bool(number(bytes, at) != 0),
         // Like Go, which reads the low 32 bits.
-        Kind::Int32 => Scalar::Number(i64::from(number(bytes, at) as i32)),
-        Kind::Int64 => Scalar::Number(number(bytes, at) as i64),
-        Kind::Text => Scalar::Text(Cow::Borrowed(utf8(bytes, at.clone())?)),
-        Kind::Bytes => Scalar::Text(Cow::Owned(STANDARD.encode(bytes.get(at.clone()).unwrap_or_default()))),
-        Kind::Time | Kind::MicroTime => match time::read(bytes, at.clone())? {
-            Some(time) => Scalar::Text(Cow::Owned(time.to_json_text(kind == Kind::MicroTime))),
+        ValueType::Int32 => Scalar::Number(i64::from(number(bytes, at) as i32)),
+        ValueType::Int64 => Scalar::Number(number(bytes, at) as i64),
+        ValueType::Text => Scalar::Text(Cow::Borrowed(utf8(bytes, at.clone())?)),
+        ValueType::Bytes => Scalar::Text(Cow::Owned(STANDARD.encode(bytes.get(at.clone()).unwrap_or_default()))),
+        ValueType::Time | ValueType::MicroTime => match time::read(bytes, at.clone())? {
+            Some(time) => Scalar::Text(Cow::Owned(time.to_json_text(kind == ValueType::MicroTime))),
             None => return Ok(None),
         },
-        Kind::Quantity => match part(bytes, at, 1, Wire::Bytes)? {
+        ValueType::Quantity => match part(bytes, at, 1, WireType::Bytes)? {
             Some(at) if !at.is_empty() => Scalar::Text(Cow::Borrowed(utf8(bytes, at)?)),
             _ => Scalar::Text(Cow::Borrowed("0")),
         },
-        Kind::IntOrString => {
-            let which = part(bytes, at, 1, Wire::Varint)?.map_or(0, |at| number(bytes, &at));
+        ValueType::IntOrString => {
+            let which = part(bytes, at, 1, WireType::Varint)?.map_or(0, |at| number(bytes, &at));
             match which {
                 0 => Scalar::Number(i64::from(
-                    part(bytes, at, 2, Wire::Varint)?.map_or(0, |at| number(bytes, &at)) as i32
+                    part(bytes, at, 2, WireType::Varint)?.map_or(0, |at| number(bytes, &at)) as i32,
                 )),
-                1 => match part(bytes, at, 3, Wire::Bytes)? {
+                1 => match part(bytes, at, 3, WireType::Bytes)? {
                     Some(at) => Scalar::Text(Cow::Borrowed(utf8(bytes, at)?)),
                     None => Scalar::Text(Cow::Borrowed("")),
                 },
                 _ => return Err(Error::malformed(at.start, "neither a number nor a text")),
             }
         }
-        Kind::Strings | Kind::Raw | Kind::Message(_) => return Ok(None),
+        ValueType::Strings | ValueType::Raw | ValueType::Message(_) => return Ok(None),
     }))
 }
 
-fn part(bytes: &[u8], at: &Range<usize>, number: u32, wire: Wire) -> Result<Option<Range<usize>>, Error> {
+fn part(bytes: &[u8], at: &Range<usize>, number: u32, wire: WireType) -> Result<Option<Range<usize>>, Error> {
     Ok(single(bytes, at.clone(), number, wire, "a part of a value")?.map(|record| record.value))
 }

@@ -5,10 +5,10 @@ mod cut;
 
 use super::{
     decode,
-    encode::{self, Text},
+    encode::{self, JsonText},
     object::Object,
-    place::{EnclosingLength, Node, Slot, entry, entry_parts, one, resolve},
-    schema::{self, Field, Kind, Shape},
+    place::{EnclosingLength, FieldSlot, ValueRef, entry, entry_parts, one, resolve},
+    schema::{self, Cardinality, Field, ValueType},
     splice::Splices,
     walk::{Gap, Relation, Visit},
     wire::{Records, put_bytes},
@@ -17,13 +17,13 @@ use crate::{
     Error, Path, Value,
     json::{self, marked::Marked, scan::Marks},
     path::Segment,
-    rows::Rows,
+    rows::RowSet,
 };
 use bytes::Bytes;
 use cut::Cut;
 
 /// Sets the value in the rows. Returns the new bytes, or none if nothing changes.
-pub(crate) fn set(object: &Object, path: &Path, rows: Rows<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
+pub(crate) fn set(object: &Object, path: &Path, rows: RowSet<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
     let value = json::edit::json_text(value, path.segments().len())?;
     let marks = Marks::of(&value);
     let mut set = Set {
@@ -49,7 +49,7 @@ pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Opti
 }
 
 /// Removes members or elements in the rows. Returns the number of removed values.
-pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u32, Option<Bytes>), Error> {
+pub(crate) fn remove(object: &Object, path: &Path, rows: RowSet<'_>) -> Result<(u32, Option<Bytes>), Error> {
     let Some((last, before)) = path.segments().split_last() else {
         return Ok((0, None));
     };
@@ -57,7 +57,7 @@ pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u3
 }
 
 /// Removes the elements of the last `[*]` whose bit is 0.
-pub(crate) fn retain(object: &Object, path: &Path, keep: Rows<'_>) -> Result<Option<Bytes>, Error> {
+pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<Option<Bytes>, Error> {
     let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
     cut(object, path, before, &Segment::Wildcard, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes)
 }
@@ -67,7 +67,7 @@ fn cut(
     path: &Path,
     before: &[Segment],
     last: &Segment,
-    rows: Rows<'_>,
+    rows: RowSet<'_>,
     goes: impl Fn(usize) -> bool,
 ) -> Result<(u32, Option<Bytes>), Error> {
     let mut cut = Cut { object, path, last, goes, row: 0, count: 0, splices: Splices::default() };
@@ -93,8 +93,8 @@ struct ValueWriter<'a> {
 }
 
 impl ValueWriter<'_> {
-    fn text(&self) -> Text<'_> {
-        Text { text: self.value, at: 0 }
+    fn text(&self) -> JsonText<'_> {
+        JsonText { text: self.value, at: 0 }
     }
 
     fn not_in_schema(&self) -> Error {
@@ -136,15 +136,15 @@ impl ValueWriter<'_> {
         let Segment::Name(name) = segment else {
             return Err(self.not_in_schema());
         };
-        match (field.shape, field.kind) {
-            (Shape::One, Kind::Message(number)) => {
+        match (field.cardinality, field.kind) {
+            (Cardinality::One, ValueType::Message(number)) => {
                 let inner = schema::message(number).field(name).ok_or_else(|| self.not_in_schema())?;
                 let records = encode::wrap(&inner.outer, self.records(inner, rest)?);
                 let mut out = Vec::with_capacity(records.len() + 8);
                 put_bytes(field.number, &records, &mut out);
                 Ok(out)
             }
-            (Shape::Map, _) => self.entry(field, name, rest),
+            (Cardinality::Map, _) => self.entry(field, name, rest),
             _ => Err(self.not_in_schema()),
         }
     }
@@ -163,7 +163,7 @@ impl ValueWriter<'_> {
     fn put_field(
         &mut self,
         bytes: &[u8],
-        slot: &Slot,
+        slot: &FieldSlot,
         records: Vec<u8>,
         enclosing: &[EnclosingLength],
     ) -> Result<(), Error> {
@@ -181,7 +181,7 @@ impl ValueWriter<'_> {
     }
 
     /// Returns whether an existing value would read the same after the edit.
-    fn same(&self, bytes: &[u8], old: Option<&Node>, new: &[u8], node: Option<Node>) -> Result<bool, Error> {
+    fn same(&self, bytes: &[u8], old: Option<&ValueRef>, new: &[u8], node: Option<ValueRef>) -> Result<bool, Error> {
         match (old, node) {
             (None, None) => Ok(true),
             (Some(old), Some(node)) => {
@@ -197,7 +197,7 @@ impl ValueWriter<'_> {
 /// Replaces the first record of a field with `records` and removes the others. Returns whether there was a record.
 fn cut_field(
     bytes: &[u8],
-    slot: &Slot,
+    slot: &FieldSlot,
     records: &[u8],
     enclosing: &[EnclosingLength],
     splices: &mut Splices,
@@ -213,7 +213,7 @@ fn cut_field(
 
 struct Set<'a> {
     writer: ValueWriter<'a>,
-    rows: Rows<'a>,
+    rows: RowSet<'a>,
     row: usize,
 }
 
@@ -231,7 +231,7 @@ impl Visit for Set<'_> {
     fn value(
         &mut self,
         bytes: &[u8],
-        node: Node,
+        node: ValueRef,
         relation: Relation,
         enclosing: &[EnclosingLength],
     ) -> Result<(), Error> {
@@ -297,26 +297,26 @@ impl Visit for Append<'_> {
     fn value(
         &mut self,
         bytes: &[u8],
-        node: Node,
+        node: ValueRef,
         relation: Relation,
         enclosing: &[EnclosingLength],
     ) -> Result<(), Error> {
         let (field, at) = match (node, &relation) {
             (_, Relation::Root | Relation::Inside) => return Err(self.writer.not_in_schema()),
-            (Node::Null, Relation::Field(slot)) if slot.field.shape == Shape::List => {
+            (ValueRef::Null, Relation::Field(slot)) if slot.field.cardinality == Cardinality::List => {
                 let records = self.writer.records(slot.field, &[])?;
                 return self.writer.put_field(bytes, slot, records, enclosing);
             }
             // The strings of a map entry's value, which is a nested message.
-            (Node::List { .. }, Relation::Entry { .. }) => return Err(self.writer.not_in_schema()),
-            (Node::List { field, at }, _) => (field, at),
-            (Node::Json(at) | Node::One { at, .. } | Node::Map { at, .. }, _) => {
+            (ValueRef::List { .. }, Relation::Entry { .. }) => return Err(self.writer.not_in_schema()),
+            (ValueRef::List { field, at }, _) => (field, at),
+            (ValueRef::Json(at) | ValueRef::One { at, .. } | ValueRef::Map { at, .. }, _) => {
                 return Err(Error::NotAnArray { path: self.writer.path.clone(), offset: at.start });
             }
-            (Node::Null, _) => return Err(Error::NotAnArray { path: self.writer.path.clone(), offset: 0 }),
+            (ValueRef::Null, _) => return Err(Error::NotAnArray { path: self.writer.path.clone(), offset: 0 }),
         };
         let mut new = Vec::new();
-        encode::record(field, Text { text: self.element, at: 0 }, None, &mut new).map_err(invalid)?;
+        encode::record(field, JsonText { text: self.element, at: 0 }, None, &mut new).map_err(invalid)?;
         let mut records = Records::new(bytes, at);
         let mut last = None;
         while let Some(record) = records.of(field.number)? {
@@ -330,7 +330,7 @@ impl Visit for Append<'_> {
 
     fn absent(&mut self, bytes: &[u8], rest: &[Segment], gap: Gap, enclosing: &[EnclosingLength]) -> Result<(), Error> {
         if let (Gap::Field(slot), [_]) = (&gap, rest)
-            && slot.field.shape != Shape::List
+            && slot.field.cardinality != Cardinality::List
         {
             return Err(Error::NotAnArray { path: self.writer.path.clone(), offset: slot.within.start });
         }

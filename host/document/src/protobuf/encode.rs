@@ -2,7 +2,7 @@
 //! dropped. The schema bounds the recursion. Memory is one buffer per level.
 
 use super::{
-    schema::{self, Field, Kind, Message, Shape},
+    schema::{self, Cardinality, Field, Message, ValueType},
     time::Time,
     wire::{Records, put_bytes, put_number, put_varint},
 };
@@ -17,39 +17,39 @@ use std::borrow::Cow;
 
 /// A JSON text and the position of a value in it. INVARIANT: the text is valid JSON, which the caller has checked.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<'a> {
+pub(crate) struct JsonText<'a> {
     pub(crate) text: Marked<'a>,
     pub(crate) at: usize,
 }
 
 /// A field and its value.
-type Member<'a> = (&'static Field, Text<'a>);
+type Member<'a> = (&'static Field, JsonText<'a>);
 
 /// Encodes a whole object. Keeps the records of `old` that the schema does not know, including those of nested messages
 /// that are not list elements.
-pub(crate) fn object(message: &'static Message, json: Text<'_>, old: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn object(message: &'static Message, json: JsonText<'_>, old: &[u8]) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     self::message(message, json, Some(old), &mut out)?;
     Ok(out)
 }
 
 /// Encodes all records of a field, without the messages around it that JSON inlines. Returns no records for null.
-pub(crate) fn field(field: &'static Field, json: Text<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+pub(crate) fn field(field: &'static Field, json: JsonText<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     if json.is_null() {
         return Ok(out);
     }
-    match field.shape {
-        Shape::One => record(field, json, old.and_then(|old| inner(old, field.number)), &mut out)?,
-        Shape::List => {
+    match field.cardinality {
+        Cardinality::One => record(field, json, old.and_then(|old| inner(old, field.number)), &mut out)?,
+        Cardinality::List => {
             json.expect(b'[', "expected an array")?;
             let mut elements = Elements::new(json.text, json.at);
             while let Some(at) = elements.next()? {
-                record(field, Text { at, ..json }, None, &mut out)?;
+                record(field, JsonText { at, ..json }, None, &mut out)?;
                 elements.past(json.text.value_end(at)?);
             }
         }
-        Shape::Map => {
+        Cardinality::Map => {
             json.expect(b'{', "expected an object")?;
             for (key, value) in json.members()? {
                 entry(field, &key, value, &mut out)?;
@@ -62,7 +62,7 @@ pub(crate) fn field(field: &'static Field, json: Text<'_>, old: Option<&[u8]>) -
 /// Encodes one record: the field's single value, or an element of its list.
 pub(crate) fn record(
     field: &'static Field,
-    json: Text<'_>,
+    json: JsonText<'_>,
     old: Option<&[u8]>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
@@ -70,7 +70,7 @@ pub(crate) fn record(
 }
 
 /// Encodes one entry of a map.
-pub(crate) fn entry(field: &'static Field, key: &str, json: Text<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn entry(field: &'static Field, key: &str, json: JsonText<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     let mut inner = Vec::new();
     put_bytes(1, key.as_bytes(), &mut inner);
     value(field.kind, 2, json, None, &mut inner)?;
@@ -88,51 +88,51 @@ pub(crate) fn wrap(outer: &[u32], records: Vec<u8>) -> Vec<u8> {
 }
 
 /// Encodes a value as one record. Null is the zero value.
-fn value(kind: Kind, number: u32, json: Text<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+fn value(kind: ValueType, number: u32, json: JsonText<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
     let mut payload = Vec::new();
     let null = json.is_null();
     match kind {
-        Kind::Bool => {
+        ValueType::Bool => {
             let value = !null && json.boolean()?;
             put_number(number, u64::from(value), out);
             return Ok(());
         }
-        Kind::Int32 => {
+        ValueType::Int32 => {
             let value = if null { 0 } else { json.int32()? };
             put_number(number, i64::from(value) as u64, out);
             return Ok(());
         }
-        Kind::Int64 => {
+        ValueType::Int64 => {
             let value = if null { 0 } else { json.integer()? };
             put_number(number, value as u64, out);
             return Ok(());
         }
         _ if null => {}
-        Kind::Text => payload.extend_from_slice(json.text()?.as_bytes()),
-        Kind::Bytes => {
+        ValueType::Text => payload.extend_from_slice(json.text()?.as_bytes()),
+        ValueType::Bytes => {
             let decoded = STANDARD.decode(json.text()?.as_bytes());
             payload = decoded.map_err(|_| json.refuse("expected base64"))?;
         }
-        Kind::Strings => {
+        ValueType::Strings => {
             json.expect(b'[', "expected an array")?;
             payload = self::field(&schema::STRINGS, json, None)?;
         }
-        Kind::Time | Kind::MicroTime => {
+        ValueType::Time | ValueType::MicroTime => {
             let time = Time::parse(&json.text()?).ok_or_else(|| json.refuse("expected a time"))?;
-            time.encode(kind == Kind::MicroTime, &mut payload);
+            time.encode(kind == ValueType::MicroTime, &mut payload);
         }
-        Kind::Quantity => put_bytes(1, json.quantity()?.as_bytes(), &mut payload),
-        Kind::IntOrString => {
+        ValueType::Quantity => put_bytes(1, json.quantity()?.as_bytes(), &mut payload),
+        ValueType::IntOrString => {
             let number = json.first() != Some(b'"');
             put_number(1, u64::from(!number), &mut payload);
             put_number(2, if number { i64::from(json.int32()?) as u64 } else { 0 }, &mut payload);
             put_bytes(3, if number { Cow::Borrowed("") } else { json.text()? }.as_bytes(), &mut payload);
         }
-        Kind::Raw => {
+        ValueType::Raw => {
             let end = json.text.value_end(json.at)?;
             put_bytes(1, json.text.bytes.get(json.at..end).unwrap_or_default(), &mut payload);
         }
-        Kind::Message(number) => message(schema::message(number), json, old, &mut payload)?,
+        ValueType::Message(number) => message(schema::message(number), json, old, &mut payload)?,
     }
     put_varint(u64::from(number) << 3 | 2, out);
     put_varint(payload.len() as u64, out);
@@ -140,9 +140,9 @@ fn value(kind: Kind, number: u32, json: Text<'_>, old: Option<&[u8]>, out: &mut 
     Ok(())
 }
 
-fn message(message: &'static Message, json: Text<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+fn message(message: &'static Message, json: JsonText<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
     json.expect(b'{', "expected an object")?;
-    let mut given: Vec<Option<Text<'_>>> = vec![None; message.fields.len()];
+    let mut given: Vec<Option<JsonText<'_>>> = vec![None; message.fields.len()];
     for (name, value) in json.members()? {
         match message.fields.iter().position(|field| field.name == name) {
             Some(i) => {
@@ -202,11 +202,11 @@ fn level(
 
 /// Returns the message in the single record of a field number.
 fn inner(old: &[u8], number: u32) -> Option<&[u8]> {
-    let record = super::wire::single(old, 0..old.len(), number, super::wire::Wire::Bytes, "").ok()??;
+    let record = super::wire::single(old, 0..old.len(), number, super::wire::WireType::Bytes, "").ok()??;
     old.get(record.value)
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonText<'a> {
     pub(crate) fn is_null(self) -> bool {
         self.first() == Some(b'n')
     }
@@ -262,7 +262,7 @@ impl<'a> Text<'a> {
     }
 
     /// Returns the members of an object. A repeated name is an error.
-    fn members(self) -> Result<Vec<(Cow<'a, str>, Text<'a>)>, Error> {
+    fn members(self) -> Result<Vec<(Cow<'a, str>, JsonText<'a>)>, Error> {
         let mut all = Vec::new();
         let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
         let mut members = Members::new(self.text, self.at);
@@ -271,7 +271,7 @@ impl<'a> Text<'a> {
             if !seen.insert(name.clone()) {
                 return Err(Error::DuplicateKey { key: name.into_owned(), offset: member.key.start });
             }
-            all.push((name, Text { text: self.text, at: member.value }));
+            all.push((name, JsonText { text: self.text, at: member.value }));
             members.past(self.text.value_end(member.value)?);
         }
         Ok(all)

@@ -4,7 +4,7 @@
 use super::{
     decode,
     splice::Splices,
-    wire::{Record, Wire, put_bytes, single},
+    wire::{Record, WireType, put_bytes, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta};
 use bytes::Bytes;
@@ -31,7 +31,7 @@ impl Envelope {
             return Err(Error::malformed(0, "expected the magic of protobuf"));
         }
         let at = MAGIC.len()..body.len();
-        let part = |at: Range<usize>, number, name| single(&body, at, number, Wire::Bytes, name);
+        let part = |at: Range<usize>, number, name| single(&body, at, number, WireType::Bytes, name);
         let mut type_meta = TypeMeta { api_version: String::new(), kind: String::new() };
         if let Some(record) = part(at.clone(), 1, "typeMeta")? {
             let text = |number, name| Ok(text(&body, record.value.clone(), number, name)?.unwrap_or_default());
@@ -91,7 +91,7 @@ impl Envelope {
 
 /// Returns the single string of a field number in a message.
 pub(super) fn text(bytes: &[u8], at: Range<usize>, number: u32, name: &str) -> Result<Option<String>, Error> {
-    let record = single(bytes, at, number, Wire::Bytes, name)?;
+    let record = single(bytes, at, number, WireType::Bytes, name)?;
     record.map(|record| decode::utf8(bytes, record.value).map(str::to_owned)).transpose()
 }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_an_error() {
+    fn an_invalid_envelope_is_an_error() {
         for bad in
             [&b""[..], b"k8s", b"{}", b"k8s\0\x0a\x05", b"k8s\0\x1a\x01x", b"k8s\0\x12\x00\x12\x00", b"k8s\0\x10\x01"]
         {

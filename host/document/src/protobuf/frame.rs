@@ -4,7 +4,7 @@
 
 use super::{
     decode,
-    wire::{Record, Wire, put_bytes, put_varint, single, varint_length},
+    wire::{Record, WireType, put_bytes, put_varint, single, varint_length},
 };
 use crate::{
     Error,
@@ -117,12 +117,12 @@ impl FrameSplitter {
 
 fn event_parts(frame: &[u8]) -> Result<(Option<EventType>, Option<Record>), Error> {
     let at = HEAD..frame.len();
-    let event = match single(frame, at.clone(), 1, Wire::Bytes, "type")? {
+    let event = match single(frame, at.clone(), 1, WireType::Bytes, "type")? {
         Some(record) => EventType::parse(decode::utf8(frame, record.value)?),
         None => None,
     };
-    let object = match single(frame, at, 2, Wire::Bytes, "object")? {
-        Some(record) => single(frame, record.value, 1, Wire::Bytes, "raw")?,
+    let object = match single(frame, at, 2, WireType::Bytes, "object")? {
+        Some(record) => single(frame, record.value, 1, WireType::Bytes, "raw")?,
         None => None,
     };
     Ok((event, object))
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_frame_is_waited_for_and_an_error_at_the_end() {
+    fn a_partial_frame_is_pending_and_an_error_at_the_end() {
         let whole = event(EventType::Added, b"x").unwrap();
         for end in 1..whole.len() {
             let mut splitter = FrameSplitter::new();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_limit_is_refused_before_it_is_waited_for() {
+    fn a_length_over_the_limit_is_refused_before_its_bytes_arrive() {
         let mut splitter = FrameSplitter::with_limit(1000);
         splitter.push(vec![0xff; 4]);
         assert_eq!(splitter.next(), Err(SplitError::TooLarge { limit: 1000 }));

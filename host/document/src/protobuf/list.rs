@@ -9,7 +9,7 @@ mod join;
 use super::{
     MAGIC,
     envelope::text,
-    wire::{HEADER, Header, PAST_THE_END, Wire, header},
+    wire::{HEADER, Header, PAST_THE_END, WireType, header},
 };
 use crate::{
     Error, TypeMeta,
@@ -184,7 +184,7 @@ impl ListSplitter {
         let Some(header) = self.header(None)? else { return Ok(None) };
         match header.number {
             RAW => {
-                self.written_as(&header, Wire::Bytes)?;
+                self.written_as(&header, WireType::Bytes)?;
                 let end = self.pending.offset(header.from).checked_add(header.length);
                 let Some(end) = end else {
                     return Err(self.pending.malformed(header.length_at, PAST_THE_END));
@@ -194,7 +194,7 @@ impl ListSplitter {
                 return Ok(Some(None));
             }
             TYPE_META if typed => return Err(SplitError::Repeated { key: "typeMeta" }),
-            TYPE_META => self.written_as(&header, Wire::Bytes)?,
+            TYPE_META => self.written_as(&header, WireType::Bytes)?,
             CONTENT_ENCODING => self.not_encoded(&header)?,
             _ => {}
         }
@@ -218,7 +218,7 @@ impl ListSplitter {
             return Err(self.pending.malformed(header.length_at, PAST_THE_END));
         }
         if matches!(header.number, METADATA | ITEM) {
-            self.written_as(&header, Wire::Bytes)?;
+            self.written_as(&header, WireType::Bytes)?;
         }
         if header.number == ITEM && !self.begun {
             return Ok(Some(Some(self.head(header.start))));
@@ -250,7 +250,7 @@ impl ListSplitter {
     }
 
     fn not_encoded(&mut self, header: &Header) -> Result<(), SplitError> {
-        self.written_as(header, Wire::Bytes)?;
+        self.written_as(header, WireType::Bytes)?;
         if std::mem::replace(&mut self.encoded, true) {
             return Err(SplitError::Repeated { key: "contentEncoding" });
         }
@@ -295,7 +295,7 @@ impl ListSplitter {
         Ok(Some(None))
     }
 
-    fn written_as(&self, header: &Header, wire: Wire) -> Result<(), SplitError> {
+    fn written_as(&self, header: &Header, wire: WireType) -> Result<(), SplitError> {
         if header.wire == wire {
             return Ok(());
         }

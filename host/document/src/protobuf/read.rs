@@ -3,8 +3,8 @@
 use super::{
     decode,
     object::Object,
-    place::{EnclosingLength, Node, entry, entry_parts, map_value},
-    schema::Kind,
+    place::{EnclosingLength, ValueRef, entry, entry_parts, map_value},
+    schema::ValueType,
     walk::{Gap, Relation, Visit},
     wire::Records,
 };
@@ -13,7 +13,7 @@ use crate::{
     json::{
         marked::Marked,
         members::Elements,
-        read::{Fingerprint, Keys},
+        read::{Fingerprint, MemberNames},
         scan::Marks,
         walk,
     },
@@ -22,13 +22,13 @@ use crate::{
 use std::ops::Range;
 
 /// Calls a function for each row with its value, or none if it is absent.
-struct Rows<F>(F);
+struct RowVisitor<F>(F);
 
-impl<F: FnMut(&[u8], Option<Node>) -> Result<(), Error>> Visit for Rows<F> {
+impl<F: FnMut(&[u8], Option<ValueRef>) -> Result<(), Error>> Visit for RowVisitor<F> {
     const MAKES: bool = false;
     const ENCLOSING: bool = false;
 
-    fn value(&mut self, bytes: &[u8], node: Node, _: Relation, _: &[EnclosingLength]) -> Result<(), Error> {
+    fn value(&mut self, bytes: &[u8], node: ValueRef, _: Relation, _: &[EnclosingLength]) -> Result<(), Error> {
         (self.0)(bytes, Some(node))
     }
 
@@ -40,13 +40,13 @@ impl<F: FnMut(&[u8], Option<Node>) -> Result<(), Error>> Visit for Rows<F> {
 fn rows(
     object: &Object,
     segments: &[Segment],
-    row: impl FnMut(&[u8], Option<Node>) -> Result<(), Error>,
+    row: impl FnMut(&[u8], Option<ValueRef>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    object.visit(segments, &mut Rows(row))
+    object.visit(segments, &mut RowVisitor(row))
 }
 
 /// Returns the value at a path without `[*]`.
-pub(crate) fn one(object: &Object, segments: &[Segment]) -> Result<Option<Node>, Error> {
+pub(crate) fn one(object: &Object, segments: &[Segment]) -> Result<Option<ValueRef>, Error> {
     let mut found = None;
     rows(object, segments, |_, node| {
         found = node;
@@ -56,9 +56,9 @@ pub(crate) fn one(object: &Object, segments: &[Segment]) -> Result<Option<Node>,
 }
 
 /// Returns the value of a map's entry by a key that is not a segment: labels and annotations.
-pub(crate) fn pick(object: &Object, segments: &[Segment], key: &str) -> Result<Option<Node>, Error> {
+pub(crate) fn pick(object: &Object, segments: &[Segment], key: &str) -> Result<Option<ValueRef>, Error> {
     match one(object, segments)? {
-        Some(Node::Map { field, at }) => match entry(object.bytes(), field, at, key)? {
+        Some(ValueRef::Map { field, at }) => match entry(object.bytes(), field, at, key)? {
             Some((_, value)) => map_value(object.bytes(), field, value).map(Some),
             None => Ok(None),
         },
@@ -74,7 +74,7 @@ pub(crate) fn cells(
 ) -> Result<(), Error> {
     rows(object, segments, |bytes, node| match node {
         None => cell(None),
-        Some(Node::One { kind: Kind::Text, at }) => cell(Some(decode::utf8(bytes, at)?)),
+        Some(ValueRef::One { kind: ValueType::Text, at }) => cell(Some(decode::utf8(bytes, at)?)),
         Some(node) => cell(decode::cell(bytes, &node)?.as_deref()),
     })
 }
@@ -85,13 +85,13 @@ pub(crate) fn lengths(object: &Object, segments: &[Segment]) -> Result<Vec<u32>,
     rows(object, segments, |bytes, node| {
         let mut count = 0;
         match node {
-            Some(Node::List { field, at }) => {
+            Some(ValueRef::List { field, at }) => {
                 let mut records = Records::new(bytes, at);
                 while records.of(field.number)?.is_some() {
                     count += 1;
                 }
             }
-            Some(Node::Json(at)) if bytes.get(at.start) == Some(&b'[') => {
+            Some(ValueRef::Json(at)) if bytes.get(at.start) == Some(&b'[') => {
                 let json = bytes.get(at).unwrap_or_default();
                 let marks = Marks::of(json);
                 let text = Marked::new(json, &marks);
@@ -119,7 +119,7 @@ pub(crate) fn keys(object: &Object, segments: &[Segment]) -> Result<Vec<String>,
     }
     rows(object, segments, |bytes, node| {
         match node {
-            Some(Node::Map { field, at }) => {
+            Some(ValueRef::Map { field, at }) => {
                 let mut records = Records::new(bytes, at);
                 let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
                 while let Some(record) = records.of(field.number)? {
@@ -130,12 +130,12 @@ pub(crate) fn keys(object: &Object, segments: &[Segment]) -> Result<Vec<String>,
                     keys.push(key.to_owned());
                 }
             }
-            Some(Node::One { kind: Kind::Message(number), at }) => {
+            Some(ValueRef::One { kind: ValueType::Message(number), at }) => {
                 message_keys(bytes, super::schema::message(number), at, &mut keys)?;
             }
-            Some(Node::Json(at)) => {
+            Some(ValueRef::Json(at)) => {
                 let json = bytes.get(at).unwrap_or_default();
-                let mut found = Keys::default();
+                let mut found = MemberNames::default();
                 walk::Visit::value(&mut found, Marked::new(json, &Marks::of(json)), 0)?;
                 keys = found.0;
             }
@@ -179,7 +179,7 @@ pub(crate) fn spelt_rows(object: &Object, segments: &[Segment]) -> Result<Vec<Op
     let mut spelt = Vec::new();
     rows(object, segments, |bytes, node| {
         spelt.push(match node {
-            None | Some(Node::Null) => None,
+            None | Some(ValueRef::Null) => None,
             Some(node) => Some(decode::json(bytes, &node)?),
         });
         Ok(())

@@ -6,24 +6,25 @@
 use crate::TypeMeta;
 use std::{collections::HashMap, sync::LazyLock};
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("../../schema/kubernetes.schema")));
+static TABLE: LazyLock<SchemaTable> =
+    LazyLock::new(|| SchemaTable::parse(include_str!("../../schema/kubernetes.schema")));
 
 static EMPTY: Message = Message { fields: Vec::new() };
 
-/// The list in a value of type [`Kind::Strings`].
+/// The list in a value of type [`ValueType::Strings`].
 pub(crate) static STRINGS: Field = Field {
     name: "",
     outer: Vec::new(),
     number: 1,
-    shape: Shape::List,
-    kind: Kind::Text,
+    cardinality: Cardinality::List,
+    kind: ValueType::Text,
     pointer: false,
     omit_empty: false,
     omit_zero: false,
 };
 
 #[derive(Default)]
-struct Table {
+struct SchemaTable {
     version: &'static str,
     kinds: HashMap<(&'static str, &'static str), u16, foldhash::fast::RandomState>,
     /// Kinds by apiVersion and resource.
@@ -45,8 +46,8 @@ pub(crate) struct Field {
     /// The field numbers of the messages around it that JSON inlines, outermost first.
     pub(crate) outer: Vec<u32>,
     pub(crate) number: u32,
-    pub(crate) shape: Shape,
-    pub(crate) kind: Kind,
+    pub(crate) cardinality: Cardinality,
+    pub(crate) kind: ValueType,
     /// Whether zero and missing are different values.
     pub(crate) pointer: bool,
     /// Whether JSON omits the field if it is missing, empty or, unless it is a pointer, a zero scalar.
@@ -57,7 +58,7 @@ pub(crate) struct Field {
 
 /// The number of values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Cardinality {
     One,
     List,
     /// A map with string keys: records of {1 key, 2 value}.
@@ -66,7 +67,7 @@ pub(crate) enum Shape {
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueType {
     Bool,
     Int32,
     Int64,
@@ -77,7 +78,7 @@ pub(crate) enum Kind {
     Strings,
     /// {1 seconds, 2 nanoseconds}, RFC 3339 with whole seconds in JSON.
     Time,
-    /// As [`Kind::Time`], with microseconds.
+    /// As [`ValueType::Time`], with microseconds.
     MicroTime,
     /// {1 string}
     Quantity,
@@ -131,10 +132,10 @@ impl Message {
     }
 }
 
-impl Table {
+impl SchemaTable {
     /// Parses lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
-    fn parse(text: &'static str) -> Table {
-        let mut table = Table::default();
+    fn parse(text: &'static str) -> SchemaTable {
+        let mut table = SchemaTable::default();
         for line in text.lines() {
             let words: Vec<&'static str> = line.split(' ').collect();
             match *words {
@@ -147,9 +148,9 @@ impl Table {
                     }
                 }
                 ["message", _] => table.messages.push(Message { fields: Vec::new() }),
-                [name, numbers, shape, kind, presence] => {
+                [name, numbers, cardinality, kind, presence] => {
                     if let (Some(message), Some(field)) =
-                        (table.messages.last_mut(), Field::parse(name, numbers, shape, kind, presence))
+                        (table.messages.last_mut(), Field::parse(name, numbers, cardinality, kind, presence))
                     {
                         message.fields.push(field);
                     }
@@ -162,38 +163,47 @@ impl Table {
 }
 
 impl Field {
-    fn parse(name: &'static str, numbers: &str, shape: &str, kind: &str, presence: &str) -> Option<Field> {
+    fn parse(name: &'static str, numbers: &str, cardinality: &str, kind: &str, presence: &str) -> Option<Field> {
         let mut outer = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>()?;
         let number = outer.pop()?;
-        let shape = match shape {
-            "one" => Shape::One,
-            "list" => Shape::List,
-            "map" => Shape::Map,
+        let cardinality = match cardinality {
+            "one" => Cardinality::One,
+            "list" => Cardinality::List,
+            "map" => Cardinality::Map,
             _ => return None,
         };
         let kind = match kind {
-            "bool" => Kind::Bool,
-            "int32" => Kind::Int32,
-            "int64" => Kind::Int64,
-            "text" => Kind::Text,
-            "bytes" => Kind::Bytes,
-            "texts" => Kind::Strings,
-            "time" => Kind::Time,
-            "micro" => Kind::MicroTime,
-            "quantity" => Kind::Quantity,
-            "either" => Kind::IntOrString,
-            "raw" => Kind::Raw,
-            message => Kind::Message(message.parse().ok()?),
+            "bool" => ValueType::Bool,
+            "int32" => ValueType::Int32,
+            "int64" => ValueType::Int64,
+            "text" => ValueType::Text,
+            "bytes" => ValueType::Bytes,
+            "texts" => ValueType::Strings,
+            "time" => ValueType::Time,
+            "micro" => ValueType::MicroTime,
+            "quantity" => ValueType::Quantity,
+            "either" => ValueType::IntOrString,
+            "raw" => ValueType::Raw,
+            message => ValueType::Message(message.parse().ok()?),
         };
         let has = |flag| presence.contains(flag);
-        Some(Field { name, outer, number, shape, kind, pointer: has('p'), omit_empty: has('o'), omit_zero: has('z') })
+        Some(Field {
+            name,
+            outer,
+            number,
+            cardinality,
+            kind,
+            pointer: has('p'),
+            omit_empty: has('o'),
+            omit_zero: has('z'),
+        })
     }
 
     /// Returns the wire type of a value.
-    pub(crate) fn wire(&self) -> super::wire::Wire {
+    pub(crate) fn wire(&self) -> super::wire::WireType {
         match self.kind {
-            Kind::Bool | Kind::Int32 | Kind::Int64 => super::wire::Wire::Varint,
-            _ => super::wire::Wire::Bytes,
+            ValueType::Bool | ValueType::Int32 | ValueType::Int64 => super::wire::WireType::Varint,
+            _ => super::wire::WireType::Bytes,
         }
     }
 }
@@ -203,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_understood() {
+    fn every_line_of_the_table_parses() {
         let text = include_str!("../../schema/kubernetes.schema");
         let fields: usize = TABLE.messages.iter().map(|message| message.fields.len()).sum();
         assert_eq!(text.lines().count(), 1 + TABLE.kinds.len() + TABLE.messages.len() + fields);
@@ -219,17 +229,20 @@ mod tests {
 
     /// The assumptions of walks, reads and edits.
     #[test]
-    fn the_table_keeps_to_what_the_code_can_say() {
+    fn the_table_keeps_the_assumptions_of_the_code() {
         for (at, message) in TABLE.messages.iter().enumerate() {
             for (i, field) in message.fields.iter().enumerate() {
                 let place = (at, field.name);
-                if let Kind::Message(number) = field.kind {
+                if let ValueType::Message(number) = field.kind {
                     assert!(usize::from(number) < TABLE.messages.len(), "{place:?}");
                 }
-                assert!(!field.omit_zero || field.kind == Kind::Time, "{place:?}");
-                assert!(field.shape == Shape::One || !field.pointer, "{place:?}");
-                assert!(field.kind != Kind::Strings || field.shape == Shape::Map, "{place:?}");
-                assert!(field.shape != Shape::Map || !matches!(field.kind, Kind::Message(_)), "{place:?}");
+                assert!(!field.omit_zero || field.kind == ValueType::Time, "{place:?}");
+                assert!(field.cardinality == Cardinality::One || !field.pointer, "{place:?}");
+                assert!(field.kind != ValueType::Strings || field.cardinality == Cardinality::Map, "{place:?}");
+                assert!(
+                    field.cardinality != Cardinality::Map || !matches!(field.kind, ValueType::Message(_)),
+                    "{place:?}"
+                );
                 let twice = message.fields[..i].iter().any(|other| {
                     other.name == field.name || (&other.outer, other.number) == (&field.outer, field.number)
                 });
@@ -244,7 +257,7 @@ mod tests {
         fn depth(number: u16, left: usize) -> usize {
             assert!(left > 0);
             let below = message(number).fields.iter().filter_map(|field| match field.kind {
-                Kind::Message(number) => Some(depth(number, left - 1)),
+                ValueType::Message(number) => Some(depth(number, left - 1)),
                 _ => None,
             });
             1 + below.max().unwrap_or(0)

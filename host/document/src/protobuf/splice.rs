@@ -22,23 +22,23 @@ pub(crate) struct Splices {
 
 struct Splice {
     at: Range<usize>,
-    text: Text,
+    text: Replacement,
 }
 
 /// The replacement of a span.
-enum Text {
+enum Replacement {
     None,
     Value(Arc<[u8]>),
     /// A varint.
     Length(u64),
 }
 
-impl Text {
+impl Replacement {
     fn length(&self) -> usize {
         match self {
-            Text::None => 0,
-            Text::Value(text) => text.len(),
-            Text::Length(length) => varint_length(*length),
+            Replacement::None => 0,
+            Replacement::Value(text) => text.len(),
+            Replacement::Length(length) => varint_length(*length),
         }
     }
 }
@@ -62,7 +62,7 @@ impl Splices {
         if let Some(changed) = innermost.and_then(|innermost| self.changed.get_mut(innermost)) {
             changed.growth += growth;
         }
-        let text = if text.is_empty() { Text::None } else { Text::Value(self.shared(text)) };
+        let text = if text.is_empty() { Replacement::None } else { Replacement::Value(self.shared(text)) };
         self.list.push(Splice { at, text });
     }
 
@@ -104,9 +104,9 @@ impl Splices {
         for splice in &self.list {
             new.extend_from_slice(old.get(at..splice.at.start).unwrap_or_default());
             match &splice.text {
-                Text::None => {}
-                Text::Value(text) => new.extend_from_slice(text),
-                Text::Length(length) => put_varint(*length, &mut new),
+                Replacement::None => {}
+                Replacement::Value(text) => new.extend_from_slice(text),
+                Replacement::Length(length) => put_varint(*length, &mut new),
             }
             at = splice.at.end;
         }
@@ -129,7 +129,7 @@ impl Splices {
             if let Some(outer) = within.and_then(|within| self.changed.get_mut(within)) {
                 outer.growth += growth + longer;
             }
-            self.list.push(Splice { at, text: Text::Length(length) });
+            self.list.push(Splice { at, text: Replacement::Length(length) });
         }
     }
 }

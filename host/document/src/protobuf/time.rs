@@ -1,6 +1,6 @@
 //! Timestamps: {1 seconds, 2 nanoseconds} in protobuf, RFC 3339 in JSON. Years 1 to 9999, as in Go's JSON.
 
-use super::wire::{Wire, put_number, single, varint};
+use super::wire::{WireType, put_number, single, varint};
 use crate::Error;
 use std::{fmt::Write, ops::Range};
 
@@ -22,7 +22,7 @@ pub(crate) fn read(bytes: &[u8], at: Range<usize>) -> Result<Option<Time>, Error
         return Ok(None);
     }
     let part = |number, name| {
-        let record = single(bytes, at.clone(), number, Wire::Varint, name)?;
+        let record = single(bytes, at.clone(), number, WireType::Varint, name)?;
         let value = record.map(|record| varint(bytes, record.value.start, record.value.end)).transpose()?;
         Ok::<_, Error>(value.map_or(0, |(value, _)| value))
     };

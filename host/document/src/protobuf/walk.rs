@@ -4,9 +4,9 @@
 
 use super::{
     object::Object,
-    place::{EnclosingLength, Node, Slot, entry, locate, map_value, one, resolve},
-    schema::{self, Field, Kind, Message, Shape},
-    wire::{Record, Records, Wire},
+    place::{EnclosingLength, FieldSlot, ValueRef, entry, locate, map_value, one, resolve},
+    schema::{self, Cardinality, Field, Message, ValueType},
+    wire::{Record, Records, WireType},
 };
 use crate::{
     Error,
@@ -19,7 +19,7 @@ use std::ops::Range;
 #[derive(Debug, Clone)]
 pub(crate) enum Relation {
     Root,
-    Field(Slot),
+    Field(FieldSlot),
     /// An element of a list, with its record.
     Element {
         field: &'static Field,
@@ -38,7 +38,7 @@ pub(crate) enum Relation {
 #[derive(Debug, Clone)]
 pub(crate) enum Gap {
     /// JSON would omit the field.
-    Field(Slot),
+    Field(FieldSlot),
     /// The map has no such entry.
     Key { field: &'static Field, within: Range<usize> },
     /// The list has no such element.
@@ -61,7 +61,7 @@ pub(crate) trait Visit {
     fn value(
         &mut self,
         bytes: &[u8],
-        node: Node,
+        node: ValueRef,
         relation: Relation,
         enclosing: &[EnclosingLength],
     ) -> Result<(), Error>;
@@ -76,7 +76,7 @@ pub(crate) fn walk<V: Visit>(object: &Object, segments: &[Segment], visitor: &mu
     let mut walk = Walk { bytes: object.bytes(), enclosing: Vec::new(), visitor };
     match segments {
         // The kind of the root is not used: other functions read whole objects.
-        [] => walk.visitor.value(object.bytes(), Node::Null, Relation::Root, &[]),
+        [] => walk.visitor.value(object.bytes(), ValueRef::Null, Relation::Root, &[]),
         [Segment::Name(name), rest @ ..] => {
             let Some(field) = object.message().field(name) else {
                 return walk.absent(segments, Gap::Unknown);
@@ -102,7 +102,7 @@ impl<V: Visit> Walk<'_, V> {
     /// Visits a value. `inner` are the lengths around its content.
     fn node(
         &mut self,
-        node: Node,
+        node: ValueRef,
         relation: Relation,
         inner: &[EnclosingLength],
         segments: &[Segment],
@@ -115,18 +115,18 @@ impl<V: Visit> Walk<'_, V> {
             self.enclosing.extend_from_slice(inner);
         }
         let done = match (segment, node) {
-            (_, Node::Json(at)) => self.inside(at, segments),
-            (Segment::Name(name), Node::One { kind: Kind::Message(number), at }) => {
+            (_, ValueRef::Json(at)) => self.inside(at, segments),
+            (Segment::Name(name), ValueRef::One { kind: ValueType::Message(number), at }) => {
                 self.field(schema::message(number), at, name, segments, rest)
             }
-            (Segment::Name(key), Node::Map { field, at }) => self.entry(field, at, key, segments, rest),
-            (Segment::Index(index), Node::List { field, at }) => self.element(field, at, *index, segments, rest),
-            (Segment::Wildcard, Node::List { field, at }) => self.elements(field, at, rest),
+            (Segment::Name(key), ValueRef::Map { field, at }) => self.entry(field, at, key, segments, rest),
+            (Segment::Index(index), ValueRef::List { field, at }) => self.element(field, at, *index, segments, rest),
+            (Segment::Wildcard, ValueRef::List { field, at }) => self.elements(field, at, rest),
             (Segment::Wildcard, _) => Ok(()),
-            (_, Node::One { at, .. } | Node::List { at, .. } | Node::Map { at, .. }) => {
+            (_, ValueRef::One { at, .. } | ValueRef::List { at, .. } | ValueRef::Map { at, .. }) => {
                 self.absent(segments, Gap::Other { at: at.start })
             }
-            (_, Node::Null) => self.absent(segments, Gap::Element),
+            (_, ValueRef::Null) => self.absent(segments, Gap::Element),
         };
         self.enclosing.truncate(depth);
         done
@@ -160,16 +160,18 @@ impl<V: Visit> Walk<'_, V> {
         done
     }
 
-    fn slot(&mut self, slot: Slot, segments: &[Segment], rest: &[Segment]) -> Result<(), Error> {
+    fn slot(&mut self, slot: FieldSlot, segments: &[Segment], rest: &[Segment]) -> Result<(), Error> {
         let at = slot.values();
-        if let (Shape::List, [Segment::Wildcard, below @ ..]) = (slot.field.shape, rest) {
+        if let (Cardinality::List, [Segment::Wildcard, below @ ..]) = (slot.field.cardinality, rest) {
             return self.elements(slot.field, at, below);
         }
         let (node, inner) = resolve(self.bytes, slot.field, at)?;
         match node {
             None => self.absent(segments, Gap::Field(slot)),
-            Some(Node::Null) if !rest.is_empty() => self.absent(segments, Gap::Field(slot)),
-            Some(Node::One { kind: Kind::Message(_), .. }) if V::MAKES && inner.is_none() && !rest.is_empty() => {
+            Some(ValueRef::Null) if !rest.is_empty() => self.absent(segments, Gap::Field(slot)),
+            Some(ValueRef::One { kind: ValueType::Message(_), .. })
+                if V::MAKES && inner.is_none() && !rest.is_empty() =>
+            {
                 self.absent(segments, Gap::Field(slot))
             }
             Some(node) => self.node(node, Relation::Field(slot), inner.as_slice(), rest),
@@ -221,7 +223,7 @@ impl<V: Visit> Walk<'_, V> {
         let mut records = Records::new(self.bytes, at);
         // The requested field of all elements is looked up once.
         let wanted = match (field.kind, rest) {
-            (Kind::Message(number), [Segment::Name(name), below @ ..]) => {
+            (ValueType::Message(number), [Segment::Name(name), below @ ..]) => {
                 schema::message(number).field(name).map(|wanted| (wanted, below))
             }
             _ => None,
@@ -230,8 +232,8 @@ impl<V: Visit> Walk<'_, V> {
         let is_plain = !V::ENCLOSING
             && wanted.is_some_and(|(wanted, below)| {
                 below.is_empty()
-                    && wanted.shape == Shape::One
-                    && wanted.kind == Kind::Text
+                    && wanted.cardinality == Cardinality::One
+                    && wanted.kind == ValueType::Text
                     && wanted.outer.is_empty()
                     && wanted.omit_empty
             });
@@ -241,12 +243,12 @@ impl<V: Visit> Walk<'_, V> {
                 self.one(field, &record, rest)?;
                 continue;
             };
-            record.written_as(Wire::Bytes)?;
+            record.written_as(WireType::Bytes)?;
             if is_plain && let Some(found) = Records::quick(self.bytes, record.value.clone(), wanted.number) {
-                let slot = Slot { field: wanted, within: record.value, missing: 0 };
+                let slot = FieldSlot { field: wanted, within: record.value, missing: 0 };
                 match found {
                     Some((_, at)) if wanted.pointer || !at.is_empty() => {
-                        let node = Node::One { kind: wanted.kind, at };
+                        let node = ValueRef::One { kind: wanted.kind, at };
                         self.visitor.value(self.bytes, node, Relation::Field(slot), &self.enclosing)?;
                     }
                     _ => self.absent(rest, Gap::Field(slot))?,
@@ -281,8 +283,8 @@ impl<V: Visit> Walk<'_, V> {
             fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
                 let end = json::check::checked_end(&text, at)?;
                 let node = match text.get(at) {
-                    Some(b'n') => Node::Null,
-                    _ => Node::Json(self.start + at..self.start + end),
+                    Some(b'n') => ValueRef::Null,
+                    _ => ValueRef::Json(self.start + at..self.start + end),
                 };
                 self.visitor.value(self.bytes, node, Relation::Inside, self.enclosing)?;
                 Ok(end)

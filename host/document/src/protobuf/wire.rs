@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The wire type of a record. Groups are refused, because Kubernetes has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(crate) enum WireType {
     Varint,
     Fixed,
     Bytes,
@@ -16,7 +16,7 @@ pub(crate) enum Wire {
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) number: u32,
-    pub(crate) wire: Wire,
+    pub(crate) wire: WireType,
     /// The start of the tag.
     pub(crate) start: usize,
     /// The start of the length, or of the value if there is no length.
@@ -32,7 +32,7 @@ impl Record {
     }
 
     /// Refuses a value whose wire type differs from the schema's.
-    pub(crate) fn written_as(&self, wire: Wire) -> Result<(), Error> {
+    pub(crate) fn written_as(&self, wire: WireType) -> Result<(), Error> {
         if self.wire == wire { Ok(()) } else { Err(Error::malformed(self.start, "a field of the wrong wire type")) }
     }
 }
@@ -41,7 +41,7 @@ impl Record {
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) number: u32,
-    pub(crate) wire: Wire,
+    pub(crate) wire: WireType,
     /// The start of the tag.
     pub(crate) start: usize,
     /// The start of the length, or of the value if there is no length.
@@ -67,12 +67,12 @@ pub(crate) fn header(bytes: &[u8], at: usize, end: usize) -> Result<Header, Erro
         return Err(Error::malformed(at, "a field number out of range"));
     }
     let (wire, from, length) = match tag & 7 {
-        0 => (Wire::Varint, after, (varint(bytes, after, end)?.1 - after) as u64),
-        1 => (Wire::Fixed, after, 8),
-        5 => (Wire::Fixed, after, 4),
+        0 => (WireType::Varint, after, (varint(bytes, after, end)?.1 - after) as u64),
+        1 => (WireType::Fixed, after, 8),
+        5 => (WireType::Fixed, after, 4),
         2 => {
             let (length, from) = varint(bytes, after, end)?;
-            (Wire::Bytes, from, length)
+            (WireType::Bytes, from, length)
         }
         3 | 4 => return Err(Error::malformed(at, "a group")),
         _ => return Err(Error::malformed(at, "an unknown wire type")),
@@ -102,7 +102,7 @@ impl<'a> Records<'a> {
         let start = self.at;
         if let Some((number, value)) = self.short() {
             self.at = value.end;
-            return Ok(Some(Record { number, wire: Wire::Bytes, start, length_at: start + 1, value }));
+            return Ok(Some(Record { number, wire: WireType::Bytes, start, length_at: start + 1, value }));
         }
         self.any()
     }
@@ -178,12 +178,12 @@ pub(crate) fn single(
     bytes: &[u8],
     at: Range<usize>,
     number: u32,
-    wire: Wire,
+    wire: WireType,
     name: &str,
 ) -> Result<Option<Record>, Error> {
     if let Some(found) = Records::quick(bytes, at.clone(), number) {
         let Some((start, value)) = found else { return Ok(None) };
-        let record = Record { number, wire: Wire::Bytes, start, length_at: start + 1, value };
+        let record = Record { number, wire: WireType::Bytes, start, length_at: start + 1, value };
         return record.written_as(wire).map(|()| Some(record));
     }
     let mut records = Records::new(bytes, at);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_apart() {
+    fn records_are_separated() {
         let mut bytes = Vec::new();
         put_bytes(1, b"ab", &mut bytes);
         put_number(2, 300, &mut bytes);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_an_error() {
+    fn an_invalid_record_is_an_error() {
         for bad in [
             &[0x0a, 5, 1][..],
             &[0x0a],

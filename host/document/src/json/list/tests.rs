@@ -50,7 +50,7 @@ fn items(body: &str) -> Result<Vec<String>, SplitError> {
 }
 
 #[test]
-fn items_are_cut_wherever_the_chunks_end() {
+fn items_are_the_same_at_any_chunk_boundaries() {
     assert_eq!(
         items(r#"{"kind":"L","items":[{"a":"}\\\"{"},{"b":[{}]}],"z":1}"#).unwrap(),
         [r#"{"a":"}\\\"{"}"#, r#"{"b":[{}]}"#]
@@ -94,7 +94,7 @@ fn rows_are_the_items_of_a_table() {
 }
 
 #[test]
-fn what_is_no_list_is_an_error() {
+fn an_invalid_list_is_an_error() {
     for body in [
         "",
         " ",
@@ -141,7 +141,7 @@ fn what_is_no_list_is_an_error() {
 }
 
 #[test]
-fn the_list_tells_its_meta_before_or_after_the_items() {
+fn the_meta_of_a_list_may_precede_or_follow_the_items() {
     let meta =
         r#""kind":"ServiceList","apiVersion":"v1","metadata":{"x":{},"resourceVersion":"7","continue":"c\u0041"}"#;
     for body in [format!("{{{meta},\"items\":[{{}}]}}"), format!("{{\"items\":[{{}}],{meta}}}")] {
@@ -176,7 +176,7 @@ fn an_item_or_a_gap_over_the_limit_is_an_error() {
 }
 
 #[test]
-fn batches_are_bounded_and_pending_bytes_are_one_item() {
+fn batches_are_bounded_and_at_most_one_item_is_pending() {
     let item = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
     let body = format!(r#"{{"items":[{}]}}"#, vec![item.as_str(); 1000].join(","));
     let (pieces, _) = split(body.as_bytes(), body.len(), 2000).unwrap();
@@ -215,7 +215,7 @@ fn join(body: &str, chunk: usize, outcomes: &[ItemOutcome]) -> String {
 }
 
 #[test]
-fn what_is_joined_has_its_commas() {
+fn a_joined_list_has_its_commas() {
     use ItemOutcome::{Drop, Keep};
     let edit = || ItemOutcome::Edit(Bytes::from_static(b"{9}"));
     let body = r#"{"items":[{"a":0},{"a":1},{"a":2}]}"#;
@@ -278,7 +278,7 @@ fn tiny_chunks_take_linear_time() {
 }
 
 #[test]
-fn only_what_goes_on_in_the_next_chunk_is_copied() {
+fn only_bytes_that_continue_in_the_next_chunk_are_copied() {
     let item = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
     let body = Bytes::from(format!(r#"{{"items":[{}]}}"#, vec![item.as_str(); 2000].join(",")));
     let chunks: Vec<_> = body.chunks(500_000).map(|chunk| body.slice_ref(chunk)).collect();

@@ -13,12 +13,12 @@ pub struct Block {
     /// The masks of the block. They end before a backslash outside of a string.
     pub masks: Masks,
     /// The depth, if a scan has recorded it.
-    pub(crate) level: Level,
+    pub(crate) level: BlockDepth,
 }
 
 /// The depth at the start of a block, and a lower bound of the depth in the block. `MAX_DEPTH` fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Level {
+pub(crate) struct BlockDepth {
     before: u16,
     low: u16,
 }
@@ -36,18 +36,18 @@ pub(crate) fn blocks(length: usize) -> usize {
     length / BLOCK + 2
 }
 
-impl Default for Level {
+impl Default for BlockDepth {
     /// The depth is unknown.
     fn default() -> Self {
-        Level { before: u16::MAX, low: u16::MAX }
+        BlockDepth { before: u16::MAX, low: u16::MAX }
     }
 }
 
-impl Level {
+impl BlockDepth {
     /// Creates the level of a block with this number of closing brackets.
     #[inline(always)]
     pub(super) fn new(before: usize, close: u32) -> Self {
-        Level { before: before as u16, low: (before as u16).saturating_sub(close as u16) }
+        BlockDepth { before: before as u16, low: (before as u16).saturating_sub(close as u16) }
     }
 }
 
@@ -128,7 +128,7 @@ impl Marks {
     /// Appends the next block, and the position in it at which the container ends. Later bytes do not belong to the
     /// container.
     #[inline(always)]
-    pub(super) fn push(&mut self, masks: Masks, level: Level, end: Option<usize>) {
+    pub(super) fn push(&mut self, masks: Masks, level: BlockDepth, end: Option<usize>) {
         let masks = match end {
             None => masks,
             Some(end) => masks.up_to(end),
@@ -193,7 +193,7 @@ pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], blocks: &[Block], at: u
 fn level_end(blocks: &[Block], at: usize) -> Option<usize> {
     let (first, bit) = (at / BLOCK, at % BLOCK);
     let Block { masks, level } = blocks.get(first)?;
-    if *level == Level::default() || masks.open >> bit & 1 == 0 {
+    if *level == BlockDepth::default() || masks.open >> bit & 1 == 0 {
         return None;
     }
     let below = (1_u64 << bit) - 1;

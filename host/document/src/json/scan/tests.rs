@@ -216,7 +216,7 @@ fn vectors_agree_with_words_at_every_length_and_alignment() {
 }
 
 #[test]
-fn deep_and_shallow_nests_end_where_the_model_says() {
+fn nested_containers_end_where_the_model_ends_them() {
     for depth in if cfg!(miri) { 64..65 } else { 1..200usize } {
         for (open, close) in [("[", "]"), ("{", "}"), ("[{", "}]"), (" [", "\"]\"]")] {
             let nest = open.repeat(depth).trim_start().to_owned() + &close.repeat(depth);
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn the_end_is_where_the_model_finds_it(bytes in soup()) {
+    fn the_end_equals_that_of_the_model(bytes in soup()) {
         prop_assert_eq!(whole(&bytes), model(&bytes));
         prop_assert_eq!(super::string_end(&bytes, 1), string_model(&bytes, 1));
     }

@@ -7,8 +7,8 @@ use crate::{
     path::Segment,
     protobuf::{
         object::Object,
-        place::{EnclosingLength, Node, entry, locate, resolve},
-        schema::{self, Field, Kind},
+        place::{EnclosingLength, ValueRef, entry, locate, resolve},
+        schema::{self, Field, ValueType},
         splice::Splices,
         walk::{Gap, Relation, Visit},
         wire::Records,
@@ -51,7 +51,7 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
         if let Some(node) = resolve(bytes, field, slot.values())?.0 {
             self.count += 1;
             // A field that JSON never omits is null without a record, so there is nothing to remove.
-            if !matches!(node, Node::Null) || field.kind == Kind::Raw {
+            if !matches!(node, ValueRef::Null) || field.kind == ValueType::Raw {
                 cut_field(bytes, &slot, &[], &inner, &mut self.splices)?;
             }
         }
@@ -104,20 +104,20 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
     fn value(
         &mut self,
         bytes: &[u8],
-        node: Node,
+        node: ValueRef,
         relation: Relation,
         enclosing: &[EnclosingLength],
     ) -> Result<(), Error> {
         let inner = inner_lengths(bytes, &node, &relation, enclosing)?;
         match (self.last, node) {
-            (Segment::Name(name), Node::Null) if matches!(relation, Relation::Root) => {
+            (Segment::Name(name), ValueRef::Null) if matches!(relation, Relation::Root) => {
                 let message = self.object.message();
                 self.member(message, bytes, 0..bytes.len(), name, enclosing)
             }
-            (Segment::Name(name), Node::One { kind: Kind::Message(number), at }) => {
+            (Segment::Name(name), ValueRef::One { kind: ValueType::Message(number), at }) => {
                 self.member(schema::message(number), bytes, at, name, &inner)
             }
-            (Segment::Name(key), Node::Map { field, at }) => {
+            (Segment::Name(key), ValueRef::Map { field, at }) => {
                 if self.next_row()
                     && let Some((record, _)) = entry(bytes, field, at, key)?
                 {
@@ -126,12 +126,14 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
                 }
                 Ok(())
             }
-            (_, Node::List { .. }) if matches!(relation, Relation::Entry { .. }) => {
+            (_, ValueRef::List { .. }) if matches!(relation, Relation::Entry { .. }) => {
                 Err(Error::NotInSchema { path: self.path.clone() })
             }
-            (Segment::Index(index), Node::List { field, at }) => self.elements(field, bytes, at, Some(*index), &inner),
-            (Segment::Wildcard, Node::List { field, at }) => self.elements(field, bytes, at, None, &inner),
-            (_, Node::Json(_)) => Err(Error::NotInSchema { path: self.path.clone() }),
+            (Segment::Index(index), ValueRef::List { field, at }) => {
+                self.elements(field, bytes, at, Some(*index), &inner)
+            }
+            (Segment::Wildcard, ValueRef::List { field, at }) => self.elements(field, bytes, at, None, &inner),
+            (_, ValueRef::Json(_)) => Err(Error::NotInSchema { path: self.path.clone() }),
             (Segment::Wildcard, _) => Ok(()),
             _ => {
                 self.row += 1;
@@ -152,12 +154,12 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
 /// Returns the lengths around the content of a message: those around the message, and its own.
 fn inner_lengths(
     bytes: &[u8],
-    node: &Node,
+    node: &ValueRef,
     relation: &Relation,
     enclosing: &[EnclosingLength],
 ) -> Result<Vec<EnclosingLength>, Error> {
     let mut inner = enclosing.to_vec();
-    if let Node::One { kind: Kind::Message(_), .. } = node {
+    if let ValueRef::One { kind: ValueType::Message(_), .. } = node {
         match relation {
             Relation::Field(slot) => inner.extend(resolve(bytes, slot.field, slot.values())?.1),
             Relation::Element { record, .. } => {

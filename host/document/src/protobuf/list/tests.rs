@@ -90,7 +90,7 @@ fn join(body: &[u8], chunk: usize, outcomes: &[ItemOutcome], type_meta: Option<&
 }
 
 #[test]
-fn items_are_cut_wherever_the_chunks_end() {
+fn items_are_the_same_at_any_chunk_boundaries() {
     let long = [5; 200];
     assert_eq!(items(&list(&[b"a", b"", &long, b"ccc"]), 1000).unwrap(), [&b"a"[..], b"", &long, b"ccc"]);
     assert_eq!(items(&list(&[]), 1000).unwrap(), [""; 0]);
@@ -98,7 +98,7 @@ fn items_are_cut_wherever_the_chunks_end() {
 }
 
 #[test]
-fn the_head_tells_what_the_items_are() {
+fn the_type_of_the_items_is_known_after_the_head() {
     for size in [1, 10, 1000] {
         let mut splitter = ListSplitter::new();
         for chunk in list(&[b"a"]).chunks(size) {
@@ -124,7 +124,7 @@ fn the_head_tells_what_the_items_are() {
 }
 
 #[test]
-fn records_that_are_no_items_stay_where_they_are() {
+fn other_records_keep_their_positions() {
     let mut list = record(9, b"before");
     let mut expected = list.clone();
     for (i, item) in [b"a", b"b", b"c"].iter().enumerate() {
@@ -148,7 +148,7 @@ fn records_that_are_no_items_stay_where_they_are() {
 }
 
 #[test]
-fn joined_lists_are_what_a_list_of_the_outcomes_would_be() {
+fn a_joined_list_equals_a_list_of_the_outcomes() {
     let long = [5; 200];
     let items: [&[u8]; 4] = [b"a", b"bb", &long, b"d"];
     let came = list(&items);
@@ -172,7 +172,7 @@ fn joined_lists_are_what_a_list_of_the_outcomes_would_be() {
 }
 
 #[test]
-fn another_type_meta_takes_the_place_of_the_one_that_came() {
+fn a_new_type_meta_replaces_the_original_one() {
     let other = TypeMeta { api_version: "meta.k8s.io/v1".into(), kind: "PartialObjectMetadataList".into() };
     let kept = [ItemOutcome::Keep, ItemOutcome::Drop];
     let left = Envelope::open(join(&list(&[b"a", b"b"]), 1000, &kept, Some(&other)).into()).unwrap();
@@ -185,7 +185,7 @@ fn another_type_meta_takes_the_place_of_the_one_that_came() {
 }
 
 #[test]
-fn what_is_kept_is_not_copied() {
+fn kept_items_are_not_copied() {
     let came = list(&[b"a", b"bb", b"ccc"]);
     let mut splitter = ListSplitter::new();
     splitter.push(came.clone());
@@ -210,7 +210,7 @@ fn one_outcome_for_each_item_or_an_error() {
 }
 
 #[test]
-fn what_is_no_list_is_an_error() {
+fn an_invalid_list_is_an_error() {
     let names = record(1, &record(1, b"v1"));
     for bad in [
         &b""[..],
@@ -269,7 +269,7 @@ fn a_body_that_is_cut_off_is_an_error_unless_it_is_whole_records_after_the_list(
 }
 
 #[test]
-fn what_is_over_the_limit_is_refused_before_it_is_waited_for() {
+fn a_record_over_the_limit_is_refused_before_its_bytes_arrive() {
     let large = SplitError::TooLarge { limit: 90 };
     for bytes in [
         body(&[&record(1, &record(9, &[7; 100])), &record(2, b"")]),
@@ -290,7 +290,7 @@ fn what_is_over_the_limit_is_refused_before_it_is_waited_for() {
 }
 
 #[test]
-fn batches_are_bounded_and_pending_bytes_are_one_item() {
+fn batches_are_bounded_and_at_most_one_item_is_pending() {
     let body = list(&[&[7; 1000][..]; 1000]);
     let (pieces, _) = split([&body[..]], 2000).unwrap();
     let sizes = pieces.iter().filter_map(|piece| match piece {

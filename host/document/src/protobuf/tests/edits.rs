@@ -78,7 +78,7 @@ fn edits_that_change_nothing_leave_every_byte() {
 
 /// Go always writes such messages. Other writers omit them.
 #[test]
-fn a_message_that_reads_the_same_missing_is_not_made() {
+fn an_edit_creates_no_message_that_reads_like_a_missing_one() {
     let mut service = document(&type_meta("v1", "Service"), r#"{"metadata":{"name":"a"}}"#);
     assert!(service.to_json().unwrap().ends_with(r#""spec":{},"status":{"loadBalancer":{}}}"#));
     service.set(&path("spec.healthCheckNodePort"), &Value::Number("0".into())).unwrap();
@@ -145,7 +145,7 @@ fn checkpoints_bring_the_bytes_back() {
 }
 
 #[test]
-fn what_protobuf_cannot_say_is_refused() {
+fn edits_that_protobuf_cannot_encode_are_refused() {
     let mut object = slice();
     let mut set = |expression: &str, value: Value| object.set(&path(expression), &value);
     assert!(matches!(set("nothing", Value::Null), Err(Error::NotInSchema { .. })));
@@ -191,7 +191,7 @@ fn an_edit_cannot_blow_an_object_up() {
 }
 
 #[test]
-fn what_replaces_an_object_says_its_type_as_it_does_in_json() {
+fn a_replacement_contains_the_type_as_in_json() {
     let type_meta = type_meta("v1", "ConfigMap");
     let text = r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#;
     for (object, binary) in [(document(&type_meta, text), true), (Document::json(text.into()), false)] {

@@ -12,7 +12,7 @@ fn plainly(body: &[u8]) -> Result<Vec<Bytes>, Error> {
     let (mut items, mut metadata) = (Vec::new(), 0);
     while let Some(record) = records.next()? {
         if matches!(record.number, 1 | 2) {
-            record.written_as(Wire::Bytes)?;
+            record.written_as(WireType::Bytes)?;
         }
         match record.number {
             1 => {
@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn items_are_those_of_a_plain_parse_wherever_chunks_end((body, items) in lists(), cuts in cuts()) {
+    fn items_equal_those_of_a_plain_parser_at_any_chunk_boundaries((body, items) in lists(), cuts in cuts()) {
         let (found, all) = taken(&split(chunks(&body, &cuts), 1 << 20).unwrap().0);
         prop_assert_eq!(&found, &plainly(&body).unwrap());
         prop_assert_eq!(found, items);
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn joined_lists_hold_what_was_kept_and_edited(
+    fn a_joined_list_contains_the_kept_and_edited_items(
         (body, items) in lists(),
         size in 1..400usize,
         fates in prop::collection::vec(0..4u8, 12),
