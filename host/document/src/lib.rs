@@ -39,7 +39,7 @@ pub mod protobuf;
 mod resource;
 mod rows;
 mod split;
-mod texts;
+mod string_set;
 mod value;
 
 pub use cached::{LookedUp, Selection};
@@ -49,7 +49,7 @@ pub use error::Error;
 pub use path::{Path, PathError};
 pub use resource::resource_of;
 pub use split::SplitError;
-pub use texts::Texts;
+pub use string_set::StringSet;
 pub use value::{TypeMeta, Value};
 
 /// The largest object, in bytes: positions are kept in 31 bits.

@@ -20,7 +20,7 @@ wasmtime::component::bindgen!({
     with: {
         "weir:filter/objects.object": crate::wasm::state::ObjectHandle,
         "weir:filter/objects.path": crate::wasm::state::PathHandle,
-        "weir:filter/objects.texts": crate::wasm::state::TextsHandle,
+        "weir:filter/objects.string-set": crate::wasm::state::StringSetHandle,
         "weir:filter/cluster.selection": crate::wasm::state::SelectionHandle,
     },
 });

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use weir_document::{Document, Error, Path, Texts, Value};
+use weir_document::{Document, Error, Path, StringSet, Value};
 
 use super::finder::Declared;
 use super::state::AT_HAND;
@@ -35,7 +35,7 @@ pub enum Step {
     /// `remove`.
     Remove(Path),
     /// `retain-in`.
-    RetainIn(Path, Arc<Texts>),
+    RetainIn(Path, Arc<StringSet>),
 }
 
 /// An object that a step is about.

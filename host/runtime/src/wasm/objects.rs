@@ -11,7 +11,7 @@ use super::bindings::weir::filter::objects::{self, Column};
 use super::fault::Refusal;
 use super::found::Found;
 use super::lesson::{Question, Reply, Step, is_long, position};
-use super::state::{AT_HAND, GuestState, Map, ObjectHandle, PathHandle, TextsHandle};
+use super::state::{AT_HAND, GuestState, Map, ObjectHandle, PathHandle, StringSetHandle};
 
 impl GuestState {
     fn looked_up(&self, handle: u32) -> Result<&Found> {
@@ -106,14 +106,14 @@ impl objects::HostPath for GuestState {
     }
 }
 
-impl objects::HostTexts for GuestState {
-    fn new(&mut self, texts: Vec<String>) -> Result<Resource<TextsHandle>> {
-        self.texts.put(texts.into_iter().collect()).map(Resource::new_own)
+impl objects::HostStringSet for GuestState {
+    fn new(&mut self, strings: Vec<String>) -> Result<Resource<StringSetHandle>> {
+        self.string_sets.put(strings.into_iter().collect()).map(Resource::new_own)
     }
 
-    fn drop(&mut self, texts: Resource<TextsHandle>) -> Result<()> {
-        if texts.owned() {
-            self.texts.free(texts.rep());
+    fn drop(&mut self, set: Resource<StringSetHandle>) -> Result<()> {
+        if set.owned() {
+            self.string_sets.free(set.rep());
         }
         Ok(())
     }
@@ -183,11 +183,11 @@ impl objects::HostObject for GuestState {
         &mut self,
         this: Resource<ObjectHandle>,
         at: Resource<PathHandle>,
-        texts: Vec<String>,
+        values: Vec<String>,
     ) -> Result<Option<u32>> {
         let at = self.single(&at)?;
-        let found = position(self.reading(&this, &at)?.text(&at)?.as_deref(), &texts);
-        self.teach(&this, || Question::OneOf(at, texts.into()), found.map_or(Reply::Nothing, Reply::Position));
+        let found = position(self.reading(&this, &at)?.text(&at)?.as_deref(), &values);
+        self.teach(&this, || Question::OneOf(at, values.into()), found.map_or(Reply::Nothing, Reply::Position));
         Ok(found)
     }
 
@@ -294,14 +294,14 @@ impl objects::HostObject for GuestState {
         &mut self,
         this: Resource<ObjectHandle>,
         at: Resource<PathHandle>,
-        texts: Resource<TextsHandle>,
+        values: Resource<StringSetHandle>,
     ) -> Result<Result<(), String>> {
         let at = self.path_of(&at)?;
-        let texts = self.texts.get(texts.rep())?.clone();
+        let values = self.string_sets.get(values.rep())?.clone();
         self.edit(
             &this,
-            |object| object.retain_in(&at, &texts),
-            |()| Some((Step::RetainIn(at.clone(), texts.clone()), Reply::Done)),
+            |object| object.retain_in(&at, &values),
+            |()| Some((Step::RetainIn(at.clone(), values.clone()), Reply::Done)),
         )
     }
 

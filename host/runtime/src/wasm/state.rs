@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wasmtime::component::ResourceTable;
 use wasmtime::{ResourceLimiter, Result};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
-use weir_document::{Document, Path, Texts};
+use weir_document::{Document, Path, StringSet};
 use weir_kube::Lookup;
 
 use super::fault::Refusal;
@@ -23,10 +23,10 @@ const PATHS: usize = 4096;
 const LOOKED_UP: usize = 16_384;
 /// Selections that one call may hold at once.
 const SELECTIONS: usize = 256;
-/// Sets of texts that one instance may hold at once.
-const TEXTS: usize = 64;
+/// String sets that one instance may hold at once.
+const STRING_SETS: usize = 64;
 /// What they may take in memory together, in bytes.
-const TEXTS_WEIGHT: usize = 8 << 20;
+const STRING_SETS_WEIGHT: usize = 8 << 20;
 /// Elements of one of the module's tables.
 const TABLE_ELEMENTS: usize = 1 << 20;
 
@@ -41,10 +41,10 @@ pub struct ObjectHandle;
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct PathHandle;
-/// A guest's handle to a set of texts.
+/// A guest's handle to a string set.
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct TextsHandle;
+pub struct StringSetHandle;
 /// A guest's handle to a selection.
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
@@ -101,7 +101,7 @@ pub struct GuestState {
     annotation_paths: HashMap<String, u32, foldhash::fast::RandomState>,
     pub(super) held: Slots<Found>,
     pub(super) selections: Slots<FoundSelection>,
-    pub(super) texts: TextSets,
+    pub(super) string_sets: StringSets,
     /// What the running call does, as far as it can be told.
     pub(super) lesson: Lesson,
 }
@@ -123,10 +123,10 @@ pub(super) struct Slots<T> {
     what: &'static str,
 }
 
-/// Sets of texts by number, bounded in what they take in memory.
+/// String sets by number, bounded in what they take in memory.
 #[derive(Debug)]
-pub(super) struct TextSets {
-    sets: Slots<Arc<Texts>>,
+pub(super) struct StringSets {
+    sets: Slots<Arc<StringSet>>,
     weight: usize,
 }
 
@@ -149,7 +149,7 @@ impl GuestState {
             annotation_paths: HashMap::default(),
             held: Slots::new(LOOKED_UP, "looked-up objects"),
             selections: Slots::new(SELECTIONS, "selections"),
-            texts: TextSets::new(),
+            string_sets: StringSets::new(),
             lesson: Lesson::default(),
         }
     }
@@ -252,28 +252,28 @@ impl<T> Slots<T> {
     }
 }
 
-impl TextSets {
+impl StringSets {
     fn new() -> Self {
-        Self { sets: Slots::new(TEXTS, "sets of texts"), weight: 0 }
+        Self { sets: Slots::new(STRING_SETS, "string sets"), weight: 0 }
     }
 
-    pub(super) fn put(&mut self, texts: Texts) -> Result<u32> {
-        let weight = texts.weight();
-        if self.weight + weight > TEXTS_WEIGHT {
-            return Err(Refusal::TooMany(TEXTS_WEIGHT, "bytes in sets of texts").into());
+    pub(super) fn put(&mut self, set: StringSet) -> Result<u32> {
+        let weight = set.weight();
+        if self.weight + weight > STRING_SETS_WEIGHT {
+            return Err(Refusal::TooMany(STRING_SETS_WEIGHT, "bytes in string sets").into());
         }
-        let number = self.sets.put(Arc::new(texts))?;
+        let number = self.sets.put(Arc::new(set))?;
         self.weight += weight;
         Ok(number)
     }
 
-    pub(super) fn get(&self, number: u32) -> Result<&Arc<Texts>> {
+    pub(super) fn get(&self, number: u32) -> Result<&Arc<StringSet>> {
         self.sets.get(number)
     }
 
     pub(super) fn free(&mut self, number: u32) {
-        if let Some(texts) = self.sets.free(number) {
-            self.weight -= texts.weight();
+        if let Some(set) = self.sets.free(number) {
+            self.weight -= set.weight();
         }
     }
 }
@@ -313,10 +313,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_of_texts_are_bounded_in_number_and_weight_and_free_both() {
-        let mut sets = TextSets::new();
-        let numbers: Vec<u32> = (0..TEXTS).map(|n| sets.put([n.to_string()].into_iter().collect()).unwrap()).collect();
-        assert!(sets.put(Texts::default()).is_err(), "one too many");
+    fn string_sets_are_bounded_in_number_and_weight_and_free_both() {
+        let mut sets = StringSets::new();
+        let numbers: Vec<u32> =
+            (0..STRING_SETS).map(|n| sets.put([n.to_string()].into_iter().collect()).unwrap()).collect();
+        assert!(sets.put(StringSet::default()).is_err(), "one too many");
         for (n, number) in numbers.iter().enumerate() {
             assert!(sets.get(*number).unwrap().contains(&n.to_string()));
             sets.free(*number);
@@ -324,7 +325,7 @@ mod tests {
             assert!(sets.get(*number).is_err());
         }
         assert_eq!(sets.weight, 0);
-        let half = || ["x".repeat(TEXTS_WEIGHT / 2)].into_iter().collect::<Texts>();
+        let half = || ["x".repeat(STRING_SETS_WEIGHT / 2)].into_iter().collect::<StringSet>();
         let first = sets.put(half()).unwrap();
         assert!(sets.put(half()).is_err(), "too much");
         sets.free(first);

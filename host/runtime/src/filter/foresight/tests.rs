@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
-use weir_document::{Path, Texts};
+use weir_document::{Path, StringSet};
 
 use weir_kube::Lookup;
 
@@ -145,7 +145,7 @@ fn a_call_that_acts_is_made_again_and_soon_teaches_no_more() {
 #[test]
 fn edits_are_made_as_the_module_makes_them() {
     let mut tree = Tree::default();
-    let texts: Texts = ["here"].into_iter().collect();
+    let texts: StringSet = ["here"].into_iter().collect();
     let steps = [
         (listens(), says("a")),
         (Step::RetainIn(path("endpoints[*].nodeName"), Arc::new(texts)), Reply::Done),
@@ -277,7 +277,7 @@ fn a_tree_full_of_what_the_world_was_begins_anew_when_the_world_moves() {
 #[test]
 fn texts_are_kept_up_to_a_weight() {
     let heavy = |n: usize| {
-        let texts: Texts = (0..WEIGHT / 100).map(|text| format!("{n}-{text:058}")).collect();
+        let texts: StringSet = (0..WEIGHT / 100).map(|text| format!("{n}-{text:058}")).collect();
         [(ask(Question::Name), says(&n.to_string())), (Step::RetainIn(path("a[*]"), Arc::new(texts)), Reply::Done)]
     };
     let mut tree = Tree::default();
