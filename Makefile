@@ -24,7 +24,7 @@ test: check-format schema-check build controlplane lint docs test-checked ## for
 	cargo test --release --locked --workspace
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
-CHECKED := weir-document weir-filter weir-edge $(FILTERS:%=weir-filter-%)
+CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter-%)
 test-checked: ## the tests of the document engine, the SDK and the filters with debug assertions and overflow checks
 	cargo test --profile checked --locked $(CHECKED:%=-p %)
 

@@ -28,6 +28,7 @@
 //! Protobuf ([`protobuf`]): objects are read and edited through a schema of field numbers, with the names and types of
 //! JSON. A filter cannot distinguish the two encodings.
 
+mod cached;
 mod column;
 mod document;
 mod error;
@@ -38,17 +39,16 @@ mod protect;
 pub mod protobuf;
 mod resource;
 mod rows;
-mod selector;
 mod split;
 mod string_set;
 mod value;
 
+pub use cached::{LookedUp, Selection};
 pub use column::Column;
 pub use document::{Checkpoint, Document};
 pub use error::Error;
 pub use path::{Path, PathError};
 pub use resource::resource_of;
-pub use selector::{Selector, SelectorError};
 pub use split::SplitError;
 pub use string_set::StringSet;
 pub use value::{TypeMeta, Value};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use edit::Edit;
 use serde_json::{Map, Value as Tree};
 use weir_document::{
-    Document, Path, Selector, SplitError, TypeMeta, Value,
+    Document, Path, SplitError, TypeMeta, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter,
         scan::{
@@ -18,6 +18,7 @@ use weir_document::{
     },
     list::{ItemOutcome, Piece, split},
 };
+use weir_kube::Selector;
 
 /// A target: its name, which is also the folder of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
