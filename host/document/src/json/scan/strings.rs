@@ -36,7 +36,7 @@ impl StringState {
     }
 }
 
-/// Like [`string_end`], with a given classifier.
+/// Like [`string_end`](super::string_end), with a given classifier.
 #[inline(always)]
 pub fn string_end_with<C: Classify>(by: C, bytes: &[u8], mut at: usize) -> Option<(usize, bool)> {
     let mut rest = bytes.get(at..).unwrap_or_default();
