@@ -1,0 +1,193 @@
+//! The identity that a request travels under: the client's own token, its certificate by impersonation, or the node's.
+
+use http::Method;
+use weir_tests::client::{Client, PATIENCE, whole};
+use weir_tests::daemon::Setup;
+use weir_tests::pki::Authority;
+
+use super::NO_LOAD_BALANCERS;
+use super::secure::{base64, der, kubeconfig, secure_edge};
+
+const SERVICES: &str = "/api/v1/services";
+
+#[tokio::test]
+async fn a_clients_token_never_travels_over_a_connection_with_a_client_certificate() {
+    let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+    let server = secure_edge(&ca.server(), Some(&clients)).await;
+    let (own, node) = (clients.client("weir", "weir"), clients.client("system:node:edge-a", "system:nodes"));
+    let setup = Setup::new(server.url())
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .file("--client-certificate", "client.crt", &own.certificate)
+        .file("--client-key", "client.key", &own.key)
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice");
+    let kubeconfig = kubeconfig(
+        server.url(),
+        ca.pem(),
+        &format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key)),
+    );
+    let weir = setup.file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
+    server.clear_requests();
+    let client = weir.client("tool");
+    for path in [SERVICES, "/api/v1/nodes", "/version"] {
+        assert_eq!(client.get(path).await.status, 200);
+        assert_eq!(client.clone().with("authorization", "Bearer mine").get(path).await.status, 200);
+    }
+    for (number, request) in
+        server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).enumerate()
+    {
+        match number % 2 {
+            0 => {
+                assert_eq!(request.certificate.as_deref(), Some(&der(&node)[..]), "{}", request.target());
+                assert_eq!(request.header("authorization"), "");
+            }
+            _ => {
+                assert_eq!(request.certificate, None, "{}", request.target());
+                assert_eq!(request.header("authorization"), "Bearer mine");
+            }
+        }
+    }
+    assert_eq!(server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count(), 6);
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    server.set_policy(|asked| {
+        asked.user.name == "system:node:edge-a"
+            && asked.user.groups == ["system:nodes", "system:authenticated"]
+            && (asked.resource.as_str(), asked.verb.as_str()) == ("services", "list")
+    });
+    let token = ("--token-file", "token", "weirs");
+    let weir = Setup::new(server.url())
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .file(token.0, token.1, token.2)
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let url = weir.secure_url().await;
+    let node = clients.client("system:node:edge-a", "system:nodes");
+    let client = Client::trusting(&url, "kubelet", Some(ca.pem()), Some(&node));
+    server.clear_requests();
+    assert_eq!(client.names(SERVICES).await, ["dashboard", "kubernetes", "web"], "filtered as for all");
+    let requests = server.requests();
+    assert_eq!(requests[0].path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
+    assert_eq!(requests[0].header("authorization"), "Bearer weirs");
+    let list = &requests[1];
+    assert_eq!((list.path.as_str(), list.header("authorization")), (SERVICES, "Bearer weirs"));
+    assert_eq!(list.header("impersonate-user"), "system:node:edge-a");
+    let groups: Vec<_> = list.headers.get_all("impersonate-group").iter().collect();
+    assert_eq!(groups, ["system:nodes", "system:authenticated"]);
+
+    // What the API server does not allow is refused before it is sent.
+    server.clear_requests();
+    for (method, path) in
+        [(Method::GET, "/api/v1/secrets"), (Method::DELETE, "/api/v1/namespaces/default/services/web")]
+    {
+        let answer = whole(client.send(method, path, "").await).await.unwrap();
+        assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (403, Some("Forbidden")), "{path}");
+        assert!(answer.text().contains("system:node:edge-a"), "{}", answer.text());
+    }
+    assert!(server.requests().iter().all(|request| request.path.ends_with("subjectaccessreviews")));
+
+    // It can not be stacked, and a token goes before it.
+    let stacked = client.clone().with("impersonate-user", "admin").get(SERVICES).await;
+    assert_eq!(stacked.status, 403, "{}", stacked.text());
+    server.clear_requests();
+    assert_eq!(client.clone().with("authorization", "Bearer mine").get(SERVICES).await.status, 200);
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(server.requests()[0].header("authorization"), "Bearer mine");
+    assert_eq!(server.requests()[0].header("impersonate-user"), "");
+
+    // Nobody else's certificate opens a connection.
+    let stranger = Authority::new("others").client("system:node:edge-a", "system:nodes");
+    let refused = Client::trusting(&url, "kubelet", Some(ca.pem()), Some(&stranger)).try_get(SERVICES).await;
+    assert!(refused.is_err(), "{refused:?}");
+
+    // Unless it is known what somebody may do, nothing is done; what is known holds for some seconds.
+    server.on_request(|request| match request.path.ends_with("subjectaccessreviews") {
+        true => weir_apiserver::Action::json(500, "{}"),
+        false => weir_apiserver::Action::Serve,
+    });
+    assert_eq!(client.get("/api/v1/configmaps").await.status, 503);
+    assert_eq!(client.get(SERVICES).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoked_right_is_seen() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let url = weir.secure_url().await;
+    let client = |user: &str| Client::trusting(&url, "tool", Some(ca.pem()), Some(&clients.client(user, "g")));
+    let (one, other) = (client("one"), client("other"));
+    server.clear_requests();
+    let reviews = || server.requests().iter().filter(|request| request.path.ends_with("subjectaccessreviews")).count();
+    for _ in 0..100 {
+        assert_eq!(one.get(SERVICES).await.status, 200);
+    }
+    assert_eq!(reviews(), 1);
+    assert_eq!(other.get(SERVICES).await.status, 200);
+    assert_eq!(one.get("/api/v1/nodes").await.status, 200);
+    assert_eq!(reviews(), 3, "another user, another resource");
+    // The server would refuse at once; here it does not, so that what is seen is the review.
+    server.set_policy(|asked| asked.user.name != "one");
+    let began = std::time::Instant::now();
+    let revoked = async { while one.get(SERVICES).await.status == 200 {} };
+    tokio::time::timeout(PATIENCE, revoked).await.expect("the revoked right is seen");
+    assert!(began.elapsed() < std::time::Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(other.get(SERVICES).await.status, 200);
+}
+
+#[tokio::test]
+async fn lending_may_be_left_to_some_users_of_the_machine() {
+    use std::os::unix::fs::MetadataExt as _;
+    let server = super::edge().await;
+    let ca = Authority::new("unused");
+    let own = std::fs::metadata("/proc/self").unwrap().uid().to_string();
+    for (uids, status) in [(format!("4000000,{own}"), 200), ("4000000".to_owned(), 403)] {
+        let weir = Setup::new(server.url())
+            .filters("filters: []")
+            .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), ca.pem(), "token: nodes"))
+            .flag("--lend-to-uids", &uids)
+            .start_ready()
+            .await;
+        assert_eq!(weir.client("tool").get("/api/v1/nodes").await.status, status, "{uids}");
+        let with_token = weir.client("tool").with("authorization", "Bearer mine");
+        assert_eq!(with_token.get("/api/v1/nodes").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_and_a_foreign_name_are_lent_nothing() {
+    let server = super::edge().await;
+    let ca = Authority::new("unused");
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), ca.pem(), "token: nodes"))
+        .start_ready()
+        .await;
+    let client = weir.client("tool");
+    server.clear_requests();
+    for (name, value) in
+        [("host", "evil.example:10261"), ("origin", "http://evil.example"), ("sec-fetch-site", "same-site")]
+    {
+        let answer = client.clone().with(name, value).get("/api/v1/secrets").await;
+        assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (403, Some("Forbidden")), "{name}");
+    }
+    assert_eq!(server.requests().len(), 0);
+    assert_eq!(
+        client.clone().with("host", "evil.example").with("authorization", "Bearer a").get("/version").await.status,
+        200
+    );
+    assert_eq!(client.get("/api/v1/nodes").await.status, 200);
+    assert_eq!(server.requests().last().unwrap().header("authorization"), "Bearer nodes");
+}
