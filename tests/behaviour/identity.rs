@@ -117,6 +117,34 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
 }
 
 #[tokio::test]
+async fn a_certificate_client_cannot_remove_its_own_impersonation() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .file("--token-file", "token", "weirs")
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let node = clients.client("system:node:edge-a", "system:nodes");
+    let client = Client::http1_showing(&weir.secure_url().await, "kubelet", ca.pem(), &node);
+    server.clear_requests();
+    for named in ["close, Impersonate-User, Impersonate-Group", "impersonate-group", "Authorization", "accept", "host"] {
+        let answer = client.clone().with("connection", named).get(SERVICES).await;
+        assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (400, Some("BadRequest")), "{named}");
+    }
+    assert_eq!(server.requests().len(), 0, "nothing leaves");
+    // What is hop-by-hop goes, and nothing else.
+    let answer = client.clone().with("connection", "close, x-mine").with("x-mine", "1").get(SERVICES).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let request = server.requests().pop().unwrap();
+    assert_eq!((request.path.as_str(), request.header("authorization")), (SERVICES, "Bearer weirs"));
+    assert_eq!((request.header("impersonate-user"), request.header("x-mine")), ("system:node:edge-a", ""));
+    assert!(request.headers.contains_key("impersonate-group"));
+}
+
+#[tokio::test]
 async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoked_right_is_seen() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;

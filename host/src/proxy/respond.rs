@@ -10,6 +10,7 @@ use weir_document::{TypeMeta, json};
 
 use super::accept::Encoding;
 use super::body::{BodyError, ResponseBody, full};
+use super::headers::NotHopByHop;
 use super::request::{Malformed, Verb};
 use super::upstream::UpstreamError;
 use crate::filter::Failure;
@@ -23,6 +24,9 @@ pub(super) enum Refusal {
     /// 400: the request line has more than one reading.
     #[error("weir refuses the request: {0}")]
     Malformed(#[from] Malformed),
+    /// 400: `Connection` names a header that must reach the API server.
+    #[error("weir refuses the request: {0}")]
+    Connection(#[from] NotHopByHop),
     /// 405: CONNECT and TRACE.
     #[error("the method is not supported")]
     Method,
@@ -140,7 +144,7 @@ impl Refusal {
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::Connection(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
