@@ -22,7 +22,7 @@ mod ledger;
 mod list;
 mod listener;
 mod object;
-mod owner;
+mod peer_uid;
 mod read;
 pub mod request;
 mod respond;

@@ -49,7 +49,7 @@ impl Proxy {
         }
         let authority = request.uri().authority().map(Authority::as_str);
         may_be_lent(authority, request.headers())?;
-        if !self.lend_to.is_empty() && !peer.owner().await.is_some_and(|owner| self.lend_to.contains(&owner)) {
+        if !self.lend_to.is_empty() && !peer.uid().await.is_some_and(|uid| self.lend_to.contains(&uid)) {
             return Err(Refusal::Owner);
         }
         Ok(Identity::Lent)
