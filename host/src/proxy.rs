@@ -22,6 +22,7 @@ mod ledger;
 mod list;
 mod listener;
 mod object;
+mod object_type;
 mod peer_uid;
 mod read;
 pub mod request;

@@ -9,6 +9,7 @@ use weir_document::protobuf::Envelope;
 use weir_document::{Document, Error, Path, PathError, TypeMeta, Value};
 
 use super::accept::{Encoding, Include, MetaVersion, Shape};
+use super::object_type::{ObjectType, ObjectTypeError};
 
 /// An object as it came.
 #[derive(Debug, Clone)]
@@ -79,6 +80,14 @@ impl Object {
     pub(super) fn is_whole(&self) -> bool {
         !matches!(self.wrapper, Wrapper::Table(_))
             || self.document.kind().is_ok_and(|kind| kind != "PartialObjectMetadata")
+    }
+
+    /// With the type of its resource, unless it names its own.
+    ///
+    /// # Errors
+    /// [`ObjectTypeError`].
+    pub(super) fn typed(self, object_type: &ObjectType) -> Result<Self, ObjectTypeError> {
+        Ok(Self { document: object_type.apply(self.document)?, ..self })
     }
 
     /// What filters judge.

@@ -10,6 +10,7 @@ use super::encoding::Plain;
 use super::forward;
 use super::headers::{self, Identity};
 use super::ledger::Key;
+use super::object_type::ObjectType;
 use super::request::{Query, Request, ResourceRequest, Verb};
 use super::respond::Refusal;
 use super::upstream::{Head, Purpose, UpstreamBody};
@@ -28,6 +29,8 @@ pub(super) struct Read {
     pub(super) path: PathAndQuery,
     pub(super) query: Query,
     pub(super) resource: ResourceRequest,
+    /// The type of its objects.
+    pub(super) object_type: ObjectType,
     pub(super) identity: Identity,
     /// What the client is given.
     pub(super) form: Form,
@@ -78,6 +81,7 @@ impl Read {
             old_client: parts.version < http::Version::HTTP_11,
             path,
             query,
+            object_type: ObjectType::of(&resource),
             resource,
             identity,
             form,

@@ -4,6 +4,7 @@
 mod filtered;
 mod identity;
 mod tls;
+mod types;
 
 use std::sync::Arc;
 use std::time::Duration;

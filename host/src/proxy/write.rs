@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use weir_document::json::{self, Joiner, ListSplitter, Piece};
-use weir_document::{Document, TypeMeta};
+use weir_document::Document;
 
 use super::Proxy;
 use super::accept::{Encoding, Form, Shape};
@@ -28,6 +28,7 @@ use super::forward;
 use super::get::LIMIT;
 use super::headers::{self, Identity};
 use super::object::Object;
+use super::object_type::ObjectType;
 use super::read::{Answer, Objects, Read};
 use super::request::{Request, ResourceRequest, Verb};
 use super::respond::Refusal;
@@ -163,6 +164,7 @@ impl Write {
         let bytes = plain.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
         let object = Object::open(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
+        let object = object.typed(&read.object_type).map_err(|error| garbage(error.to_string()))?;
         match self.chain.may_write_back(object.document().clone()).await {
             Ok(()) => Ok(None),
             Err(Unwritable::Altered { filter, hidden }) => Err(Refusal::WriteBack {
@@ -200,6 +202,8 @@ impl Write {
         if object.document().kind().map_err(unshown)? == "Status" {
             return Ok((bytes, None));
         }
+        let object =
+            object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
         let bytes = object.show(written.edited.as_ref(), form.shape).map_err(unshown)?;
         Ok((bytes, written.failure))
@@ -214,12 +218,7 @@ impl Write {
         while let Some(piece) = splitter.next().map_err(unshown)? {
             pieces.push(piece);
         }
-        let kind = splitter
-            .meta()
-            .kind
-            .as_deref()
-            .and_then(|kind| kind.strip_suffix("List"))
-            .map(|kind| Arc::new(TypeMeta { api_version: self.resource.api_version(), kind: kind.to_owned() }));
+        let item_type = ObjectType::of(&self.resource).or_of_list(&self.resource, splitter.meta());
         let (mut shown, mut joiner, mut failure) = (Vec::new(), Joiner::new(), None);
         for piece in pieces {
             let batch = match piece {
@@ -230,10 +229,8 @@ impl Write {
                 Piece::Batch(batch) => batch,
             };
             let mut outcomes = Vec::with_capacity(batch.items.len());
-            for mut document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
-                if let Some(kind) = &kind {
-                    document = document.with_type(kind.clone());
-                }
+            for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
+                let document = item_type.apply(document).map_err(|error| Unshown(error.to_string()))?;
                 let written = self.chain.show_written(document).await;
                 failure = failure.or(written.failure);
                 outcomes.push(written.edited.map_or(json::Outcome::Keep, json::Outcome::Edit));
