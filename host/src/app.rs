@@ -127,19 +127,22 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     proxy_config.other_servers = own.servers.iter().skip(1).cloned().collect();
     proxy_config.server_mode = config.server_mode;
     let node = config.node_kubeconfig.clone().map(Upstream::Kubeconfig);
-    // What is to be lent may come later: kubelet writes it when it has joined the cluster.
-    proxy_config.lent = match &node {
+    // The file may come later: kubelet writes it when it has joined the cluster.
+    proxy_config.node_credential = match &node {
         Some(node) => Some(match node.load().await {
             Ok(loaded) => Ok(loaded.config),
             Err(error) => {
                 let reason = in_full(&error);
-                tracing::error!(reason, "nothing can be lent yet: requests that bring no credential are answered 503");
+                tracing::error!(
+                    reason,
+                    "the node credential is not usable yet; requests without a credential of their own get 503 until it is"
+                );
                 Err(reason)
             }
         }),
         None => None,
     };
-    proxy_config.lend_to = config.lend_to.clone();
+    proxy_config.node_credential_uids = config.node_credential_uids.clone();
     proxy_config.start_wait = config.start_wait;
     proxy_config.drain = config.drain;
     proxy_config.compression = config.compression;

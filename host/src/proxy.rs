@@ -65,11 +65,11 @@ pub struct ProxyConfig {
     pub other_servers: Vec<http::Uri>,
     /// Which of several is asked.
     pub server_mode: ServerMode,
-    /// The identity lent to loopback clients that bring none; without it nothing is lent. Where it cannot be used yet:
-    /// why, for those whom it would be lent to.
-    pub lent: Option<Result<kube::Config, String>>,
-    /// Users of this machine whom it is lent to; empty: all.
-    pub lend_to: Vec<u32>,
+    /// The node credential, attached to requests of local clients that send none of their own; none: nothing is attached.
+    /// An error says why it is not usable yet, and is what those clients get.
+    pub node_credential: Option<Result<kube::Config, String>>,
+    /// The uids of the processes whose requests get the node credential.
+    pub node_credential_uids: Vec<u32>,
     /// Bound on dialling the API server, TLS included.
     pub connect_timeout: Duration,
     /// How long a read waits for the first complete filter set before it is answered 503.
@@ -87,15 +87,15 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Usual limits, nothing lent, loopback only.
+    /// Default limits, no node credential, loopback only.
     #[must_use]
     pub fn new(upstream: kube::Config) -> Self {
         Self {
             upstream,
             other_servers: Vec::new(),
             server_mode: ServerMode::default(),
-            lent: None,
-            lend_to: Vec::new(),
+            node_credential: None,
+            node_credential_uids: vec![0],
             connect_timeout: Duration::from_secs(10),
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
@@ -111,7 +111,7 @@ impl ProxyConfig {
 #[derive(Debug)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
-    lend_to: Vec<u32>,
+    node_credential_uids: Vec<u32>,
     reviews: reviews::Reviews,
     serving: ServingReceiver,
     metrics: Arc<Metrics>,
@@ -141,7 +141,7 @@ impl Proxy {
         upstream.watch_servers(&tasks);
         Ok(Arc::new(Self {
             upstream,
-            lend_to: config.lend_to,
+            node_credential_uids: config.node_credential_uids,
             reviews: reviews::Reviews::default(),
             serving,
             metrics,
@@ -163,7 +163,7 @@ impl Proxy {
         self.upstream.client()
     }
 
-    /// A client with the node's identity where there is one to lend, else with the daemon's own.
+    /// A client with the node credential if there is one, else with the daemon's own.
     #[must_use]
     pub fn node_client(&self) -> kube::Client {
         self.upstream.node_client()
@@ -175,10 +175,10 @@ impl Proxy {
         self.upstream.reach()
     }
 
-    /// Takes credentials anew when the files change that they come from.
-    pub fn renew_credentials(&self, own: config::Upstream, lent: Option<config::Upstream>) {
-        let lent = lent.map(|lent| (Renewal::Lent, lent));
-        for (which, source) in std::iter::once((Renewal::Own, own)).chain(lent) {
+    /// Reloads credentials whenever their files change, until the daemon stops.
+    pub fn renew_credentials(&self, own: config::Upstream, node: Option<config::Upstream>) {
+        let node = node.map(|node| (Renewal::Node, node));
+        for (which, source) in std::iter::once((Renewal::Own, own)).chain(node) {
             self.tasks.spawn_until_stop(self.upstream.clone().renew(which, source));
         }
     }

@@ -167,7 +167,7 @@ async fn a_kubeconfig_that_names_another_server_is_told_to_take_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_lent_may_come_after_the_start() {
+async fn the_node_credential_may_come_after_the_start() {
     let ca = Authority::new("cluster");
     let server = secure_edge(&ca.server(), None).await;
     let setup = Setup::new(server.url()).filters("filters: []").file("--certificate-authority", "ca.crt", ca.pem());

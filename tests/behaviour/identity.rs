@@ -1,8 +1,9 @@
 //! The identity that a request travels under: the client's own token, its certificate by impersonation, or the node's.
 
 use http::Method;
+use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE, whole};
-use weir_tests::daemon::Setup;
+use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::pki::Authority;
 
 use super::NO_LOAD_BALANCERS;
@@ -130,7 +131,8 @@ async fn a_certificate_client_cannot_remove_its_own_impersonation() {
     let node = clients.client("system:node:edge-a", "system:nodes");
     let client = Client::http1_showing(&weir.secure_url().await, "kubelet", ca.pem(), &node);
     server.clear_requests();
-    for named in ["close, Impersonate-User, Impersonate-Group", "impersonate-group", "Authorization", "accept", "host"] {
+    for named in ["close, Impersonate-User, Impersonate-Group", "impersonate-group", "Authorization", "accept", "host"]
+    {
         let answer = client.clone().with("connection", named).get(SERVICES).await;
         assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (400, Some("BadRequest")), "{named}");
     }
@@ -175,34 +177,70 @@ async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoke
     assert_eq!(other.get(SERVICES).await.status, 200);
 }
 
-#[tokio::test]
-async fn lending_may_be_left_to_some_users_of_the_machine() {
-    use std::os::unix::fs::MetadataExt as _;
-    let server = super::edge().await;
+async fn with_node_credential(server: &ApiServer, uids: Option<&str>) -> Daemon {
     let ca = Authority::new("unused");
-    let own = std::fs::metadata("/proc/self").unwrap().uid().to_string();
-    for (uids, status) in [(format!("4000000,{own}"), 200), ("4000000".to_owned(), 403)] {
-        let weir = Setup::new(server.url())
-            .filters("filters: []")
-            .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), ca.pem(), "token: nodes"))
-            .flag("--lend-to-uids", &uids)
-            .start_ready()
-            .await;
-        assert_eq!(weir.client("tool").get("/api/v1/nodes").await.status, status, "{uids}");
-        let with_token = weir.client("tool").with("authorization", "Bearer mine");
-        assert_eq!(with_token.get("/api/v1/nodes").await.status, 200);
-    }
+    let setup = Setup::new(server.url()).filters("filters: []").file(
+        "--node-kubeconfig",
+        "node.yaml",
+        &kubeconfig(server.url(), ca.pem(), "token: nodes"),
+    );
+    let setup = uids.into_iter().fold(setup, |setup, uids| setup.flag("--node-credential-uids", uids));
+    setup.start_ready().await
+}
+
+/// Sends bytes over a connection that a process of another user opens, and returns what it read before it closed.
+async fn as_nobody(weir: &Daemon, bytes: &str, then: &str) -> String {
+    let port = weir.url().rsplit(':').next().unwrap();
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && printf '%s' \"$1\" >&3 && {then}");
+    let mut command = tokio::process::Command::new("/bin/bash");
+    command.args(["-c", &script, "bash", bytes]).uid(65534);
+    String::from_utf8(command.output().await.unwrap().stdout).unwrap()
 }
 
 #[tokio::test]
-async fn a_page_in_a_browser_and_a_foreign_name_are_lent_nothing() {
+async fn the_node_credential_is_for_processes_of_the_permitted_uids_and_by_default_for_root_only() {
     let server = super::edge().await;
-    let ca = Authority::new("unused");
-    let weir = Setup::new(server.url())
-        .filters("filters: []")
-        .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), ca.pem(), "token: nodes"))
-        .start_ready()
-        .await;
+    let own = own_uid().to_string();
+    for (uids, status) in [(Some(format!("4000000,{own}")), 200), (Some("4000000".to_owned()), 403), (None, 200)] {
+        let weir = with_node_credential(&server, uids.as_deref()).await;
+        assert_eq!(weir.client("tool").get("/api/v1/nodes").await.status, status, "{uids:?}");
+        let with_token = weir.client("tool").with("authorization", "Bearer mine");
+        assert_eq!(with_token.get("/api/v1/nodes").await.status, 200);
+        if own == "0" {
+            let get = "GET /api/v1/nodes HTTP/1.0\r\nHost: localhost\r\n\r\n";
+            let answer = as_nobody(&weir, get, "cat <&3").await;
+            assert!(answer.starts_with("HTTP/1.0 403"), "{uids:?}: {answer}");
+        }
+    }
+}
+
+/// The kernel lists a closed socket as root's.
+#[tokio::test]
+async fn a_client_that_closes_at_once_does_not_pass_for_root() {
+    if own_uid() != 0 {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let server = super::edge().await;
+    let weir = with_node_credential(&server, None).await;
+    server.clear_requests();
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"stolen"}}"#;
+    let post = format!(
+        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}GET /version HTTP/1.1\r\n",
+        body.len()
+    );
+    let mut from = weir.log_length();
+    for _ in 0..20 {
+        as_nobody(&weir, &post, "exec 3>&-").await;
+        from = weir.logged_after(from, "request refused").await.0;
+    }
+    assert!(server.requests().iter().all(|request| request.method != Method::POST), "{}", weir.log_text());
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_and_a_foreign_name_get_no_node_credential() {
+    let server = super::edge().await;
+    let weir = with_node_credential(&server, None).await;
     let client = weir.client("tool");
     server.clear_requests();
     for (name, value) in

@@ -10,9 +10,9 @@ use http::response::Parts;
 pub(super) enum Identity {
     /// The client's own, or none: goes over connections without a client certificate, since x509 wins over a token.
     Own,
-    /// The node's, lent to a loopback client that brings none.
-    Lent,
-    /// The daemon's, which impersonates whom a verified client certificate names.
+    /// The node credential, attached to a request of a local client that sends none.
+    Node,
+    /// The daemon's, which impersonates the user of a verified client certificate.
     Certified,
     /// The daemon's, for requests of its own.
     Daemon,
@@ -115,7 +115,7 @@ pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
         .filter(|name| {
             let name = name.as_str();
             name.starts_with("x-remote-")
-                || (identity == Identity::Lent
+                || (identity == Identity::Node
                     && (name.starts_with("impersonate-") || name.starts_with("x-forwarded-")))
         })
         .cloned()
@@ -233,13 +233,14 @@ mod tests {
         let mut bytes = HeaderMap::new();
         bytes.insert(header::CONNECTION, HeaderValue::from_bytes(b"\xff, impersonate-user").unwrap());
         assert!(take_hop_by_hop(&mut bytes).is_err());
-        let mut usual = headers(&[("connection", "Upgrade, HTTP2-Settings, TE"), ("upgrade", "h2c"), ("te", "trailers")]);
+        let mut usual =
+            headers(&[("connection", "Upgrade, HTTP2-Settings, TE"), ("upgrade", "h2c"), ("te", "trailers")]);
         assert_eq!(take_hop_by_hop(&mut usual).unwrap().unwrap(), "h2c");
         assert!(usual.is_empty());
     }
 
     #[test]
-    fn lent_identity_carries_no_claims_of_the_client() {
+    fn the_node_credential_carries_no_claims_of_the_client() {
         let claims = [
             ("impersonate-user", "admin"),
             ("impersonate-extra-x", "1"),
@@ -247,9 +248,9 @@ mod tests {
             ("x-forwarded-for", "10.0.0.1"),
             ("user-agent", "kubectl"),
         ];
-        let mut lent = headers(&claims);
-        prepare_request(&mut lent, Identity::Lent);
-        assert_eq!(lent, headers(&[("user-agent", "kubectl")]));
+        let mut node = headers(&claims);
+        prepare_request(&mut node, Identity::Node);
+        assert_eq!(node, headers(&[("user-agent", "kubectl")]));
         let mut own = headers(&claims);
         prepare_request(&mut own, Identity::Own);
         assert!(own.contains_key("impersonate-user") && !own.contains_key("x-remote-user"));

@@ -2,7 +2,7 @@
 //!
 //! Bounds: connections (a permit each, held by the connection and by streams upgraded from it), time for a TLS handshake
 //! and for a request's head, size of a head, HTTP/2 streams per connection. The plain port binds loopback only unless
-//! told otherwise, because whoever reaches it without a credential may be lent the node's.
+//! told otherwise: Weir may attach the node credential to requests that reach it without one.
 
 use std::io;
 use std::net::SocketAddr;

@@ -90,7 +90,10 @@ mod tests {
         let slices = resource("/apis/discovery.k8s.io/v1/endpointslices");
         let known = ObjectType::of(&slices);
         assert_eq!(kind(&known, "{}").unwrap(), "discovery.k8s.io/v1/EndpointSlice");
-        assert_eq!(kind(&known.or_of_list(&slices, &list(Some("OddList"))), "{}").unwrap(), kind(&known, "{}").unwrap());
+        assert_eq!(
+            kind(&known.or_of_list(&slices, &list(Some("OddList"))), "{}").unwrap(),
+            kind(&known, "{}").unwrap()
+        );
     }
 
     #[test]

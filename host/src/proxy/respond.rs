@@ -30,19 +30,23 @@ pub(super) enum Refusal {
     /// 405: CONNECT and TRACE.
     #[error("the method is not supported")]
     Method,
-    /// 403: nothing is lent under this name, which may lead elsewhere.
+    /// 403: the request has no credential, and its Host is not a loopback name.
     #[error(
-        "weir lends the node's identity only to requests for a loopback address or localhost, not for {0:?}: bring a token"
+        "weir attaches the node credential only to requests for a loopback address or localhost, not for {0:?}: send a token"
     )]
     Host(String),
-    /// 403: nothing is lent to a page in a browser.
-    #[error("weir lends nothing to a request with the header {0}, which browsers send for pages: bring a token")]
+    /// 403: the request has no credential, and a browser sends it for a page.
+    #[error(
+        "weir attaches no credential to a request with the header {0}, which browsers send for pages: send a token"
+    )]
     Page(&'static str),
-    /// 403: nothing is lent to this user of the machine.
-    #[error("weir lends the node's identity to chosen users of this machine, and this is none of them: bring a token")]
-    Owner,
-    /// 403: who comes with a client certificate is impersonated already.
-    #[error("a client certificate cannot travel through weir together with impersonation: bring a token")]
+    /// 403: the request has no credential, and its process has none of the permitted uids, or has closed its socket.
+    #[error(
+        "weir attaches the node credential only to requests of processes with the uids in --node-credential-uids: send a token"
+    )]
+    Uid,
+    /// 403: Weir impersonates the user of a client certificate already.
+    #[error("weir cannot combine a client certificate with impersonation: send a token")]
     Impersonation,
     /// 403: the API server does not let a certificate's user do this.
     #[error("forbidden: user {user:?} cannot {asked}")]
@@ -148,7 +152,7 @@ impl Refusal {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
-            | Self::Owner
+            | Self::Uid
             | Self::Impersonation
             | Self::Forbidden { .. }
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,

@@ -79,22 +79,22 @@ pub(super) struct Upstream {
     bare: ArcSwap<Wire>,
     /// For the daemon's.
     own: ArcSwap<Wire>,
-    /// For the node's.
-    lent: ArcSwap<Lent>,
+    /// For the node credential.
+    node: ArcSwap<NodeCredential>,
     connect_timeout: Duration,
     metrics: Arc<Metrics>,
     reach: Reach,
 }
 
-/// The node's identity, which is lent to clients that bring none.
+/// The node credential, attached to requests of local clients that send none.
 #[derive(Debug)]
-enum Lent {
-    /// There is none to lend.
-    Nothing,
-    /// To be lent.
-    Wire(Arc<Wire>),
-    /// There is to be one, and it cannot be used.
-    Broken(String),
+enum NodeCredential {
+    /// None is configured.
+    None,
+    /// Loaded.
+    Usable(Arc<Wire>),
+    /// Configured, and never loaded so far; with the reason.
+    Unusable(String),
 }
 
 /// One attempt at one server.
@@ -119,18 +119,18 @@ impl Upstream {
         let urls = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers);
         let servers = Servers::new(urls, config.server_mode)?;
         let (count, timeout) = (servers.len(), config.connect_timeout);
-        let lent = match &config.lent {
-            None => Lent::Nothing,
-            Some(Ok(lent)) => match Wire::new(lent, count, timeout) {
-                Ok(wire) => Lent::Wire(Arc::new(wire)),
-                Err(error) => Lent::Broken(in_full(&error)),
+        let node = match &config.node_credential {
+            None => NodeCredential::None,
+            Some(Ok(node)) => match Wire::new(node, count, timeout) {
+                Ok(wire) => NodeCredential::Usable(Arc::new(wire)),
+                Err(error) => NodeCredential::Unusable(in_full(&error)),
             },
-            Some(Err(reason)) => Lent::Broken(reason.clone()),
+            Some(Err(reason)) => NodeCredential::Unusable(reason.clone()),
         };
         Ok(Self {
             bare: ArcSwap::from_pointee(Wire::bare(&anonymous(&config.upstream), count, timeout)?),
             own: ArcSwap::from_pointee(Wire::new(&config.upstream, count, timeout)?),
-            lent: ArcSwap::from_pointee(lent),
+            node: ArcSwap::from_pointee(node),
             servers,
             connect_timeout: timeout,
             metrics,
@@ -138,10 +138,10 @@ impl Upstream {
         })
     }
 
-    /// Whether there is an identity to lend.
+    /// Whether a node credential is configured.
     #[must_use]
-    pub(super) fn lends(&self) -> bool {
-        !matches!(**self.lent.load(), Lent::Nothing)
+    pub(super) fn has_node_credential(&self) -> bool {
+        !matches!(**self.node.load(), NodeCredential::None)
     }
 
     /// Where it is told whether servers are reached.
@@ -236,10 +236,10 @@ impl Upstream {
         match identity {
             Identity::Own => Ok(self.bare.load_full()),
             Identity::Daemon | Identity::Certified => Ok(self.own.load_full()),
-            Identity::Lent => match &**self.lent.load() {
-                Lent::Wire(wire) => Ok(wire.clone()),
-                Lent::Broken(reason) => Err(UpstreamError::Credential(reason.clone())),
-                Lent::Nothing => Ok(self.bare.load_full()),
+            Identity::Node => match &**self.node.load() {
+                NodeCredential::Usable(wire) => Ok(wire.clone()),
+                NodeCredential::Unusable(reason) => Err(UpstreamError::Credential(reason.clone())),
+                NodeCredential::None => Ok(self.bare.load_full()),
             },
         }
     }
@@ -248,7 +248,7 @@ impl Upstream {
     fn retire(&self, server: usize) {
         self.bare.load().retire(server);
         self.own.load().retire(server);
-        if let Lent::Wire(wire) = &**self.lent.load() {
+        if let NodeCredential::Usable(wire) = &**self.node.load() {
             wire.retire(server);
         }
     }

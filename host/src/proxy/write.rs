@@ -17,8 +17,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use weir_document::json::{self, Joiner, ListSplitter, Piece};
 use weir_document::Document;
+use weir_document::json::{self, Joiner, ListSplitter, Piece};
 
 use super::Proxy;
 use super::accept::{Encoding, Form, Shape};
@@ -202,8 +202,7 @@ impl Write {
         if object.document().kind().map_err(unshown)? == "Status" {
             return Ok((bytes, None));
         }
-        let object =
-            object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
+        let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
         let bytes = object.show(written.edited.as_ref(), form.shape).map_err(unshown)?;
         Ok((bytes, written.failure))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
-use weir_document::json::{self, Batch, Piece, SplitError};
 use weir_document::Document;
+use weir_document::json::{self, Batch, Piece, SplitError};
 
 use super::wire::Wire;
 use crate::filter::{Failure, Outcome};

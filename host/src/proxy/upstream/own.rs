@@ -25,9 +25,9 @@ impl Upstream {
         kube::Client::new(Own(self.clone(), Identity::Daemon), "default")
     }
 
-    /// A client with the node's identity where there is one to lend, else with the daemon's own.
+    /// A client with the node credential if there is one, else with the daemon's own.
     pub(in crate::proxy) fn node_client(self: &Arc<Self>) -> kube::Client {
-        let identity = if self.lends() { Identity::Lent } else { Identity::Daemon };
+        let identity = if self.has_node_credential() { Identity::Node } else { Identity::Daemon };
         kube::Client::new(Own(self.clone(), identity), "default")
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::wire::Wire;
-use super::{Lent, SetupError, Upstream, anonymous};
+use super::{NodeCredential, SetupError, Upstream, anonymous};
 use crate::config;
 use crate::feed::spread;
 use crate::files::Files;
@@ -25,8 +25,8 @@ const PLUGIN: Duration = Duration::from_secs(5);
 pub(in crate::proxy) enum Renewal {
     /// The daemon's own, and by whom servers are trusted.
     Own,
-    /// The node's.
-    Lent,
+    /// The node credential.
+    Node,
 }
 
 impl Upstream {
@@ -51,7 +51,7 @@ impl Upstream {
             issued = issued.map(|_| spread(2 * PLUGIN));
             let result = match source.load().await {
                 // Connections, probes and metrics are of the servers that the daemon began with. A credential may be that
-                // of another cluster, so it is not taken alone. What is lent goes to the daemon's own servers anyway.
+                // of another cluster, so it is not taken alone. The node credential goes to the daemon's own servers anyway.
                 Ok(loaded) if which == Renewal::Own && !self.servers.are(&loaded.servers) => {
                     let named: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
                     Err(format!("another API server is named now ({}): that takes a restart", named.join(", ")))
@@ -66,7 +66,7 @@ impl Upstream {
                 Ok(()) => tracing::info!(identity = ?which, "credentials were renewed"),
                 Err(reason) => {
                     tracing::error!(identity = ?which, reason, "credentials have changed and cannot be used: the last good ones stay");
-                    self.still_broken(which, &reason);
+                    self.still_unusable(which, &reason);
                 }
             }
             let now = source.files();
@@ -86,15 +86,15 @@ impl Upstream {
                 self.bare.store(Arc::new(Wire::bare(&anonymous(config), count, timeout)?));
                 self.own.store(wire);
             }
-            Renewal::Lent => self.lent.store(Arc::new(Lent::Wire(wire))),
+            Renewal::Node => self.node.store(Arc::new(NodeCredential::Usable(wire))),
         }
         Ok(())
     }
 
-    /// Where there never was a good credential, the newest reason is what clients are told.
-    fn still_broken(&self, which: Renewal, reason: &str) {
-        if which == Renewal::Lent && matches!(**self.lent.load(), Lent::Broken(_)) {
-            self.lent.store(Arc::new(Lent::Broken(reason.to_owned())));
+    /// Keeps the newest reason for clients, if no usable node credential was ever loaded.
+    fn still_unusable(&self, which: Renewal, reason: &str) {
+        if which == Renewal::Node && matches!(**self.node.load(), NodeCredential::Unusable(_)) {
+            self.node.store(Arc::new(NodeCredential::Unusable(reason.to_owned())));
         }
     }
 }
