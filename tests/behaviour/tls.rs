@@ -57,6 +57,23 @@ async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_told_a
 }
 
 #[tokio::test]
+async fn a_machine_without_a_system_ca_bundle_needs_only_the_given_one_and_none_for_plain_http() {
+    let ca = Authority::new("cluster");
+    let (secure, plain) = (secure_edge(&ca.server(), None).await, super::edge().await);
+    let setup = Setup::new(secure.url()).file("--certificate-authority", "ca.crt", ca.pem());
+    for setup in [setup, Setup::new(plain.url())] {
+        let nowhere = setup.path("nowhere").display().to_string();
+        let weir = setup
+            .filters("filters: []")
+            .env("SSL_CERT_FILE", &nowhere)
+            .env("SSL_CERT_DIR", &nowhere)
+            .start_ready()
+            .await;
+        assert_eq!(weir.client("tool").get(SERVICES).await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn an_api_server_that_does_not_prove_itself_is_a_status_that_says_why() {
     let (ca, other) = (Authority::new("cluster"), Authority::new("other"));
     for (pair, trusted, word) in [(ca.server(), &other, "UnknownIssuer"), (ca.expired_server(), &ca, "xpired")] {

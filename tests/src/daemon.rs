@@ -20,6 +20,7 @@ use crate::pki::{Authority, Pair};
 #[derive(Debug)]
 pub struct Setup {
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     folder: tempfile::TempDir,
     socket: Option<OwnedFd>,
 }
@@ -51,7 +52,7 @@ impl Setup {
     fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self { arguments: Vec::new(), folder, socket: None };
+        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -159,6 +160,13 @@ impl Setup {
         self.folder.path().join("modules")
     }
 
+    /// With an environment variable; it has no others.
+    #[must_use]
+    pub fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
     /// On a socket that is passed on to it, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -198,6 +206,7 @@ impl Setup {
             .arg("serve")
             .args(&this.arguments)
             .env_clear()
+            .envs(this.environment)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)

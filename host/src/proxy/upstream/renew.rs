@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::connect::with_roots;
 use super::wire::Wire;
 use super::{NodeCredential, SetupError, Upstream, anonymous};
 use crate::config;
@@ -103,7 +104,7 @@ impl Upstream {
 /// asked for that, because it alone knows.
 fn due(config: &kube::Config) -> Option<Duration> {
     config.auth_info.exec.as_ref()?;
-    let ends = (*kube::Client::try_from(config.clone()).ok()?.valid_until())?;
+    let ends = (*kube::Client::try_from(with_roots(config).ok()?).ok()?.valid_until())?;
     let left = Duration::try_from(ends.duration_since(Timestamp::now())).unwrap_or_default();
     Some(spread(left * 4 / 5).max(PLUGIN))
 }
