@@ -77,6 +77,7 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     let requests = server.requests();
     assert_eq!(requests[0].path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
     assert_eq!(requests[0].header("authorization"), "Bearer weirs");
+    assert!(requests[0].header("user-agent").starts_with("weir/"), "{:?}", requests[0].headers);
     let list = &requests[1];
     assert_eq!((list.path.as_str(), list.header("authorization")), (SERVICES, "Bearer weirs"));
     assert_eq!(list.header("impersonate-user"), "system:node:edge-a");

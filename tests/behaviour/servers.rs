@@ -158,6 +158,26 @@ async fn a_write_goes_to_another_server_only_when_nothing_of_it_was_sent() {
 }
 
 #[tokio::test]
+async fn every_request_of_the_daemon_itself_names_it() {
+    let (a, b) = (edge().await, edge().await);
+    for server in [&a, &b] {
+        server.on_request(|request| match request.path == "/version" {
+            true => Action::delay(Duration::from_secs(1)),
+            false => Action::Serve,
+        });
+    }
+    let urls = format!("{},{}", a.url(), b.url());
+    let weir =
+        Setup::new(&urls).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    assert_eq!(weir.client("tool").get("/version").await.status, 200);
+    let own: Vec<_> = a.requests().into_iter().chain(b.requests()).filter(|asked| asked.path != "/version").collect();
+    assert!(own.iter().any(|request| request.path == "/readyz"), "a probe is among them");
+    for request in own {
+        assert!(request.header("user-agent").starts_with("weir/"), "{} {:?}", request.path, request.headers);
+    }
+}
+
+#[tokio::test]
 async fn when_all_are_gone_the_client_is_told_of_the_last() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;

@@ -161,6 +161,9 @@ impl Upstream {
         body: RequestBody,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let wire = self.wire(identity)?;
+        if identity == Identity::Daemon {
+            own::sign(&mut head.headers);
+        }
         if let Some(credential) = &wire.credential {
             credential.apply(&mut head.headers).await?;
         }

@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::own::sign;
 use super::{Head, Purpose, Upstream, UpstreamError};
 use crate::feed::spread;
 use crate::proxy::body::no_request_body;
@@ -102,6 +103,7 @@ impl Upstream {
 
     async fn ask(&self, at: usize, mut head: Head) -> Result<StatusCode, UpstreamError> {
         let wire = self.own.load_full();
+        sign(&mut head.headers);
         if let Some(credential) = &wire.credential {
             credential.apply(&mut head.headers).await?;
         }
