@@ -84,7 +84,8 @@ pub(super) fn take_hop_by_hop(headers: &mut HeaderMap) -> Result<Option<HeaderVa
 
 fn is_end_to_end(token: &str) -> bool {
     let token = token.to_ascii_lowercase();
-    END_TO_END.iter().any(|name| name.as_str() == token) || END_TO_END_PREFIXES.iter().any(|prefix| token.starts_with(prefix))
+    END_TO_END.iter().any(|name| name.as_str() == token)
+        || END_TO_END_PREFIXES.iter().any(|prefix| token.starts_with(prefix))
 }
 
 /// The protocol that a message asks to upgrade to; it must say so in both headers.

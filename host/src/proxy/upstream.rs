@@ -7,6 +7,8 @@
 //! is HTTP/1.1. Bounds: [`lane::LANES`] connections per identity, kind and server, of as many streams as it allows; a
 //! request beyond that is refused at once.
 //!
+//! While no server answers, all requests fail at once, and probes find out when one answers again ([`health`]).
+//!
 //! A request goes to another server when nothing of it has reached the first one (connecting failed), or when it is safe
 //! to repeat and has no answer yet.
 
@@ -20,6 +22,7 @@ mod own;
 mod renew;
 mod server;
 mod settings;
+mod silence;
 mod wire;
 
 use std::sync::Arc;
@@ -167,6 +170,10 @@ impl Upstream {
         if let Some(credential) = &wire.credential {
             credential.apply(&mut head.headers).await?;
         }
+        if self.servers.are_silent() {
+            self.reach.lost();
+            return Err(self.silent());
+        }
         let safe =
             purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
         let body = Kept::new(body);
@@ -205,22 +212,29 @@ impl Upstream {
                 result => result,
             }
         };
-        let result = if attempt.safe && attempt.others {
+        let result = if attempt.safe {
             tokio::select! {
                 result = sent => result,
-                () = self.lost(attempt.at) => Err(UpstreamError::Lost { server: server.name.clone() }),
+                () = self.lost(attempt.at, attempt.others) => Err(match attempt.others {
+                    true => UpstreamError::Lost { server: server.name.clone() },
+                    false => self.silent(),
+                }),
             }
         } else {
             sent.await
         };
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
-        if let Err(error) = &result
-            && self.servers.len() > 1
-            && error.is_of_connecting()
-        {
-            self.turned(attempt.at, false, &in_full(error));
+        match &result {
+            // Of several, a probe decides: an answer may be one of the last of a server that goes down.
+            Ok(_) if self.servers.len() == 1 && !server.is_up() => self.turned(attempt.at, true, "it answers"),
+            Err(error) if error.is_of_connecting() => self.turned(attempt.at, false, &in_full(error)),
+            _ => {}
         }
         result
+    }
+
+    fn silent(&self) -> UpstreamError {
+        UpstreamError::Silent { servers: self.servers.names() }
     }
 
     async fn once(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
@@ -232,7 +246,7 @@ impl Upstream {
             None => return Err(UpstreamError::Lost { server: server.name.clone() }),
         };
         let request = server.base.request(attempt.head.clone(), body)?;
-        attempt.wire.send(attempt.at, &server.name, attempt.purpose, request).await
+        attempt.wire.send(attempt.at, server, attempt.purpose, request).await
     }
 
     fn wire(&self, identity: Identity) -> Result<Arc<Wire>, UpstreamError> {
