@@ -108,9 +108,10 @@ impl ProxyConfig {
 }
 
 /// The proxy; serves any number of listeners.
-#[derive(Debug)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
+    /// For the daemon's own requests.
+    client: kube::Client,
     node_credential_uids: Vec<u32>,
     reviews: reviews::Reviews,
     serving: ServingReceiver,
@@ -124,6 +125,12 @@ pub struct Proxy {
     allow_remote_plaintext: bool,
     max_connections: usize,
     drain: Duration,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("upstream", &self.upstream).finish_non_exhaustive()
+    }
 }
 
 impl Proxy {
@@ -140,6 +147,7 @@ impl Proxy {
         let upstream = Arc::new(Upstream::new(&config, metrics.clone())?);
         upstream.watch_servers(&tasks);
         Ok(Arc::new(Self {
+            client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
             reviews: reviews::Reviews::default(),
@@ -160,7 +168,7 @@ impl Proxy {
     /// A client for the daemon's own requests: over the same servers and with the same fail-over as those of clients.
     #[must_use]
     pub fn client(&self) -> kube::Client {
-        self.upstream.client()
+        self.client.clone()
     }
 
     /// A client with the node credential if there is one, else with the daemon's own.

@@ -65,12 +65,6 @@ pub(super) fn no_request_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A request body that is there already.
-#[must_use]
-pub(super) fn whole_request_body(bytes: Bytes) -> RequestBody {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
-}
-
 /// Holds on to something as long as a body lives.
 struct Holding<T> {
     inner: ResponseBody,

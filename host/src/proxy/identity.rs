@@ -59,7 +59,7 @@ impl Proxy {
     /// impersonates; this keeps the daemon's own right to impersonate out of the reach of those who have none here.
     async fn review(&self, subject: &Subject, method: &http::Method, parsed: &request::Request) -> Result<(), Refusal> {
         let review = Review::new(subject, method, parsed);
-        match self.reviews.answer(review.question(), review.ask(&self.upstream)).await? {
+        match self.reviews.answer(review.question(), review.ask(&self.client)).await? {
             true => Ok(()),
             false => Err(Refusal::Forbidden { user: subject.user.clone(), asked: review.to_string() }),
         }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use weir_document::json::EventType;
 use weir_document::protobuf::{self, Envelope};
 use weir_document::{TypeMeta, json};
@@ -105,44 +105,6 @@ pub(super) enum Refusal {
     Expired(&'static str),
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Status<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Empty,
-    status: &'static str,
-    message: String,
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details<'a>>,
-    code: u16,
-}
-
-#[derive(Serialize)]
-struct Empty {}
-
-#[derive(Serialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Details<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    group: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    kind: &'a str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_seconds: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct Cause {
-    reason: &'static str,
-    message: String,
-}
-
 impl Refusal {
     /// The HTTP status code.
     #[must_use]
@@ -182,30 +144,32 @@ impl Refusal {
         }
     }
 
-    fn details(&self) -> Option<Details<'_>> {
+    fn details(&self) -> Option<StatusDetails> {
         match self {
-            Self::NotFound { resource, name } | Self::WriteBack { resource, name, .. } => {
-                Some(Details { name, group: &resource.group, kind: &resource.resource, ..Details::default() })
-            }
-            Self::Filter(failure) => Some(Details {
-                causes: vec![Cause { reason: failure.class.label(), message: failure.to_string() }],
-                ..Details::default()
+            Self::NotFound { resource, name } | Self::WriteBack { resource, name, .. } => Some(StatusDetails {
+                name: Some(name.clone()).filter(|name| !name.is_empty()),
+                group: Some(resource.group.clone()).filter(|group| !group.is_empty()),
+                kind: Some(resource.resource.clone()),
+                ..StatusDetails::default()
             }),
-            Self::Starting => Some(Details { retry_after_seconds: Some(1), ..Details::default() }),
+            Self::Filter(failure) => {
+                let (reason, message) = (Some(failure.class.label().to_owned()), Some(failure.to_string()));
+                let cause = StatusCause { reason, message, ..StatusCause::default() };
+                Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
+            }
+            Self::Starting => Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() }),
             _ => None,
         }
     }
 
-    fn status(&self) -> Status<'_> {
+    fn status(&self) -> Status {
         Status {
-            kind: "Status",
-            api_version: "v1",
-            metadata: Empty {},
-            status: "Failure",
-            message: self.to_string(),
-            reason: self.reason(),
+            status: Some("Failure".to_owned()),
+            message: Some(self.to_string()),
+            reason: Some(self.reason().to_owned()),
             details: self.details(),
-            code: self.code().as_u16(),
+            code: Some(self.code().as_u16().into()),
+            ..Status::default()
         }
     }
 
@@ -235,8 +199,8 @@ impl Refusal {
         }
     }
 
-    /// Serialising these structs cannot fail; an empty body would be the answer if it did. JSON stands in if the schema
-    /// has no Status.
+    /// Serialising a Status cannot fail; an empty body would be the answer if it did. JSON stands in if the schema has no
+    /// Status.
     fn written(&self, encoding: Encoding) -> (Encoding, Bytes) {
         let text = serde_json::to_string(&self.status()).unwrap_or_default();
         let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: "Status".to_owned() };
