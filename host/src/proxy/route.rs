@@ -12,7 +12,7 @@ use super::body::{Meter, ResponseBody};
 use super::compress::compressed;
 use super::forward::Forward;
 use super::listener::Peer;
-use super::read::Read;
+use super::read::{Read, ReadParts};
 use super::request::{Request, ResourceRequest, Verb, component};
 use super::respond::Refusal;
 use super::write::Write;
@@ -84,8 +84,20 @@ impl Proxy {
             return Write { chain, component, identity, parsed, resource }.answer(self, request, begun).await;
         }
         let compress = self.compression.is_for(peer.address.ip());
-        let (parts, _) = request.into_parts();
-        let read = Read::new(chain, component, identity, parts, parsed, resource, compress);
+        let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
+        let Request { forward: path, query, .. } = parsed;
+        let read = Read::new(ReadParts {
+            chain,
+            component,
+            identity,
+            method,
+            version,
+            headers,
+            path,
+            query,
+            resource,
+            compress,
+        });
         self.filtered(read, begun).await
     }
 

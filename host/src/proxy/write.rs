@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use weir_document::Document;
@@ -29,8 +29,8 @@ use super::get::LIMIT;
 use super::headers::{self, Identity};
 use super::object::Object;
 use super::object_type::ObjectType;
-use super::read::{Answer, Objects, Read};
-use super::request::{Request, ResourceRequest, Verb};
+use super::read::{Answer, Objects, Read, ReadParts};
+use super::request::{Query, Request, ResourceRequest, Verb};
 use super::respond::Refusal;
 use super::upstream::{Head, Purpose};
 use crate::filter::{Chain, Failure, Unwritable};
@@ -128,25 +128,32 @@ impl Write {
         }
     }
 
+    /// A read of the object as it is now, with the credential and the chain of the write.
+    fn read(&self, headers: &HeaderMap) -> Result<Read, Refusal> {
+        let path = self.parsed.forward.path().parse();
+        let read = Read::new(ReadParts {
+            chain: self.chain.clone(),
+            component: self.component.clone(),
+            identity: self.identity,
+            method: Method::GET,
+            version: Version::HTTP_11,
+            headers: headers.clone(),
+            path: path.map_err(|_| Refusal::Garbage("the path of the object cannot be asked for".to_owned()))?,
+            query: Query::default(),
+            resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
+            compress: false,
+        });
+        Ok(read.in_form(Form::PLAIN))
+    }
+
     /// The answer instead of the write: none when it may go on.
     async fn refused(
         &self,
         proxy: &Arc<Proxy>,
         headers: &HeaderMap,
     ) -> Result<Option<Response<ResponseBody>>, Refusal> {
-        let resource = ResourceRequest { verb: Verb::Get, ..self.resource.clone() };
-        let path: http::uri::PathAndQuery = self
-            .parsed
-            .forward
-            .path()
-            .parse()
-            .map_err(|_| Refusal::Garbage("the path of the object cannot be asked for".to_owned()))?;
-        let (mut parts, ()) = http::Request::new(()).into_parts();
-        parts.headers = headers.clone();
-        let parsed = Request { forward: path.clone(), ..self.parsed.clone() };
-        let chain = self.chain.clone();
-        let read = Read::new(chain, self.component.clone(), self.identity, parts, parsed, resource, false);
-        let read = read.in_form(Form::PLAIN);
+        let read = self.read(headers)?;
+        let path = read.path.clone();
         let Objects { plain, encoding, .. } = match read.ask(proxy, path).await? {
             Answer::Objects(objects) => objects,
             // Who was shown nothing writes nothing back; of what else is wrong the server tells at the write itself.
