@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 
 use super::error::FeedError;
+use crate::problem::in_full;
 use crate::resource::GroupResource;
 
 /// Asks for one resource.
@@ -35,6 +36,8 @@ pub(super) enum Failure {
 
 /// How much of a refusal's body is read for its message.
 const MAX_REFUSAL: usize = 16 << 10;
+/// The characters of a reason that are kept.
+const MAX_REASON: usize = 400;
 /// Discovery documents are small; a cluster with thousands of kinds stays below.
 const MAX_DISCOVERY: usize = 4 << 20;
 
@@ -49,7 +52,7 @@ impl Asker {
             .map_err(|error| self.malformed(error))?;
         let answer = match tokio::time::timeout(self.patience, self.client.send(request)).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(self.unreachable(chain(&error))),
+            Ok(Err(error)) => return Err(self.unreachable(in_full(&error))),
             Err(_) => return Err(self.unreachable(format!("no answer within {:?}", self.patience))),
         };
         if answer.status() == StatusCode::OK {
@@ -102,7 +105,9 @@ impl Asker {
     }
 
     pub(super) fn unreachable(&self, reason: impl std::fmt::Display) -> Failure {
-        Failure::Other(FeedError::Unreachable { resource: self.resource.clone(), reason: reason.to_string() })
+        // Part of it may be the server's own words.
+        let reason = reason.to_string().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
+        Failure::Other(FeedError::Unreachable { resource: self.resource.clone(), reason })
     }
 
     pub(super) fn malformed(&self, reason: impl std::fmt::Display) -> Failure {
@@ -155,7 +160,7 @@ impl Chunks {
                     (Ok(data), Some(_)) => self.rest = data,
                     (Err(_), _) => {}
                 },
-                Some(Err(error)) => return Err(chain(&error)),
+                Some(Err(error)) => return Err(in_full(&error)),
                 None => return self.finish(),
             }
         }
@@ -169,18 +174,4 @@ impl Chunks {
         let plain = std::mem::take(gzip.get_mut());
         Ok((!plain.is_empty()).then(|| plain.into()))
     }
-}
-
-/// An error with its sources in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = text + ": " + &next;
-        }
-        source = error.source();
-    }
-    text.chars().filter(|c| !c.is_control()).take(400).collect()
 }
