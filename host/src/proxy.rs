@@ -1,17 +1,15 @@
 //! The proxy: what a node's clients talk to.
 //!
-//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by [`request`], its identity by [`identity`]) → either
-//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. [`upstream`]
-//! carries both. [`accept`] says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
+//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by `weir_kube::Request`, its identity by [`identity`]) → either
+//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. `weir_upstream`
+//! carries both. `weir_kube::Form` says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
-mod accept;
 mod access;
 mod body;
 mod budget;
 mod certificate;
 mod compress;
-mod encoding;
 mod forward;
 mod gather;
 mod get;
@@ -21,11 +19,11 @@ mod leaf;
 mod ledger;
 mod list;
 mod listener;
+mod metrics;
 mod object;
 mod object_type;
 mod peer_uid;
 mod read;
-pub mod request;
 mod respond;
 mod reviews;
 mod route;
@@ -33,7 +31,6 @@ mod route;
 mod tests;
 mod tls;
 mod until;
-mod upstream;
 mod watch;
 mod write;
 
@@ -41,37 +38,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use weir_runtime::ServingReceiver;
+use weir_upstream::{Tasks, Upstream};
 
 use self::budget::Budget;
 pub use self::leaf::Leaf;
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
+pub use self::metrics::ProxyMetrics;
 pub use self::tls::{ServerTls, TlsError};
-pub use self::upstream::SetupError;
-use self::upstream::{Renewal, Upstream};
-use crate::admin::metrics::Metrics;
-use crate::config::{self, Compression, ServerMode};
-use crate::feed::Reach;
-use crate::filter::ServingReceiver;
-use crate::tasks::Tasks;
+use crate::config::Compression;
 
 /// How the proxy is to work.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// Where the preferred API server is, which CA all are trusted by, and who the daemon is there; its credentials are
-    /// not used for clients' requests.
-    pub upstream: kube::Config,
-    /// API servers of the same cluster beside that one.
-    pub other_servers: Vec<http::Uri>,
-    /// Which of several is asked.
-    pub server_mode: ServerMode,
-    /// The node credential, attached to requests of local clients that send none of their own; none: nothing is attached.
-    /// An error says why it is not usable yet, and is what those clients get.
-    pub node_credential: Option<Result<kube::Config, String>>,
     /// The uids of the processes whose requests get the node credential.
     pub node_credential_uids: Vec<u32>,
-    /// Bound on dialling the API server, TLS included.
-    pub connect_timeout: Duration,
     /// How long a read waits for the first complete filter set before it is answered 503.
     pub start_wait: Duration,
     /// Whether a listener may be bound beyond loopback.
@@ -86,17 +68,11 @@ pub struct ProxyConfig {
     pub drain: Duration,
 }
 
-impl ProxyConfig {
-    /// Default limits, no node credential, loopback only.
-    #[must_use]
-    pub fn new(upstream: kube::Config) -> Self {
+impl Default for ProxyConfig {
+    /// Default limits, root alone gets the node credential, loopback only.
+    fn default() -> Self {
         Self {
-            upstream,
-            other_servers: Vec::new(),
-            server_mode: ServerMode::default(),
-            node_credential: None,
             node_credential_uids: vec![0],
-            connect_timeout: Duration::from_secs(10),
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
             max_connections: 4096,
@@ -115,7 +91,7 @@ pub struct Proxy {
     node_credential_uids: Vec<u32>,
     reviews: reviews::Reviews,
     serving: ServingReceiver,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
     ledger: Ledger,
     failed: list::Failed,
@@ -134,19 +110,16 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// Makes the clients for the API server; dials nothing.
-    ///
-    /// # Errors
-    /// Credentials or an address that cannot be used.
+    /// A proxy for these API servers.
+    #[must_use]
     pub fn new(
         config: ProxyConfig,
+        upstream: Arc<Upstream>,
         serving: ServingReceiver,
-        metrics: Arc<Metrics>,
+        metrics: Arc<ProxyMetrics>,
         tasks: Tasks,
-    ) -> Result<Arc<Self>, SetupError> {
-        let upstream = Arc::new(Upstream::new(&config, metrics.clone())?);
-        upstream.watch_servers(&tasks);
-        Ok(Arc::new(Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
@@ -162,33 +135,7 @@ impl Proxy {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             drain: config.drain,
-        }))
-    }
-
-    /// A client for the daemon's own requests: over the same servers and with the same fail-over as those of clients.
-    #[must_use]
-    pub fn client(&self) -> kube::Client {
-        self.client.clone()
-    }
-
-    /// A client with the node credential if there is one, else with the daemon's own.
-    #[must_use]
-    pub fn node_client(&self) -> kube::Client {
-        self.upstream.node_client()
-    }
-
-    /// Tells whether the API server is reached, of all requests that go there.
-    #[must_use]
-    pub fn reach(&self) -> Reach {
-        self.upstream.reach()
-    }
-
-    /// Reloads credentials whenever their files change, until the daemon stops.
-    pub fn renew_credentials(&self, own: config::Upstream, node: Option<config::Upstream>) {
-        let node = node.map(|node| (Renewal::Node, node));
-        for (which, source) in std::iter::once((Renewal::Own, own)).chain(node) {
-            self.tasks.spawn_until_stop(self.upstream.clone().renew(which, source));
-        }
+        })
     }
 
     /// Serves plain HTTP on a bound listener until the daemon stops; returns at once.

@@ -11,9 +11,9 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::certificate::Subject;
-use super::request::{Request, ResourceRequest, Target, Verb};
 use super::respond::Refusal;
-use super::upstream::UpstreamError;
+use weir_kube::{Request, ResourceRequest, Target, Verb};
+use weir_upstream::UpstreamError;
 
 /// A question. Its `Display` is worded as the API server words a refusal:
 /// `list resource "pods" in API group "" in the namespace "a"`.

@@ -4,19 +4,7 @@
 use http::Version;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::response::Parts;
-
-/// Whose credentials a request carries to the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Identity {
-    /// The client's own, or none: goes over connections without a client certificate, since x509 wins over a token.
-    Own,
-    /// The node credential, attached to a request of a local client that sends none.
-    Node,
-    /// The daemon's, which impersonates the user of a verified client certificate.
-    Certified,
-    /// The daemon's, for requests of its own.
-    Daemon,
-}
+use weir_upstream::Identity;
 
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,

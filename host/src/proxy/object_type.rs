@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_document::{Document, TypeMeta, json::ListMeta, protobuf};
 
-use super::request::ResourceRequest;
+use weir_kube::ResourceRequest;
 
 /// The type of a resource's objects, as far as it is known.
 #[derive(Debug, Clone)]
@@ -69,8 +69,8 @@ impl ObjectType {
 mod tests {
     use http::Method;
 
-    use super::super::request::Request;
     use super::*;
+    use weir_kube::Request;
 
     fn resource(path: &str) -> ResourceRequest {
         Request::parse(&Method::GET, &path.parse().unwrap()).unwrap().resource().unwrap().clone()

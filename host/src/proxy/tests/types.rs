@@ -4,7 +4,7 @@ use weir_apiserver::Action;
 use weir_document::{Document, Path};
 
 use super::*;
-use crate::filter::Outcome;
+use weir_runtime::Outcome;
 
 /// Hides LoadBalancer Services, as a filter does that looks at the kind first.
 fn hide_load_balancers() -> Script {

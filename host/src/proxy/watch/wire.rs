@@ -5,10 +5,10 @@ use bytes::Bytes;
 use weir_document::json::{self, EventType, SplitError};
 use weir_document::{Document, protobuf};
 
-use crate::problem::in_full;
-use crate::proxy::accept::{Encoding, Shape};
 use crate::proxy::object::{Columns, Object};
 use crate::proxy::object_type::{ObjectType, ObjectTypeError};
+use weir_kube::{Encoding, Shape};
+use weir_upstream::in_full;
 
 /// Both ends of a watch.
 #[derive(Debug)]
