@@ -32,7 +32,7 @@ mod workers;
 pub use back_off::{BackOff, spread};
 pub use body::{RequestBody, no_request_body};
 pub use connect::SetupError;
-pub use decoded::{AnswerError, Plain};
+pub use decoded::{AnswerError, Gunzip, GunzipError, Plain};
 pub use error::UpstreamError;
 pub use files::Files;
 pub use identity::Identity;
