@@ -14,6 +14,7 @@ mod behaviour {
     mod bundled;
     mod connections;
     mod deploy;
+    mod documents;
     mod drain;
     mod faults;
     mod forms;
