@@ -68,14 +68,14 @@ fn held(root: &Root, edited: &Tree) -> Result<Tree, String> {
 
 /// Compares the reads of a document with the tree.
 fn check_reads(document: &Document, tree: &Tree, one: &Edit) {
-    let steps = read::steps(&one.expression);
+    let segments = read::segments(&one.expression);
     let column = document.column(one.path()).unwrap();
-    let rows = read::rows(tree, &steps);
+    let rows = read::rows(tree, &segments);
     assert_eq!(column.len(), rows.len(), "{} {tree}", one.expression);
     for (cell, row) in column.iter().zip(rows) {
         assert!(read::is_cell(cell, row), "{} {cell:?} {row:?}", one.expression);
     }
-    assert_eq!(document.lengths(one.path()).unwrap(), read::lengths(tree, &steps), "{} {tree}", one.expression);
+    assert_eq!(document.lengths(one.path()).unwrap(), read::lengths(tree, &segments), "{} {tree}", one.expression);
 }
 
 proptest! {
