@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{LookedUp, Selection};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 use weir_runtime::{Endpoint, LookupSource, Lookups, Snapshot, World};
 use weir_store::{Feeds, FileObjects, FilesError};
 
@@ -59,7 +59,7 @@ impl FileWorld {
     pub fn new(
         node_name: &str,
         objects: impl IntoIterator<Item = serde_json::Value>,
-        addresses: Vec<Address>,
+        addresses: Vec<InterfaceAddress>,
         endpoint: Option<Endpoint>,
     ) -> Result<Self, FilesError> {
         let objects = Arc::new(FileSnapshot(FileObjects::new(objects, addresses)?));
@@ -118,7 +118,7 @@ impl Snapshot for StoreSnapshot {
         self.0.find(lookup, namespace, label_selector)
     }
 
-    fn addresses(&self) -> Arc<[Address]> {
+    fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.0.addresses()
     }
 }
@@ -132,7 +132,7 @@ impl Snapshot for FileSnapshot {
         self.0.find(lookup, namespace, label_selector)
     }
 
-    fn addresses(&self) -> Arc<[Address]> {
+    fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.0.addresses()
     }
 }

@@ -8,9 +8,9 @@ use weir::cli::loader;
 use weir::lookups::FileWorld;
 use weir_document::{Document, resource_of};
 use weir_filter::cases::{Case, CaseFile, Outcome, Tally};
-use weir_kube::Address;
-use weir_kube::Class;
 use weir_kube::GroupResource;
+use weir_kube::InterfaceAddress;
+use weir_kube::VerbClass;
 use weir_runtime::{Digest, FilterEntry};
 use weir_runtime::{Endpoint, StartError};
 use weir_runtime::{FilterSet, Outcome as Made};
@@ -99,7 +99,7 @@ async fn load(loader: &Loader, filter: &str, module: &bytes::Bytes, settings: &s
 async fn run(set: &FilterSet, document: Document) -> Outcome {
     let resource = resource_of(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
     let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
-    let chain = set.chain("test", &resource, Class::Read).unwrap();
+    let chain = set.chain("test", &resource, VerbClass::Read).unwrap();
     let made = chain.run(vec![document.clone(); ALIKE]).await;
     let mut outcomes: Vec<_> = made.into_iter().map(|made| outcome(made, &document)).collect();
     let first = outcomes.swap_remove(0);
@@ -121,7 +121,7 @@ fn outcome(made: Made, document: &Document) -> Outcome {
 
 fn world(file: &CaseFile, case: &Case) -> FileWorld {
     let world = file.world(case);
-    let addresses = world.node.addresses.iter().map(|address| Address {
+    let addresses = world.node.addresses.iter().map(|address| InterfaceAddress {
         interface_name: address.interface_name.clone(),
         ip: address.ip.parse().unwrap(),
         prefix_length: address.prefix_length,

@@ -10,7 +10,7 @@ use weir_document::list::{Batch, Outcome as Join, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
 use weir_filter::native::{Node, Runner, World};
 use weir_filter::{Filter, Verdict};
-use weir_kube::Class;
+use weir_kube::VerbClass;
 use weir_runtime::{Chain, FilterSet, Outcome};
 use weir_runtime::{Digest, FilterEntry};
 use weir_tests::built;
@@ -143,7 +143,7 @@ async fn chain(kind: Kind, calls: Calls) -> Chain {
         loaded.distrust();
     }
     let resource = kind.resource().parse().unwrap();
-    FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, Class::Read).unwrap()
+    FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, VerbClass::Read).unwrap()
 }
 
 async fn through_wasm(chain: &Chain, list: &List) -> f64 {

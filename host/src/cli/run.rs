@@ -12,7 +12,7 @@ use weir_document::{Document, resource_of};
 
 use super::loader;
 use crate::config::RunFlags;
-use weir_kube::Class;
+use weir_kube::VerbClass;
 use weir_runtime::{Digest, FilterEntry};
 use weir_store::{FilesError, read_objects};
 
@@ -101,7 +101,7 @@ async fn show(flags: &RunFlags) -> Result<(String, Ran), RunError> {
         let resource = resource_of(field("apiVersion"), field("kind"));
         let title = title(&object, &resource);
         let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
-        let Some(chain) = set.chain("weir-run", &resource, Class::Read) else { continue };
+        let Some(chain) = set.chain("weir-run", &resource, VerbClass::Read) else { continue };
         let document = Document::json(Bytes::from(object.to_string()));
         for outcome in chain.run(vec![document]).await {
             // Writing to a String does not fail.

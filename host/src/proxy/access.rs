@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::certificate::Subject;
 use super::respond::Refusal;
-use weir_kube::{Request, Target, Verb};
+use weir_kube::{RequestInfo, RequestKind, Verb};
 use weir_upstream::Identity;
 use weir_upstream::whole_request_body;
 use weir_upstream::{Head, Purpose, Upstream};
@@ -27,9 +27,9 @@ pub(super) struct Review {
 
 impl Review {
     /// Whether `subject` may send this request.
-    pub(super) fn new(subject: &Subject, method: &Method, request: &Request) -> Self {
-        let (attributes, shown) = match &request.target {
-            Target::Resource(asked) => {
+    pub(super) fn new(subject: &Subject, method: &Method, request: &RequestInfo) -> Self {
+        let (attributes, shown) = match &request.kind {
+            RequestKind::Resource(asked) => {
                 let verb = rbac(asked.verb, method);
                 let subresource = asked.subresource.as_deref().unwrap_or_default();
                 let (resource, group) = (&asked.resource.resource, &asked.resource.group);
@@ -54,7 +54,7 @@ impl Review {
                 let attributes = json!({"resourceAttributes": attributes});
                 (attributes, format!("{verb} resource \"{resource}{sub}\" in API group {group:?} {place}"))
             }
-            Target::NonResource => {
+            RequestKind::NonResource => {
                 let (path, verb) = (request.forward.path(), method.as_str().to_ascii_lowercase());
                 (json!({"nonResourceAttributes": {"path": path, "verb": verb}}), format!("{verb} path {path:?}"))
             }
@@ -108,7 +108,7 @@ impl fmt::Display for Review {
 }
 
 /// The one name that a collection is narrowed to: the server judges that as a request for that object.
-fn selected(request: &Request) -> Option<&str> {
+fn selected(request: &RequestInfo) -> Option<&str> {
     let terms = request.query.first("fieldSelector")?.split(',');
     terms
         .filter_map(|term| term.split_once('='))
@@ -136,7 +136,7 @@ mod tests {
 
     fn asked(method: &Method, path: &str) -> (Value, String) {
         let subject = Subject { user: "u".to_owned(), groups: vec!["g".to_owned()] };
-        let request = Request::parse(method, &path.parse().unwrap()).unwrap();
+        let request = RequestInfo::parse(method, &path.parse().unwrap()).unwrap();
         let review = Review::new(&subject, method, &request);
         (review.body["spec"].clone(), review.to_string())
     }

@@ -21,7 +21,7 @@ use super::respond::Refusal;
 use super::until::Until;
 use super::watch;
 use weir_kube::Encoding;
-use weir_kube::{Request, ResourceRequest, Verb};
+use weir_kube::{RequestInfo, ResourceRequest, Verb};
 use weir_upstream::Identity;
 use weir_upstream::{Head, Purpose, UpstreamBody};
 
@@ -32,14 +32,14 @@ const COPY: usize = 32 << 10;
 pub(super) async fn forward(
     proxy: &Arc<Proxy>,
     mut request: http::Request<Incoming>,
-    parsed: Request,
+    parsed: RequestInfo,
     identity: Identity,
     component: &str,
     peer: &Peer,
     begun: Instant,
 ) -> Response<ResponseBody> {
     let resource = parsed.resource();
-    let encoding = Encoding::of_errors(request.headers());
+    let encoding = Encoding::for_errors(request.headers());
     let protocol = resource
         .filter(|resource| resource.may_upgrade() && request.version() == Version::HTTP_11)
         .and_then(|_| headers::upgrade(request.headers()));
@@ -112,7 +112,12 @@ pub(super) fn relist(why: &'static str, encoding: Encoding) -> Response<Response
 /// Under which key something is remembered of this client's filtered state, which no filter matches any more. A watch
 /// that goes on from it must list again first; what replaces it, a list or a watch that begins with the whole state,
 /// ends that. A later page does not replace what the earlier ones brought.
-fn remembered(proxy: &Proxy, request: &http::Request<Incoming>, parsed: &Request, identity: Identity) -> Option<Key> {
+fn remembered(
+    proxy: &Proxy,
+    request: &http::Request<Incoming>,
+    parsed: &RequestInfo,
+    identity: Identity,
+) -> Option<Key> {
     let resource = parsed.resource().filter(|resource| match resource.verb {
         Verb::Watch => true,
         Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),

@@ -11,7 +11,7 @@ use weir_document::{TypeMeta, json};
 use super::body::{BodyError, ResponseBody, full};
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
-use weir_kube::{Malformed, Verb};
+use weir_kube::{RequestInfoError, Verb};
 use weir_runtime::Failure;
 use weir_upstream::UpstreamError;
 use weir_upstream::{AnswerError, in_full};
@@ -22,7 +22,7 @@ use weir_upstream::{AnswerError, in_full};
 pub(super) enum Refusal {
     /// 400: the request line has more than one reading.
     #[error("weir refuses the request: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] RequestInfoError),
     /// 405: CONNECT and TRACE.
     #[error("the method is not supported")]
     Method,

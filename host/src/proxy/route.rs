@@ -14,9 +14,9 @@ use super::read::Read;
 use super::respond::Refusal;
 use super::write::Write;
 use super::{Proxy, forward, get, list, watch};
-use weir_kube::Class;
 use weir_kube::Encoding;
-use weir_kube::{Request, ResourceRequest, Verb, component};
+use weir_kube::VerbClass;
+use weir_kube::{RequestInfo, ResourceRequest, Verb, client_component};
 use weir_runtime::{Chain, Serving};
 
 impl Proxy {
@@ -29,30 +29,30 @@ impl Proxy {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(Encoding::of_errors(request.headers())));
+            return meter("refused").attach(Refusal::Method.response(Encoding::for_errors(request.headers())));
         }
-        let parsed = match Request::parse(request.method(), request.uri()) {
+        let parsed = match RequestInfo::parse(request.method(), request.uri()) {
             Ok(parsed) => parsed,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
                 return meter("refused")
-                    .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
+                    .attach(Refusal::Malformed(error).response(Encoding::for_errors(request.headers())));
             }
         };
-        let component = component(request.headers()).to_owned();
+        let component = client_component(request.headers()).to_owned();
         let identity = match self.identify(&mut request, &parsed, &peer).await {
             Ok(identity) => identity,
             Err(refusal) => {
                 tracing::warn!(peer = %peer.address, path = %parsed.forward, component, error = %refusal, "request refused");
-                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+                return meter("refused").attach(refusal.response(Encoding::for_errors(request.headers())));
             }
         };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
 
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         // Filters match what a component is shown, be it the answer to a read or to a write.
-        let filterable = |resource: &&ResourceRequest| match resource.class() {
-            Some(class) => (class == Class::Read) == reads,
+        let filterable = |resource: &&ResourceRequest| match resource.verb_class() {
+            Some(class) => (class == VerbClass::Read) == reads,
             None => false,
         };
         let Some(resource) = parsed.resource().filter(filterable).cloned() else {
@@ -63,7 +63,7 @@ impl Proxy {
             Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a request waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+                return meter("refused").attach(refusal.response(Encoding::for_errors(request.headers())));
             }
         };
         if !reads {
@@ -82,7 +82,7 @@ impl Proxy {
             _ => "get",
         };
         let meter = Meter::new(self.metrics.clone(), class, begun);
-        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.form.encoding);
+        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.media_type.encoding);
         let compress = read.compress && read.resource.verb != Verb::Watch && read.method != Method::HEAD;
         let answer = match read.resource.verb {
             Verb::List => list::list(self, read).await,
@@ -106,10 +106,10 @@ impl Proxy {
         let decided = |serving: &Serving| match serving {
             Serving::Unknown | Serving::Pending(None) => None,
             Serving::Pending(Some(rules)) => {
-                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, Class::Read));
+                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, VerbClass::Read));
                 (!waits).then_some(None)
             }
-            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
         };
         if let Some(chain) = decided(&self.serving.borrow()) {
             return Ok(chain);
@@ -129,7 +129,7 @@ impl Proxy {
     /// Whether filters match reads of a resource by a component at this moment; `None`: not known.
     pub(super) fn chain_now(&self, component: &str, resource: &ResourceRequest) -> Option<Option<Chain>> {
         match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
             Serving::Unknown | Serving::Pending(_) => None,
         }
     }

@@ -13,7 +13,7 @@ use super::error::FeedError;
 use super::follow::Follower;
 use super::hub::Snapshot;
 use super::hub::{FeedId, Hub};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 use weir_upstream::Reach;
 use weir_upstream::Tasks;
 
@@ -174,7 +174,7 @@ impl Feeds {
     }
 
     /// The node's addresses are these now.
-    pub fn set_addresses(&self, addresses: Arc<[Address]>) {
+    pub fn set_addresses(&self, addresses: Arc<[InterfaceAddress]>) {
         self.0.hub.set_addresses(addresses);
     }
 }

@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use weir_document::{Document, resource_of};
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
 use super::object::hold;
 use super::store::{Delta, Objects};
 use weir_document::{LookedUp, Selection};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 
 /// Objects that never change. Clones share them.
 #[derive(Clone)]
 pub struct FileObjects(Arc<State>);
 
 struct State {
-    addresses: Arc<[Address]>,
+    addresses: Arc<[InterfaceAddress]>,
     /// By resource, as `resource_of` names it.
     objects: HashMap<String, Vec<Object>>,
     /// What each lookup takes of them; made when first asked for.
@@ -113,7 +113,7 @@ impl FileObjects {
     ///
     /// # Errors
     /// [`FilesError`], naming the object.
-    pub fn new(objects: impl IntoIterator<Item = Value>, addresses: Vec<Address>) -> Result<Self, FilesError> {
+    pub fn new(objects: impl IntoIterator<Item = Value>, addresses: Vec<InterfaceAddress>) -> Result<Self, FilesError> {
         let mut by_resource: HashMap<String, Vec<Object>> = HashMap::new();
         for (i, value) in objects.into_iter().enumerate() {
             let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
@@ -143,7 +143,7 @@ impl State {
         if let Some(found) = lookups.get(lookup) {
             return found.clone();
         }
-        let selector = lookup.label_selector.as_deref().map(Selector::parse);
+        let selector = lookup.label_selector.as_deref().map(LabelSelector::parse);
         let mut objects = Objects::default();
         let all = self.objects.get(&lookup.resource.to_string()).map(Vec::as_slice).unwrap_or_default();
         let deltas = all
@@ -193,7 +193,7 @@ impl FileObjects {
 
     /// The node's addresses.
     #[must_use]
-    pub fn addresses(&self) -> Arc<[Address]> {
+    pub fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.0.addresses.clone()
     }
 }

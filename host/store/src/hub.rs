@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use super::change::{BEHIND, Change, MAX_KEYS};
 use super::store::{Delta, Objects};
 use weir_document::{LookedUp, Selection};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 
 /// Distinguishes a feed from an earlier one of the same lookup that is still being stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct FeedId(pub(super) u64);
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     feeds: HashMap<Arc<Lookup>, (FeedId, Arc<Objects>), foldhash::fast::RandomState>,
-    addresses: Arc<[Address]>,
+    addresses: Arc<[InterfaceAddress]>,
 }
 
 pub(super) struct Hub {
@@ -89,7 +89,7 @@ impl Hub {
     }
 
     /// The node's addresses are these now.
-    pub(super) fn set_addresses(&self, addresses: Arc<[Address]>) {
+    pub(super) fn set_addresses(&self, addresses: Arc<[InterfaceAddress]>) {
         let mut changed = false;
         self.write(|state| {
             changed = state.addresses != addresses;
@@ -142,7 +142,7 @@ impl Snapshot {
 
     /// The node's addresses at this moment.
     #[must_use]
-    pub fn addresses(&self) -> Arc<[Address]> {
+    pub fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.addresses.clone()
     }
 }

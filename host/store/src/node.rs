@@ -18,7 +18,7 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, 
 use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder, new_multicast_connection};
 
 use super::feeds::Feeds;
-use weir_kube::Address;
+use weir_kube::InterfaceAddress;
 use weir_upstream::BackOff;
 use weir_upstream::Tasks;
 
@@ -124,14 +124,14 @@ impl Listener {
     }
 }
 
-async fn read(handle: &Handle) -> Result<Arc<[Address]>, NetlinkError> {
+async fn read(handle: &Handle) -> Result<Arc<[InterfaceAddress]>, NetlinkError> {
     match tokio::time::timeout(READING, dump(handle)).await {
         Ok(result) => result.map_err(NetlinkError::Dump),
         Err(_) => Err(NetlinkError::Slow),
     }
 }
 
-async fn dump(handle: &Handle) -> Result<Arc<[Address]>, rtnetlink::Error> {
+async fn dump(handle: &Handle) -> Result<Arc<[InterfaceAddress]>, rtnetlink::Error> {
     let mut names = HashMap::new();
     let mut links = handle.link().get().execute();
     while let Some(link) = links.try_next().await? {
@@ -177,12 +177,16 @@ fn default_interfaces(route: &RouteMessage) -> Vec<(bool, u32)> {
     interfaces.map(|index| (v6, index)).collect()
 }
 
-fn address(message: &AddressMessage, names: &HashMap<u32, String>, defaults: &HashSet<(bool, u32)>) -> Option<Address> {
+fn address(
+    message: &AddressMessage,
+    names: &HashMap<u32, String>,
+    defaults: &HashSet<(bool, u32)>,
+) -> Option<InterfaceAddress> {
     let of = |pick: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(pick);
     // On a point-to-point link `Address` is the peer and `Local` is ours; elsewhere they are the same, or only one is there.
     let ip = of(|attribute| if let AddressAttribute::Local(ip) = attribute { Some(*ip) } else { None })
         .or_else(|| of(|attribute| if let AddressAttribute::Address(ip) = attribute { Some(*ip) } else { None }))?;
-    Some(Address {
+    Some(InterfaceAddress {
         interface_name: names.get(&message.header.index)?.clone(),
         ip,
         prefix_length: message.header.prefix_len,

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rpds::RedBlackTreeMapSync;
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
 use self::cache::Caches;
 use super::change::ObjectKey;
@@ -114,7 +114,7 @@ impl Objects {
         if let Some(found) = self.caches().selection(namespace, label_selector) {
             return Ok(found);
         }
-        let selector = Selector::parse(label_selector).map_err(|error| error.to_string())?;
+        let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
         let chosen: Vec<(Key, Arc<LookedUp>)> = match self.indexed(label_selector) {
             Some(some) => some
                 .into_iter()
@@ -178,7 +178,7 @@ impl Objects {
 }
 
 /// Whether a selector matches an object's labels. Labels that can not be read count as absent.
-fn selects(selector: &Selector, object: &LookedUp) -> bool {
+fn selects(selector: &LabelSelector, object: &LookedUp) -> bool {
     selector.is_empty() || selector.matches(|label| object.document().label(label).ok().flatten())
 }
 

@@ -384,7 +384,8 @@ async fn a_receiver_that_is_too_slow_is_told_that_everything_may_have_changed() 
     let mut changes = feeds.changes();
     for i in 0..2000_u16 {
         let ip = std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, i).into();
-        let address = weir_kube::Address { interface_name: "eth0".into(), ip, prefix_length: 64, default_route: false };
+        let address =
+            weir_kube::InterfaceAddress { interface_name: "eth0".into(), ip, prefix_length: 64, default_route: false };
         feeds.set_addresses([address].into());
     }
     assert_eq!(changes.ready().as_deref(), Some(&Change::Everything));

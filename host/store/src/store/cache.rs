@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
 use super::{Key, joined, selects};
 use weir_document::{LookedUp, Selection};
@@ -30,7 +30,7 @@ pub(super) struct Caches {
 #[derive(Debug, Clone)]
 struct Cached {
     namespace: Option<Box<str>>,
-    selector: Arc<Selector>,
+    selector: Arc<LabelSelector>,
     /// Of the objects of `selection`, in its order.
     keys: Arc<[Key]>,
     selection: Arc<Selection>,
@@ -63,7 +63,7 @@ impl Caches {
         &mut self,
         namespace: Option<&str>,
         label_selector: &str,
-        selector: Selector,
+        selector: LabelSelector,
         chosen: Vec<(Key, Arc<LookedUp>)>,
     ) -> Arc<Selection> {
         if let Some(found) = self.selection(namespace, label_selector) {

@@ -137,7 +137,7 @@ fn the_store_agrees_with_a_plain_map() {
         }
         let selector = selectors[random(8) as usize];
         let within = [None, Some("a"), Some("b")][random(3) as usize];
-        let parsed = Selector::parse(selector).unwrap();
+        let parsed = LabelSelector::parse(selector).unwrap();
         let wanted: Vec<_> = model
             .iter()
             .filter(|((namespace, _), _)| within.is_none_or(|within| within == namespace))
