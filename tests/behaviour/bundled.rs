@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weir::cli::loader;
-use weir::lookups::FileWorld;
+use weir::lookups::FileView;
 use weir_document::{Document, resource_of};
 use weir_filter::cases::{Case, CaseFile, Outcome, Tally};
 use weir_kube::GroupResource;
@@ -119,7 +119,7 @@ fn outcome(made: Made, document: &Document) -> Outcome {
     }
 }
 
-fn world(file: &CaseFile, case: &Case) -> FileWorld {
+fn world(file: &CaseFile, case: &Case) -> FileView {
     let world = file.world(case);
     let addresses = world.node.addresses.iter().map(|address| InterfaceAddress {
         interface_name: address.interface_name.clone(),
@@ -129,5 +129,5 @@ fn world(file: &CaseFile, case: &Case) -> FileWorld {
     });
     let endpoint = world.node.endpoint.map(|endpoint| Endpoint { host: endpoint.host, port: endpoint.port });
     let objects = file.cluster(case).map(|json| serde_json::from_str::<Value>(&json).unwrap());
-    FileWorld::new(&world.node.name, objects, addresses.collect(), endpoint).unwrap()
+    FileView::new(&world.node.name, objects, addresses.collect(), endpoint).unwrap()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir::cli::loader;
-use weir::lookups::FileWorld;
+use weir::lookups::FileView;
 use weir_document::list::{Batch, Outcome as Join, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
 use weir_filter::native::{Node, Runner, World};
@@ -134,7 +134,7 @@ pub(crate) async fn call(table: &mut Table) {
 
 async fn chain(kind: Kind, calls: Calls) -> Chain {
     let filter = kind.filters()[0];
-    let world = FileWorld::new(data::NODE, data::lookups(), Vec::new(), None).unwrap();
+    let world = FileView::new(data::NODE, data::lookups(), Vec::new(), None).unwrap();
     let module = Bytes::from(std::fs::read(built::module(filter)).unwrap());
     let entry = FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
     let loader = loader(Arc::new(world)).unwrap();
