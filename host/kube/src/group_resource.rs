@@ -1,32 +1,33 @@
-//! Names of Kubernetes resources as people write them in match rules, grants and lookups: `services`,
-//! `nodepools.apps.openyurt.io`. A name without a group stands for one built-in group, never for "any group":
-//! otherwise `kube-proxy/services` would also match Knative's `services.serving.knative.dev`.
+//! Resource names as users write them in match rules, grants and lookups: `services`, `nodepools.apps.openyurt.io`.
+//!
+//! A name without a group means one built-in group, never any group. Otherwise the rule `kube-proxy/services` would also
+//! match the resource `services.serving.knative.dev` of Knative.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A resource's plural name and its API group (empty: the core group).
+/// The plural name of a resource and its API group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
-    /// Plural, lower case: `endpointslices`.
+    /// The plural name in lower case, for example `endpointslices`.
     pub resource: String,
-    /// `discovery.k8s.io`; empty for the core group.
+    /// The API group, for example `discovery.k8s.io`. Empty for the core group.
     pub group: String,
 }
 
-/// Why a resource name was refused.
+/// An invalid resource name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResourceNameError {
-    /// Empty, or with characters that no resource name has.
+    /// The name is empty or contains characters that no resource name has.
     #[error("{0:?} is not a resource name: write `services` or `nodepools.apps.openyurt.io`")]
     Malformed(String),
-    /// No group given, and not one of the built-in resources whose group is known.
+    /// The name has no group and is not one of the built-in resources whose group is known.
     #[error("{0:?} is not a built-in resource: write it with its group, as {0}.<group>")]
     UnknownGroup(String),
 }
 
-/// Built-in resources outside the core group, and OpenYurt's, that may be written without their group.
+/// Resources that may be written without their group: built-in ones and those of OpenYurt.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "",
@@ -63,7 +64,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 impl GroupResource {
-    /// From parts that are already known, as a request's path has them.
+    /// Joins a name and a group that were parsed already, for example from a request path.
     #[must_use]
     pub fn new(resource: &str, group: &str) -> Self {
         Self { resource: resource.to_owned(), group: group.to_owned() }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_without_group_stands_for_one_built_in_group() {
+    fn a_name_without_a_group_means_one_built_in_group() {
         assert_eq!("endpointslices".parse(), Ok(GroupResource::new("endpointslices", "discovery.k8s.io")));
         assert_eq!("services".parse(), Ok(GroupResource::new("services", "")));
         assert_eq!("nodepools".parse(), "nodepools.apps.openyurt.io".parse::<GroupResource>());
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_malformed_names_are_refused_by_name() {
+    fn unknown_and_malformed_names_are_errors_that_name_them() {
         assert_eq!("foos".parse::<GroupResource>(), Err(ResourceNameError::UnknownGroup("foos".into())));
         for bad in ["", ".", "a.", ".b", "Services", "a/b", "a b"] {
             assert_eq!(bad.parse::<GroupResource>(), Err(ResourceNameError::Malformed(bad.into())), "{bad}");

@@ -1,25 +1,25 @@
-//! The store against a plain model, and what carries over from one moment to the next.
+//! The objects against a plain map, and what one version shares with the next.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use super::*;
-use crate::object::hold;
+use crate::stored_object::read_object;
 
 fn put(namespace: &str, name: &str, version: u32, labels: &[(&str, &str)]) -> Delta {
     let labels: serde_json::Map<_, _> =
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
-    let object = serde_json::json!({
+    let json = serde_json::json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": namespace, "name": name, "resourceVersion": version.to_string(), "labels": labels}
     });
-    let (key, held) = hold(&Bytes::from(object.to_string()), None, false).unwrap();
-    Delta::Put(key, held)
+    let (key, object) = read_object(&Bytes::from(json.to_string()), None, false).unwrap();
+    Delta::Put(key, object)
 }
 
 fn remove(namespace: &str, name: &str) -> Delta {
-    Delta::Remove(Key::new(namespace, name))
+    Delta::Remove(StoreKey::new(namespace, name))
 }
 
 fn names(selection: &Selection) -> Vec<String> {
@@ -30,14 +30,14 @@ fn names(selection: &Selection) -> Vec<String> {
     selection.objects().iter().map(name).collect()
 }
 
-fn next(objects: &Objects, deltas: Vec<Delta>) -> Objects {
+fn next(objects: &IndexedObjects, deltas: Vec<Delta>) -> IndexedObjects {
     objects.next(deltas).unwrap().0
 }
 
 #[test]
-fn find_is_sorted_by_namespace_then_name_and_narrowed_by_namespace() {
+fn find_sorts_by_namespace_then_name_and_filters_by_namespace() {
     let objects = next(
-        &Objects::default(),
+        &IndexedObjects::default(),
         vec![put("b", "a", 1, &[]), put("a-b", "z", 1, &[]), put("a", "b", 1, &[]), put("a", "a", 1, &[])],
     );
     assert_eq!(names(&objects.find(None, "").unwrap()), ["a/a", "a/b", "a-b/z", "b/a"]);
@@ -46,24 +46,25 @@ fn find_is_sorted_by_namespace_then_name_and_narrowed_by_namespace() {
 }
 
 #[test]
-fn an_earlier_moment_stays_as_it_was() {
-    let first = next(&Objects::default(), vec![put("a", "a", 1, &[])]);
+fn an_earlier_version_does_not_change() {
+    let first = next(&IndexedObjects::default(), vec![put("a", "a", 1, &[])]);
     let second = next(&first, vec![remove("a", "a"), put("a", "b", 2, &[])]);
     assert!(first.get("a", "a").is_some() && first.get("a", "b").is_none());
     assert!(second.get("a", "a").is_none() && second.get("a", "b").is_some());
 }
 
 #[test]
-fn the_same_version_is_no_change() {
-    let first = next(&Objects::default(), vec![put("a", "a", 1, &[])]);
+fn a_delta_with_the_same_resource_version_changes_nothing() {
+    let first = next(&IndexedObjects::default(), vec![put("a", "a", 1, &[])]);
     assert!(first.next(vec![put("a", "a", 1, &[]), remove("a", "gone")]).is_none());
     let (_, changed) = first.next(vec![put("a", "a", 2, &[]), put("a", "b", 2, &[])]).unwrap();
-    assert_eq!(changed, [Key::new("a", "a"), Key::new("a", "b")]);
+    assert_eq!(changed, [StoreKey::new("a", "a"), StoreKey::new("a", "b")]);
 }
 
 #[test]
-fn a_selection_is_shared_while_a_change_does_not_touch_it() {
-    let first = next(&Objects::default(), vec![put("a", "a", 1, &[("app", "x")]), put("a", "b", 1, &[("app", "y")])]);
+fn versions_share_a_selection_until_a_change_affects_it() {
+    let first =
+        next(&IndexedObjects::default(), vec![put("a", "a", 1, &[("app", "x")]), put("a", "b", 1, &[("app", "y")])]);
     let selection = first.find(None, "app in (x)").unwrap();
     assert!(Arc::ptr_eq(&selection, &first.find(None, "app in (x)").unwrap()));
     let second = next(&first, vec![put("a", "b", 2, &[("app", "y")]), put("a", "c", 2, &[])]);
@@ -75,14 +76,14 @@ fn a_selection_is_shared_while_a_change_does_not_touch_it() {
 }
 
 #[test]
-fn a_malformed_selector_is_an_error_each_time() {
+fn a_malformed_selector_is_an_error_on_each_call() {
     for _ in 0..2 {
-        assert!(Objects::default().find(None, "a in").is_err());
+        assert!(IndexedObjects::default().find(None, "a in").is_err());
     }
 }
 
 #[test]
-fn only_a_plain_equality_is_answered_from_an_index() {
+fn only_an_equality_is_answered_from_an_index() {
     assert_eq!(first_equality("app=web,tier in (a)"), Some(("app", "web")));
     assert_eq!(first_equality("kubernetes.io/name==web"), Some(("kubernetes.io/name", "web")));
     for other in ["", "app", "!app", "app!=web", "app in (a=b)", "app=", "a b=c", "app in (x),a=b"] {
@@ -91,9 +92,9 @@ fn only_a_plain_equality_is_answered_from_an_index() {
 }
 
 #[test]
-fn more_selections_and_labels_than_are_kept_give_the_same_answers() {
+fn exceeding_the_cache_limits_does_not_change_results() {
     let objects = next(
-        &Objects::default(),
+        &IndexedObjects::default(),
         (0..20).map(|i| put("a", &format!("o{i:02}"), 1, &[(&format!("l{i}"), "x")])).collect(),
     );
     for round in 0..2 {
@@ -107,9 +108,9 @@ fn more_selections_and_labels_than_are_kept_give_the_same_answers() {
 /// The labels `app` and `tier`.
 type Labels = (Option<&'static str>, Option<&'static str>);
 
-/// Any sequence of steps and questions answers as a plain map does.
+/// Any sequence of deltas and queries gives the results of a plain map.
 #[test]
-fn the_store_agrees_with_a_plain_map() {
+fn the_objects_agree_with_a_plain_map() {
     let mut seed = 7_u64;
     let mut random = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -117,7 +118,7 @@ fn the_store_agrees_with_a_plain_map() {
     };
     let selectors = ["", "app=x", "app=y", "app in (x,y)", "!app", "app=x,tier=b", "tier=b", "app!=x"];
     let mut model: BTreeMap<(String, String), Labels> = BTreeMap::new();
-    let mut objects = Objects::default();
+    let mut objects = IndexedObjects::default();
     for version in 1..2000_u32 {
         let namespace = ["a", "a-b", "b"][random(3) as usize].to_owned();
         let name = format!("o{}", random(12));
@@ -137,7 +138,7 @@ fn the_store_agrees_with_a_plain_map() {
         }
         let selector = selectors[random(8) as usize];
         let within = [None, Some("a"), Some("b")][random(3) as usize];
-        let parsed = Selector::parse(selector).unwrap();
+        let parsed = LabelSelector::parse(selector).unwrap();
         let wanted: Vec<_> = model
             .iter()
             .filter(|((namespace, _), _)| within.is_none_or(|within| within == namespace))

@@ -1,6 +1,6 @@
-//! Objects from files, and the addresses of a node: what `weir run`, `weir check` and tests give a filter.
+//! Objects and node addresses from files, for `weir run`, `weir check` and tests.
 //!
-//! It answers as the feeds would: narrowed by the lookup's name, selector, versions and metadata-only. It never changes.
+//! Queries give the results that reflectors of the same lookups would give. The objects never change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,47 +9,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use weir_document::{Document, resource_of};
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
-use super::object::hold;
-use super::store::{Delta, Objects};
+use super::indexed_objects::{Delta, IndexedObjects};
+use super::stored_object::read_object;
 use weir_document::{LookedUp, Selection};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 
-/// Objects that never change. Clones share them.
+/// A fixed set of objects. Clones share it.
 #[derive(Clone)]
-pub struct FileObjects(Arc<State>);
+pub struct FileObjects(Arc<FileState>);
 
-struct State {
-    addresses: Arc<[Address]>,
-    /// By resource, as `resource_of` names it.
-    objects: HashMap<String, Vec<Object>>,
-    /// What each lookup takes of them; made when first asked for.
-    lookups: Mutex<HashMap<Lookup, Arc<Objects>>>,
+struct FileState {
+    addresses: Arc<[InterfaceAddress]>,
+    /// The objects by resource, as `resource_of` names it.
+    objects: HashMap<String, Vec<FileObject>>,
+    /// The objects of each lookup, selected at its first query.
+    lookups: Mutex<HashMap<Lookup, Arc<IndexedObjects>>>,
 }
 
-struct Object {
+struct FileObject {
     version: String,
     name: String,
     bytes: Bytes,
 }
 
-/// Why files are no objects.
+/// A file that does not contain valid objects.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FilesError {
-    /// Neither YAML nor JSON.
+pub enum FileObjectsError {
+    /// The text is neither YAML nor JSON.
     #[error("not YAML or JSON: {0}")]
     Syntax(String),
-    /// A document that is no Kubernetes object.
-    #[error("document {0} is no Kubernetes object: it needs apiVersion, kind and metadata.name")]
+    /// A document is not a Kubernetes object.
+    #[error("document {0} is not a Kubernetes object: it needs apiVersion, kind and metadata.name")]
     NotAnObject(usize),
-    /// An object that the engine can not read.
-    #[error("object {kind} {name:?} can not be read")]
+    /// An object cannot be read.
+    #[error("object {kind} {name:?} cannot be read")]
     Object {
-        /// Its kind.
+        /// The kind of the object.
         kind: String,
-        /// Its name.
+        /// The name of the object.
         name: String,
         /// Why.
         #[source]
@@ -57,14 +57,14 @@ pub enum FilesError {
     },
 }
 
-/// Reads objects from a file's text: one or several YAML documents, JSON, lists (`kind: List` or typed) laid open.
+/// Parses the objects of a file: YAML documents or JSON. Lists, generic and typed ones, give their items.
 ///
 /// # Errors
-/// [`FilesError`].
-pub fn read_objects(text: &str) -> Result<Vec<Value>, FilesError> {
+/// [`FileObjectsError`].
+pub fn read_objects(text: &str) -> Result<Vec<Value>, FileObjectsError> {
     let options = serde_saphyr::options! { with_snippet: false };
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| FilesError::Syntax(error.to_string().replace('\n', " ")))?;
+        .map_err(|error| FileObjectsError::Syntax(error.to_string().replace('\n', " ")))?;
     let mut objects = Vec::new();
     for (i, document) in documents.into_iter().enumerate() {
         match document {
@@ -77,16 +77,16 @@ pub fn read_objects(text: &str) -> Result<Vec<Value>, FilesError> {
                 let (api_version, kind) = (text("apiVersion"), text("kind"));
                 let kind = kind.strip_suffix("List").unwrap_or(kind);
                 for item in items {
-                    objects.push(typed(item, api_version, kind).ok_or(FilesError::NotAnObject(i + 1))?);
+                    objects.push(typed(item, api_version, kind).ok_or(FileObjectsError::NotAnObject(i + 1))?);
                 }
             }
-            document => objects.push(typed(document, "", "").ok_or(FilesError::NotAnObject(i + 1))?),
+            document => objects.push(typed(document, "", "").ok_or(FileObjectsError::NotAnObject(i + 1))?),
         }
     }
     Ok(objects)
 }
 
-/// The object with its type in front, taken from its list if it has none; none if it is no object.
+/// The object with its type first, or with the type of its list if it has none; `None` if it is not an object.
 fn typed(object: Value, api_version: &str, kind: &str) -> Option<Value> {
     let Value::Object(object) = object else {
         return None;
@@ -108,58 +108,61 @@ fn typed(object: Value, api_version: &str, kind: &str) -> Option<Value> {
 }
 
 impl FileObjects {
-    /// These objects, as [`read_objects`] gives them. A later object replaces an earlier one of the same kind,
-    /// namespace and name.
+    /// Collects the objects that [`read_objects`] returned. An object replaces an earlier one of the same kind, namespace and
+    /// name.
     ///
     /// # Errors
-    /// [`FilesError`], naming the object.
-    pub fn new(objects: impl IntoIterator<Item = Value>, addresses: Vec<Address>) -> Result<Self, FilesError> {
-        let mut by_resource: HashMap<String, Vec<Object>> = HashMap::new();
+    /// The error names the first invalid object.
+    pub fn new(
+        objects: impl IntoIterator<Item = Value>,
+        addresses: Vec<InterfaceAddress>,
+    ) -> Result<Self, FileObjectsError> {
+        let mut by_resource: HashMap<String, Vec<FileObject>> = HashMap::new();
         for (i, value) in objects.into_iter().enumerate() {
             let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
             let (api_version, kind) = (text(value.get("apiVersion")), text(value.get("kind")));
             let (Some(api_version), Some(kind)) = (api_version, kind) else {
-                return Err(FilesError::NotAnObject(i + 1));
+                return Err(FileObjectsError::NotAnObject(i + 1));
             };
             let bytes = Bytes::from(value.to_string());
             let document = Document::json(bytes.clone());
-            let failed = |source| FilesError::Object { kind: kind.clone(), name: String::new(), source };
+            let failed = |source| FileObjectsError::Object { kind: kind.clone(), name: String::new(), source };
             let name = document.name().map_err(failed)?.into_owned();
             if name.is_empty() {
-                return Err(FilesError::NotAnObject(i + 1));
+                return Err(FileObjectsError::NotAnObject(i + 1));
             }
             let version = api_version.rsplit('/').next().unwrap_or_default().to_owned();
             let resource = resource_of(&api_version, &kind);
-            by_resource.entry(resource).or_default().push(Object { version, name, bytes });
+            by_resource.entry(resource).or_default().push(FileObject { version, name, bytes });
         }
-        Ok(Self(Arc::new(State { addresses: addresses.into(), objects: by_resource, lookups: Mutex::default() })))
+        Ok(Self(Arc::new(FileState { addresses: addresses.into(), objects: by_resource, lookups: Mutex::default() })))
     }
 }
 
-impl State {
-    /// What a lookup takes.
-    fn objects(&self, lookup: &Lookup) -> Arc<Objects> {
+impl FileState {
+    /// The objects that a lookup selects.
+    fn objects(&self, lookup: &Lookup) -> Arc<IndexedObjects> {
         let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = lookups.get(lookup) {
             return found.clone();
         }
-        let selector = lookup.label_selector.as_deref().map(Selector::parse);
-        let mut objects = Objects::default();
+        let selector = lookup.label_selector.as_deref().map(LabelSelector::parse);
+        let mut objects = IndexedObjects::default();
         let all = self.objects.get(&lookup.resource.to_string()).map(Vec::as_slice).unwrap_or_default();
         let deltas = all
             .iter()
             .filter(|object| lookup.versions.is_empty() || lookup.versions.contains(&object.version))
             .filter(|object| lookup.name.as_ref().is_none_or(|name| *name == object.name))
-            .filter_map(|object| hold(&object.bytes, None, lookup.metadata_only).ok())
-            .filter(|(_, held)| match &selector {
+            .filter_map(|object| read_object(&object.bytes, None, lookup.metadata_only).ok())
+            .filter(|(_, stored)| match &selector {
                 None => true,
-                Some(Ok(selector)) => selector.matches(|label| held.object.document().label(label).ok().flatten()),
+                Some(Ok(selector)) => selector.matches(|label| stored.object.document().label(label).ok().flatten()),
                 Some(Err(_)) => false,
             })
-            .map(|(key, mut held)| {
-                // Files are written by people: two objects with one version are still two.
-                held.version = Box::default();
-                Delta::Put(key, held)
+            .map(|(key, mut stored)| {
+                // Users write the files, so equal resourceVersions do not mean equal objects.
+                stored.version = Box::default();
+                Delta::Put(key, stored)
             })
             .collect();
         if let Some((next, _)) = objects.next(deltas) {
@@ -172,16 +175,16 @@ impl State {
 }
 
 impl FileObjects {
-    /// One object, or nothing.
+    /// One object; `None` if it does not exist.
     #[must_use]
     pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
         Some(self.0.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 
-    /// The objects of a namespace (or all) that a label selector matches, sorted by namespace and name.
+    /// The objects that a label selector matches, sorted by namespace and name. `None` as namespace means all namespaces.
     ///
     /// # Errors
-    /// A malformed selector.
+    /// The selector is malformed.
     pub fn find(
         &self,
         lookup: &Lookup,
@@ -191,14 +194,14 @@ impl FileObjects {
         self.0.objects(lookup).find(namespace, label_selector)
     }
 
-    /// The node's addresses.
+    /// The addresses of the node.
     #[must_use]
-    pub fn addresses(&self) -> Arc<[Address]> {
+    pub fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.0.addresses.clone()
     }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for FileState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileObjects").field("kinds", &self.objects.len()).finish_non_exhaustive()
     }
@@ -229,7 +232,7 @@ items:
 ---
 "#;
 
-    fn world() -> FileObjects {
+    fn objects() -> FileObjects {
         FileObjects::new(read_objects(POOLS).unwrap(), Vec::new()).unwrap()
     }
 
@@ -238,8 +241,8 @@ items:
     }
 
     #[test]
-    fn several_documents_and_lists_are_laid_open() {
-        let snapshot = world();
+    fn documents_and_lists_give_their_objects() {
+        let snapshot = objects();
         let pool = snapshot.get(&Lookup::all("nodepools".parse().unwrap()), None, "hangzhou").unwrap();
         assert_eq!(pool.document().kind().unwrap(), "NodePool");
         let nodes = snapshot.find(&Lookup::all("nodes".parse().unwrap()), None, "").unwrap();
@@ -248,8 +251,8 @@ items:
     }
 
     #[test]
-    fn a_lookup_narrows_as_a_feed_would() {
-        let snapshot = world();
+    fn a_lookup_selects_objects_as_a_reflector_does() {
+        let snapshot = objects();
         let named = Lookup { name: Some("n1".into()), ..Lookup::all("nodes".parse().unwrap()) };
         assert_eq!(names(&snapshot.find(&named, None, "").unwrap()), ["n1"]);
         let selected = Lookup { label_selector: Some("pool=hangzhou".into()), ..Lookup::all("nodes".parse().unwrap()) };
@@ -263,11 +266,11 @@ items:
     }
 
     #[test]
-    fn what_is_no_object_is_refused_by_its_place() {
+    fn a_document_that_is_not_an_object_is_an_error_with_its_position() {
         assert_eq!(read_objects("a: [").unwrap_err().to_string().split(':').next(), Some("not YAML or JSON"));
         for bad in ["7", "kind: A", "{apiVersion: v1, kind: A}", "{apiVersion: v1, kind: A, metadata: {}}"] {
             let message = read_objects(bad).unwrap_err().to_string();
-            assert!(message.starts_with("document 1 is no Kubernetes object"), "{bad}: {message}");
+            assert!(message.starts_with("document 1 is not a Kubernetes object"), "{bad}: {message}");
         }
     }
 }

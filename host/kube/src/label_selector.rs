@@ -1,50 +1,54 @@
-//! Kubernetes label selectors: `app=web,tier in (a,b),!canary`. A selector is parsed once and owns its text.
+//! Kubernetes label selectors, for example `app=web,tier in (a,b),!canary`.
+//!
+//! A selector is parsed once and owns its text.
 
-/// A label selector. The empty selector matches everything.
+/// Requirements on the labels of an object. The empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selector(Vec<Requirement>);
+pub struct LabelSelector(Vec<LabelRequirement>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Requirement {
+struct LabelRequirement {
     key: String,
-    test: Test,
+    operator: LabelOperator,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
+enum LabelOperator {
+    /// The object has the label.
     Exists,
-    Absent,
-    /// The label has one of these values.
+    /// The object does not have the label.
+    DoesNotExist,
+    /// The object has the label with one of these values.
     In(Vec<String>),
-    /// The label is missing or has none of these values.
+    /// The object does not have the label, or has it with another value.
     NotIn(Vec<String>),
 }
 
-/// The reason why a selector is invalid.
+/// A syntax error in a label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("label selector, byte {position}: {reason}")]
 pub struct SelectorError {
-    /// The offset of the first invalid byte.
+    /// Offset of the first unexpected byte.
     pub position: usize,
-    /// The expected syntax.
+    /// What the parser expected there.
     pub reason: &'static str,
 }
 
-impl Selector {
-    /// Parses requirements separated by commas: `key`, `!key`, `key=value`, `key==value`, `key!=value`,
+impl LabelSelector {
+    /// Parses comma-separated requirements: `key`, `!key`, `key=value`, `key==value`, `key!=value`,
     /// `key in (a,b)`, `key notin (a,b)`.
-    pub fn parse(text: &str) -> Result<Selector, SelectorError> {
-        let mut parser = Parser { text, at: 0 };
+    pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
+        let mut parser = SelectorParser { text, at: 0 };
         let mut all = Vec::new();
         parser.space();
         if parser.rest().is_empty() {
-            return Ok(Selector(all));
+            return Ok(LabelSelector(all));
         }
         loop {
             all.push(parser.requirement()?);
             parser.space();
             if parser.rest().is_empty() {
-                return Ok(Selector(all));
+                return Ok(LabelSelector(all));
             }
             if !parser.eat(",") {
                 return parser.refuse("expected a comma");
@@ -52,34 +56,34 @@ impl Selector {
         }
     }
 
-    /// Returns whether the labels meet all requirements. `label` returns the value of a label.
+    /// Whether the labels meet every requirement. `label` returns the value of a label.
     pub fn matches<V: AsRef<str>>(&self, mut label: impl FnMut(&str) -> Option<V>) -> bool {
         self.0.iter().all(|requirement| {
             let value = label(&requirement.key);
             let value = value.as_ref().map(AsRef::as_ref);
             let among = |values: &[String]| value.is_some_and(|value: &str| values.iter().any(|one| one == value));
-            match &requirement.test {
-                Test::Exists => value.is_some(),
-                Test::Absent => value.is_none(),
-                Test::In(values) => among(values),
-                Test::NotIn(values) => !among(values),
+            match &requirement.operator {
+                LabelOperator::Exists => value.is_some(),
+                LabelOperator::DoesNotExist => value.is_none(),
+                LabelOperator::In(values) => among(values),
+                LabelOperator::NotIn(values) => !among(values),
             }
         })
     }
 
-    /// Returns whether the selector matches everything.
+    /// Whether the selector has no requirement and matches every object.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-struct Parser<'a> {
+struct SelectorParser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Parser<'a> {
-    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+impl<'a> SelectorParser<'a> {
+    fn requirement(&mut self) -> Result<LabelRequirement, SelectorError> {
         self.space();
         let absent = self.eat("!");
         self.space();
@@ -89,21 +93,21 @@ impl<'a> Parser<'a> {
         }
         let key = key.to_owned();
         if absent {
-            return Ok(Requirement { key, test: Test::Absent });
+            return Ok(LabelRequirement { key, operator: LabelOperator::DoesNotExist });
         }
         let spaced = self.space();
-        let test = if self.eat("==") || self.eat("=") {
-            Test::In(vec![self.value()?])
+        let operator = if self.eat("==") || self.eat("=") {
+            LabelOperator::In(vec![self.value()?])
         } else if self.eat("!=") {
-            Test::NotIn(vec![self.value()?])
+            LabelOperator::NotIn(vec![self.value()?])
         } else if spaced && self.keyword("in") {
-            Test::In(self.set()?)
+            LabelOperator::In(self.set()?)
         } else if spaced && self.keyword("notin") {
-            Test::NotIn(self.set()?)
+            LabelOperator::NotIn(self.set()?)
         } else {
-            Test::Exists
+            LabelOperator::Exists
         };
-        Ok(Requirement { key, test })
+        Ok(LabelRequirement { key, operator })
     }
 
     /// Parses `(a,b)`. A value may be empty.
@@ -143,7 +147,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// Consumes the characters of a key or value.
+    /// Parses a label key or value; the result may be empty.
     fn word(&mut self) -> &'a str {
         let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
         let rest = self.rest();
@@ -178,15 +182,15 @@ impl<'a> Parser<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::Selector;
+    use super::LabelSelector;
 
     fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
         let find = |key: &str| labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-        Selector::parse(selector).unwrap().matches(find)
+        LabelSelector::parse(selector).unwrap().matches(find)
     }
 
     #[test]
-    fn each_operator_keeps_its_rule() {
+    fn each_operator_follows_the_kubernetes_rules() {
         let labels = [("app", "web"), ("tier", "a"), ("empty", ""), ("x.io/in", "1")];
         for yes in [
             "",
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_selector_is_refused_with_its_position() {
+    fn a_syntax_error_names_its_position() {
         for (text, position) in [
             (",", 0),
             ("app=web,", 8),
@@ -241,7 +245,7 @@ mod tests {
             ("a>1", 1),
             ("a in (b))", 8),
         ] {
-            assert_eq!(Selector::parse(text).unwrap_err().position, position, "{text}");
+            assert_eq!(LabelSelector::parse(text).unwrap_err().position, position, "{text}");
         }
     }
 }

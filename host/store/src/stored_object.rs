@@ -1,55 +1,57 @@
-//! One object as the server sent it → as a feed holds it: its own buffer (never a slice of a list's), without managed
-//! fields, and reduced to metadata where only that was asked for and the server sent more.
+//! Converts an object of a response into the form that the store keeps.
+//!
+//! The store keeps each object in a buffer of its own, because a slice would keep the whole list in memory. It drops managed
+//! fields. For a metadata-only lookup it reduces whole objects to `PartialObjectMetadata`.
 
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use weir_document::{Document, Path, TypeMeta};
 
-use super::store::{Held, Key};
+use super::indexed_objects::{StoreKey, StoredObject};
 use weir_document::LookedUp;
 
-/// Paths that every object is read at.
-struct Paths {
+/// The paths that are read of every object.
+struct ObjectPaths {
     version: Path,
     managed_fields: Path,
     metadata: Path,
 }
 
-static PATHS: LazyLock<Option<Paths>> = LazyLock::new(|| {
-    Some(Paths {
+static PATHS: LazyLock<Option<ObjectPaths>> = LazyLock::new(|| {
+    Some(ObjectPaths {
         version: Path::parse("metadata.resourceVersion").ok()?,
         managed_fields: Path::parse("metadata.managedFields").ok()?,
         metadata: Path::parse("metadata").ok()?,
     })
 });
 
-/// The group and kind of what `PartialObjectMetadata` answers hold.
+/// The kind of the items in `PartialObjectMetadata` responses.
 const PARTIAL: &str = "PartialObjectMetadata";
 
-/// Why the bytes are no object that a feed could hold.
+/// The bytes are not an object that the store can keep.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ObjectError {
-    #[error("an object that can not be read: {0}")]
+pub(super) enum InvalidObject {
+    #[error("unreadable object: {0}")]
     Unreadable(#[from] weir_document::Error),
-    #[error("an object without a name")]
+    #[error("object without a name")]
     Nameless,
 }
 
-/// Reads what identifies an object and makes it the feed's own. `default_type`: what an item of a typed list is.
-pub(super) fn hold(
+/// Reads the key of an object and copies the object. `default_type` is the type of an item of a typed list.
+pub(super) fn read_object(
     bytes: &Bytes,
     default_type: Option<&Arc<TypeMeta>>,
     metadata_only: bool,
-) -> Result<(Key, Held), ObjectError> {
+) -> Result<(StoreKey, StoredObject), InvalidObject> {
     let mut document = Document::json(bytes.clone());
     if let Some(type_meta) = default_type {
         document = document.with_type(type_meta.clone());
     }
     let key = read_key(&document)?;
     let Some(paths) = PATHS.as_ref() else {
-        // The paths are constants that parse; a test says so.
-        return Ok((key, Held { object: Arc::new(LookedUp::new(document)), version: Box::default() }));
+        // Unreachable: the paths are constants, and a test parses them.
+        return Ok((key, StoredObject { object: Arc::new(LookedUp::new(document)), version: Box::default() }));
     };
     let version = document.text(&paths.version)?.unwrap_or_default().into();
     document.remove(&paths.managed_fields)?;
@@ -64,29 +66,29 @@ pub(super) fn hold(
     if let Some(type_meta) = default_type {
         document = document.with_type(type_meta.clone());
     }
-    Ok((key, Held { object: Arc::new(LookedUp::new(document)), version }))
+    Ok((key, StoredObject { object: Arc::new(LookedUp::new(document)), version }))
 }
 
-/// The key alone, for an object that is gone.
-pub(super) fn key_of(bytes: &Bytes) -> Result<Key, ObjectError> {
+/// The key of a deleted object.
+pub(super) fn key_of(bytes: &Bytes) -> Result<StoreKey, InvalidObject> {
     read_key(&Document::json(bytes.clone()))
 }
 
-fn read_key(document: &Document) -> Result<Key, ObjectError> {
+fn read_key(document: &Document) -> Result<StoreKey, InvalidObject> {
     let name = document.name()?;
     if name.is_empty() {
-        return Err(ObjectError::Nameless);
+        return Err(InvalidObject::Nameless);
     }
-    Ok(Key::new(document.namespace()?.as_deref().unwrap_or_default(), &name))
+    Ok(StoreKey::new(document.namespace()?.as_deref().unwrap_or_default(), &name))
 }
 
-/// `metadata.resourceVersion` of any object.
+/// The `metadata.resourceVersion` of an object.
 pub(super) fn version_of(bytes: &Bytes) -> Option<String> {
     let document = Document::json(bytes.clone());
     document.text(&PATHS.as_ref()?.version).ok().flatten().map(|version| version.into_owned())
 }
 
-fn metadata_of(document: &Document, paths: &Paths) -> Result<Bytes, weir_document::Error> {
+fn metadata_of(document: &Document, paths: &ObjectPaths) -> Result<Bytes, weir_document::Error> {
     let metadata = document.text(&paths.metadata)?.unwrap_or("{}".into()).into_owned();
     let text = |text: &str| serde_json::Value::from(text).to_string();
     let json = format!(
@@ -101,27 +103,27 @@ fn metadata_of(document: &Document, paths: &Paths) -> Result<Bytes, weir_documen
 mod tests {
     use super::*;
 
-    fn held(json: &str, metadata_only: bool) -> (Key, Held) {
+    fn stored(json: &str, metadata_only: bool) -> (StoreKey, StoredObject) {
         let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Node".into() });
-        hold(&Bytes::copy_from_slice(json.as_bytes()), Some(&type_meta), metadata_only).unwrap()
+        read_object(&Bytes::copy_from_slice(json.as_bytes()), Some(&type_meta), metadata_only).unwrap()
     }
 
     #[test]
-    fn managed_fields_are_not_held_and_all_else_is_as_it_came() {
-        let (key, held) =
-            held(r#"{"metadata":{"name":"a","managedFields":[{"x":1}], "resourceVersion":"7"},"x": 1.0}"#, false);
-        assert_eq!(key, Key::new("", "a"));
-        assert_eq!(&*held.version, "7");
-        let text = String::from_utf8(held.object.document().bytes().to_vec()).unwrap();
+    fn managed_fields_are_dropped_and_all_other_bytes_are_kept() {
+        let (key, object) =
+            stored(r#"{"metadata":{"name":"a","managedFields":[{"x":1}], "resourceVersion":"7"},"x": 1.0}"#, false);
+        assert_eq!(key, StoreKey::new("", "a"));
+        assert_eq!(&*object.version, "7");
+        let text = String::from_utf8(object.object.document().bytes().to_vec()).unwrap();
         assert!(!text.contains("managedFields") && text.contains(r#""x": 1.0"#), "{text}");
-        assert_eq!(held.object.document().kind().unwrap(), "Node");
+        assert_eq!(object.object.document().kind().unwrap(), "Node");
     }
 
     #[test]
-    fn a_whole_object_is_reduced_to_metadata_where_only_that_was_asked_for() {
-        let (_, held) = held(r#"{"metadata":{"name":"a","labels":{"x":"y"}},"status":{"big":1}}"#, true);
+    fn a_metadata_only_lookup_reduces_whole_objects() {
+        let (_, object) = stored(r#"{"metadata":{"name":"a","labels":{"x":"y"}},"status":{"big":1}}"#, true);
         assert_eq!(
-            &held.object.document().bytes()[..],
+            &object.object.document().bytes()[..],
             br#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","labels":{"x":"y"}}}"#
         );
     }
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn an_object_without_a_name_is_an_error() {
         for bad in ["{}", "[]", "", r#"{"metadata":{"name":"a""#] {
-            assert!(hold(&Bytes::copy_from_slice(bad.as_bytes()), None, false).is_err(), "{bad}");
+            assert!(read_object(&Bytes::copy_from_slice(bad.as_bytes()), None, false).is_err(), "{bad}");
         }
     }
 }

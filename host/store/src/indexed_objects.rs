@@ -1,8 +1,10 @@
-//! The objects of one feed at one moment: an immutable, ordered, persistent map. The next moment shares all but the path to
-//! what changed, so taking one is a pointer and publishing one costs O(log n).
+//! The objects of one reflector in one version: an immutable, ordered, persistent map.
 //!
-//! Beside the objects: selections that were asked for and indexes over labels, both carried over to the next moment where
-//! a change does not touch them. Bounded in number; the memory is pointers only.
+//! The next version shares the map except for the paths to changed objects. Reading a version is a pointer copy, and
+//! publishing one costs O(log n) per change.
+//!
+//! Each version also holds the selections that were queried and indexes over labels. The next version takes them over and
+//! updates those that a change affects. Their number is bounded, and they hold pointers only.
 
 mod cache;
 
@@ -12,40 +14,40 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rpds::RedBlackTreeMapSync;
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
-use self::cache::Caches;
+use self::cache::IndexCaches;
 use super::change::ObjectKey;
 use weir_document::{LookedUp, Selection};
 
-/// An object's namespace and name in one string, `namespace\0name`: sorts by namespace, then name.
+/// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key(Arc<str>);
+pub(super) struct StoreKey(Arc<str>);
 
-/// One object of a feed.
+/// One object of the store.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct StoredObject {
     pub(super) object: Arc<LookedUp>,
-    /// Its `metadata.resourceVersion`; equal ones are the same object.
+    /// The `metadata.resourceVersion`. Objects with equal versions are equal.
     pub(super) version: Box<str>,
 }
 
-/// One step of a feed.
+/// One change of an object.
 #[derive(Debug, Clone)]
 pub(super) enum Delta {
-    /// The object is there, thus.
-    Put(Key, Held),
-    /// The object is gone.
-    Remove(Key),
+    /// The object was added or updated.
+    Put(StoreKey, StoredObject),
+    /// The object was deleted.
+    Remove(StoreKey),
 }
 
-/// The objects of one feed at one moment.
-pub(super) struct Objects {
-    map: RedBlackTreeMapSync<Key, Held>,
-    caches: Mutex<Caches>,
+/// The objects of one reflector in one version.
+pub(super) struct IndexedObjects {
+    map: RedBlackTreeMapSync<StoreKey, StoredObject>,
+    caches: Mutex<IndexCaches>,
 }
 
-impl Key {
+impl StoreKey {
     pub(super) fn new(namespace: &str, name: &str) -> Self {
         Self(joined(namespace, name).into())
     }
@@ -72,21 +74,21 @@ fn joined(first: &str, second: &str) -> String {
     key
 }
 
-impl Borrow<str> for Key {
+impl Borrow<str> for StoreKey {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-impl Default for Objects {
+impl Default for IndexedObjects {
     fn default() -> Self {
         Self { map: RedBlackTreeMapSync::new_sync(), caches: Mutex::default() }
     }
 }
 
-impl Objects {
+impl IndexedObjects {
     /// One object.
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Held> {
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&StoredObject> {
         self.map.get(joined(namespace, name).as_str())
     }
 
@@ -94,28 +96,28 @@ impl Objects {
         self.map.size()
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &StoreKey> {
         self.map.keys()
     }
 
-    /// The objects of a namespace (none: of all), in order.
-    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&Key, &Arc<LookedUp>)> {
+    /// The objects of a namespace, or of all namespaces, in order.
+    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&StoreKey, &Arc<LookedUp>)> {
         let (from, to) = match namespace {
             Some(namespace) => (joined(namespace, ""), Some(format!("{namespace}\u{1}"))),
             None => (String::new(), None),
         };
         let bounds = (Bound::Included(from.as_str()), to.as_deref().map_or(Bound::Unbounded, Bound::Excluded));
-        // The range borrows its bounds for as long as it lives, so what it finds is collected as pointers.
+        // The range borrows its bounds, so the pointers are collected before it ends.
         self.map.range::<str, _>(bounds).map(|(key, held)| (key, &held.object)).collect::<Vec<_>>().into_iter()
     }
 
-    /// The objects of a namespace (none: of all) that a selector matches, in order.
+    /// The objects of a namespace, or of all namespaces, that a selector matches, in order.
     pub(super) fn find(&self, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
         if let Some(found) = self.caches().selection(namespace, label_selector) {
             return Ok(found);
         }
-        let selector = Selector::parse(label_selector).map_err(|error| error.to_string())?;
-        let chosen: Vec<(Key, Arc<LookedUp>)> = match self.indexed(label_selector) {
+        let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
+        let chosen: Vec<(StoreKey, Arc<LookedUp>)> = match self.indexed(label_selector) {
             Some(some) => some
                 .into_iter()
                 .filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace() == namespace))
@@ -130,20 +132,20 @@ impl Objects {
         Ok(self.caches().remember(namespace, label_selector, selector, chosen))
     }
 
-    /// The objects that the first requirement of a selector names, where that is an equality: a superset of what the whole
-    /// selector matches, from an index over that label.
-    fn indexed(&self, label_selector: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    /// Answers the first requirement of a selector from an index, if that requirement is an equality. The result is a
+    /// superset of the objects that the whole selector matches.
+    fn indexed(&self, label_selector: &str) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
         let (label, value) = first_equality(label_selector)?;
         if let Some(found) = self.caches().indexed(label, value) {
             return Some(found);
         }
-        // Built without the lock: other filters go on meanwhile.
+        // The index is built without the lock, so that other filters can read meanwhile.
         let index = cache::index(label, self.map.iter().map(|(key, held)| (key, &held.object)));
         self.caches().add_index(label, index, value)
     }
 
-    /// The next moment, and what is different in it. None when nothing is.
-    pub(super) fn next(&self, deltas: Vec<Delta>) -> Option<(Self, Vec<Key>)> {
+    /// The next version and its changed keys; `None` if the deltas change nothing.
+    pub(super) fn next(&self, deltas: Vec<Delta>) -> Option<(Self, Vec<StoreKey>)> {
         let mut map = self.map.clone();
         let mut caches = self.caches().clone();
         let mut changed = Vec::new();
@@ -172,17 +174,17 @@ impl Objects {
         (!changed.is_empty()).then(|| (Self { map, caches: Mutex::new(caches) }, changed))
     }
 
-    fn caches(&self) -> std::sync::MutexGuard<'_, Caches> {
+    fn caches(&self) -> std::sync::MutexGuard<'_, IndexCaches> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a selector matches an object's labels. Labels that can not be read count as absent.
-fn selects(selector: &Selector, object: &LookedUp) -> bool {
+/// Whether a selector matches the labels of an object. Unreadable labels count as absent.
+fn selects(selector: &LabelSelector, object: &LookedUp) -> bool {
     selector.is_empty() || selector.matches(|label| object.document().label(label).ok().flatten())
 }
 
-/// `app=web,…` → (`app`, `web`).
+/// The label and value of a first requirement that is an equality: `app=web,…` → (`app`, `web`).
 fn first_equality(selector: &str) -> Option<(&str, &str)> {
     let first = selector.split(',').next()?;
     let (label, value) = first.split_once('=')?;
@@ -192,9 +194,9 @@ fn first_equality(selector: &str) -> Option<(&str, &str)> {
     (plain(label) && plain(value)).then_some((label, value))
 }
 
-impl fmt::Debug for Objects {
+impl fmt::Debug for IndexedObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Objects").field("count", &self.map.size()).finish_non_exhaustive()
+        f.debug_struct("IndexedObjects").field("count", &self.map.size()).finish_non_exhaustive()
     }
 }
 

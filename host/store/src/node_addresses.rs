@@ -1,8 +1,9 @@
-//! The node's addresses and which interfaces hold a default route, by rtnetlink: read whole, and read again whenever the
-//! kernel says that a link, an address or a route has changed. Where netlink is not permitted the addresses are empty, and
-//! a warning says so.
+//! The addresses of the node, and which interfaces hold a default route, read by rtnetlink.
 //!
-//! Memory: one list of addresses; routes are looked at one by one.
+//! All addresses are read again after each kernel notification about links, addresses or routes. If netlink is not
+//! permitted, the list is empty and a warning is logged.
+//!
+//! Memory: one list of addresses. Routes are processed one by one.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -17,34 +18,34 @@ use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
 
-use super::feeds::Feeds;
 use super::netlink::NetlinkEvents;
-use weir_kube::Address;
+use super::reflectors::Reflectors;
+use weir_kube::InterfaceAddress;
 use weir_upstream::BackOff;
 use weir_upstream::Tasks;
 use weir_upstream::in_full;
 
-/// Changes come in bursts (a link goes up, then its addresses, then its routes): one reading for all.
+/// Notifications come in bursts: a link goes up, then its addresses, then its routes. One read covers a burst.
 const SETTLE: Duration = Duration::from_millis(100);
-/// For one reading; the kernel answers in milliseconds.
-const READING: Duration = Duration::from_secs(2);
-/// More addresses than this are left off: no node has them, and a filter gets them all at once.
+/// Bounds one read. The kernel usually responds within milliseconds.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum number of addresses. Further ones are ignored, because a filter reads the whole list at once.
 const MAX_ADDRESSES: usize = 4096;
 
-/// Why the addresses are not known.
+/// The addresses cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum NetlinkError {
     #[error("netlink is not available")]
     Socket(#[source] io::Error),
-    #[error("the kernel refuses to list links, addresses or routes")]
+    #[error("the kernel refused to list links, addresses or routes")]
     Dump(#[source] rtnetlink::Error),
-    #[error("the kernel did not list links, addresses and routes within {READING:?}")]
+    #[error("the kernel did not list links, addresses and routes within {READ_TIMEOUT:?}")]
     Slow,
-    #[error("the connection to the kernel ended")]
+    #[error("the netlink connection was closed")]
     Ended,
 }
 
-/// What to subscribe to.
+/// The notifications to subscribe to.
 const GROUPS: &[MulticastGroup] = &[
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
@@ -53,70 +54,68 @@ const GROUPS: &[MulticastGroup] = &[
     MulticastGroup::Ipv6Route,
 ];
 
-/// Publishes the addresses to the feeds now, and again whenever they change, until the daemon stops. Returns when they were
-/// read once or can not be read.
-pub async fn follow_addresses(feeds: &Feeds, tasks: &Tasks) {
-    let mut events = match begin(feeds, tasks).await {
+/// Writes the addresses to the store now and after each change, until the daemon stops.
+///
+/// Returns after the first read, or when it has failed.
+pub async fn watch_addresses(reflectors: &Reflectors, tasks: &Tasks) {
+    let mut events = match subscribe(reflectors, tasks).await {
         Ok(events) => Some(events),
         Err(error) => {
             warn(&error);
             None
         }
     };
-    let (feeds, spawner) = (feeds.clone(), tasks.clone());
+    let (reflectors, spawner) = (reflectors.clone(), tasks.clone());
     tasks.spawn_until_stop(async move {
-        let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(300));
+        let mut backoff = BackOff::new(Duration::from_secs(1), Duration::from_secs(300));
         loop {
             match events.take() {
                 Some(subscribed) => {
-                    back_off.reset();
-                    let ended = follow(subscribed, &feeds).await;
+                    backoff.reset();
+                    let error = follow(subscribed, &reflectors).await;
                     if spawner.is_stopping() {
                         return;
                     }
-                    warn(&ended);
+                    warn(&error);
                 }
-                None => back_off.wait().await,
+                None => backoff.wait().await,
             }
-            // No warning for each attempt: the first one said it.
-            events = begin(&feeds, &spawner).await.ok();
+            // The first failure was logged; further attempts are not.
+            events = subscribe(&reflectors, &spawner).await.ok();
         }
     });
 }
 
 fn warn(error: &NetlinkError) {
-    tracing::warn!(
-        error = in_full(error),
-        "the node's addresses are not followed; filters see the last ones read, or none; trying again"
-    );
+    tracing::warn!(error = in_full(error), "cannot watch node addresses, filters read the last known ones, retrying");
 }
 
-/// Listens first and reads then, so that no change is missed between the two.
-async fn begin(feeds: &Feeds, tasks: &Tasks) -> Result<NetlinkEvents, NetlinkError> {
+/// Subscribes before the first read, so that no change is missed between the two.
+async fn subscribe(reflectors: &Reflectors, tasks: &Tasks) -> Result<NetlinkEvents, NetlinkError> {
     let events = NetlinkEvents::subscribe(GROUPS, tasks).map_err(NetlinkError::Socket)?;
-    feeds.set_addresses(read(events.handle()).await?);
+    reflectors.set_addresses(read(events.handle()).await?);
     Ok(events)
 }
 
-/// Reads again after each change. Returns only with the error that ends it.
-async fn follow(mut events: NetlinkEvents, feeds: &Feeds) -> NetlinkError {
+/// Reads the addresses after each burst of notifications. Returns the error that ended the subscription.
+async fn follow(mut events: NetlinkEvents, reflectors: &Reflectors) -> NetlinkError {
     while events.changed(SETTLE).await {
         match read(events.handle()).await {
-            Ok(addresses) => feeds.set_addresses(addresses),
+            Ok(addresses) => reflectors.set_addresses(addresses),
             Err(error) => return error,
         }
     }
     NetlinkError::Ended
 }
 
-async fn read(handle: &Handle) -> Result<Arc<[Address]>, NetlinkError> {
-    match tokio::time::timeout(READING, dump(handle)).await {
+async fn read(handle: &Handle) -> Result<Arc<[InterfaceAddress]>, NetlinkError> {
+    match tokio::time::timeout(READ_TIMEOUT, dump(handle)).await {
         Ok(result) => result.map_err(NetlinkError::Dump),
         Err(_) => Err(NetlinkError::Slow),
     }
 }
 
-async fn dump(handle: &Handle) -> Result<Arc<[Address]>, rtnetlink::Error> {
+async fn dump(handle: &Handle) -> Result<Arc<[InterfaceAddress]>, rtnetlink::Error> {
     let mut names = HashMap::new();
     let mut links = handle.link().get().execute();
     while let Some(link) = links.try_next().await? {
@@ -127,8 +126,8 @@ async fn dump(handle: &Handle) -> Result<Arc<[Address]>, rtnetlink::Error> {
         }
     }
     let mut defaults = HashSet::new();
-    for question in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
-        let mut routes = handle.route().get(question).execute();
+    for request in [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()] {
+        let mut routes = handle.route().get(request).execute();
         while let Some(route) = routes.try_next().await? {
             defaults.extend(default_interfaces(&route));
         }
@@ -144,7 +143,7 @@ async fn dump(handle: &Handle) -> Result<Arc<[Address]>, rtnetlink::Error> {
     Ok(addresses.into())
 }
 
-/// The interfaces that a default route of the main table leaves through, with their family.
+/// The interfaces of a default route of the main table. The bool is true for IPv6.
 fn default_interfaces(route: &RouteMessage) -> Vec<(bool, u32)> {
     let header = &route.header;
     if header.destination_prefix_length != 0
@@ -162,12 +161,16 @@ fn default_interfaces(route: &RouteMessage) -> Vec<(bool, u32)> {
     interfaces.map(|index| (v6, index)).collect()
 }
 
-fn address(message: &AddressMessage, names: &HashMap<u32, String>, defaults: &HashSet<(bool, u32)>) -> Option<Address> {
+fn address(
+    message: &AddressMessage,
+    names: &HashMap<u32, String>,
+    defaults: &HashSet<(bool, u32)>,
+) -> Option<InterfaceAddress> {
     let of = |pick: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(pick);
-    // On a point-to-point link `Address` is the peer and `Local` is ours; elsewhere they are the same, or only one is there.
+    // On a point-to-point link, `Address` is the peer and `Local` is the node. Elsewhere they are equal, or one is missing.
     let ip = of(|attribute| if let AddressAttribute::Local(ip) = attribute { Some(*ip) } else { None })
         .or_else(|| of(|attribute| if let AddressAttribute::Address(ip) = attribute { Some(*ip) } else { None }))?;
-    Some(Address {
+    Some(InterfaceAddress {
         interface_name: names.get(&message.header.index)?.clone(),
         ip,
         prefix_length: message.header.prefix_len,
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_default_routes_of_the_main_table_count() {
+    fn only_default_routes_of_the_main_table_are_used() {
         let mut route = RouteMessageBuilder::<Ipv4Addr>::new().output_interface(3).build();
         route.header.table = RouteHeader::RT_TABLE_MAIN;
         route.header.kind = RouteType::Unicast;
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_side_of_a_point_to_point_link_is_ours() {
+    fn the_local_address_of_a_point_to_point_link_is_used() {
         let mut message = AddressMessage::default();
         message.header.index = 2;
         message.header.prefix_len = 32;
@@ -204,18 +207,21 @@ mod tests {
         let names = HashMap::from([(2, "ppp0".to_owned())]);
         let found = address(&message, &names, &HashSet::from([(false, 2)])).unwrap();
         assert_eq!((found.ip.to_string().as_str(), found.default_route), ("10.0.0.1", true));
-        assert!(address(&message, &HashMap::new(), &HashSet::new()).is_none(), "an interface that went meanwhile");
+        assert!(
+            address(&message, &HashMap::new(), &HashSet::new()).is_none(),
+            "an interface that was removed meanwhile"
+        );
     }
 
     #[tokio::test]
-    async fn the_loopback_address_is_found_or_the_lack_of_netlink_is_survived() {
+    async fn the_loopback_address_is_found_unless_netlink_is_unavailable() {
         let tasks = Tasks::default();
-        let feeds = Feeds::new(None, tasks.clone());
-        follow_addresses(&feeds, &tasks).await;
-        let addresses = feeds.snapshot().addresses();
+        let reflectors = Reflectors::new(None, tasks.clone());
+        watch_addresses(&reflectors, &tasks).await;
+        let addresses = reflectors.snapshot().addresses();
         if !addresses.is_empty() {
             assert!(addresses.iter().any(|address| address.ip.is_loopback()), "{addresses:?}");
         }
-        assert!(tasks.drain(Duration::from_secs(5)).await, "the follower stops with the daemon");
+        assert!(tasks.drain(Duration::from_secs(5)).await, "the watch stops with the daemon");
     }
 }

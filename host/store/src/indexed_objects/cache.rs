@@ -1,44 +1,44 @@
-//! Selections that were asked for, and indexes over labels, of one moment of a feed; and how they go over to the next.
+//! Cached selections and label indexes of one version of the objects, and their update to the next version.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
-use super::{Key, joined, selects};
+use super::{StoreKey, joined, selects};
 use weir_document::{LookedUp, Selection};
 
-/// Label value, then key: `value\0namespace\0name` → the object.
-pub(super) type Index = RedBlackTreeMapSync<Box<str>, (Key, Arc<LookedUp>)>;
+/// An index over one label: `value\0namespace\0name` → the object.
+pub(super) type LabelIndex = RedBlackTreeMapSync<Box<str>, (StoreKey, Arc<LookedUp>)>;
 
-/// Selections kept; the oldest goes first.
+/// The maximum number of cached selections. The oldest is evicted first.
 const MAX_SELECTIONS: usize = 256;
-/// Labels indexed; further ones are answered by a scan.
+/// The maximum number of label indexes. Queries for other labels scan all objects.
 const MAX_INDEXES: usize = 8;
 
-/// Cheap to clone: pointers.
+/// Cached selections and label indexes. A clone copies pointers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Caches {
-    selections: HashMap<Box<str>, Cached>,
+pub(super) struct IndexCaches {
+    selections: HashMap<Box<str>, CachedSelection>,
     /// Keys of `selections`, oldest first.
     order: VecDeque<Box<str>>,
-    indexes: HashMap<Box<str>, Index>,
+    indexes: HashMap<Box<str>, LabelIndex>,
 }
 
 #[derive(Debug, Clone)]
-struct Cached {
+struct CachedSelection {
     namespace: Option<Box<str>>,
-    selector: Arc<Selector>,
-    /// Of the objects of `selection`, in its order.
-    keys: Arc<[Key]>,
+    selector: Arc<LabelSelector>,
+    /// The keys of the objects of `selection`, in the same order.
+    keys: Arc<[StoreKey]>,
     selection: Arc<Selection>,
 }
 
-/// An index over one label.
-pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a Key, &'a Arc<LookedUp>)>) -> Index {
-    let mut index = Index::new_sync();
+/// Builds an index over one label.
+pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a StoreKey, &'a Arc<LookedUp>)>) -> LabelIndex {
+    let mut index = LabelIndex::new_sync();
     for (key, object) in objects {
         if let Some(at) = place(label, key, object) {
             index.insert_mut(at, (key.clone(), object.clone()));
@@ -47,24 +47,24 @@ pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a Key, &'a
     index
 }
 
-/// Where an object stands in the index over a label.
-fn place(label: &str, key: &Key, object: &LookedUp) -> Option<Box<str>> {
+/// The key of an object in the index over a label.
+fn place(label: &str, key: &StoreKey, object: &LookedUp) -> Option<Box<str>> {
     let value = object.document().label(label).ok().flatten()?;
     Some(joined(&value, key.as_str()).into())
 }
 
-impl Caches {
+impl IndexCaches {
     pub(super) fn selection(&self, namespace: Option<&str>, label_selector: &str) -> Option<Arc<Selection>> {
         self.selections.get(name_of(namespace, label_selector).as_str()).map(|cached| cached.selection.clone())
     }
 
-    /// Keeps a selection; if another thread was faster, its one is given, so that fingerprints are shared.
+    /// Caches a selection. If another thread was faster, its selection is returned, so that fingerprints are shared.
     pub(super) fn remember(
         &mut self,
         namespace: Option<&str>,
         label_selector: &str,
-        selector: Selector,
-        chosen: Vec<(Key, Arc<LookedUp>)>,
+        selector: LabelSelector,
+        chosen: Vec<(StoreKey, Arc<LookedUp>)>,
     ) -> Arc<Selection> {
         if let Some(found) = self.selection(namespace, label_selector) {
             return found;
@@ -78,7 +78,7 @@ impl Caches {
         }
         let name: Box<str> = name_of(namespace, label_selector).into();
         self.order.push_back(name.clone());
-        let cached = Cached {
+        let cached = CachedSelection {
             namespace: namespace.map(Into::into),
             selector: Arc::new(selector),
             keys: keys.into(),
@@ -88,16 +88,21 @@ impl Caches {
         selection
     }
 
-    /// What an index has under a value. None: there is no such index.
-    pub(super) fn indexed(&self, label: &str, value: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    /// The objects with a label value; `None` if the label is not indexed.
+    pub(super) fn indexed(&self, label: &str, value: &str) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
         let index = self.indexes.get(label)?;
         let (from, to) = (joined(value, ""), format!("{value}\u{1}"));
         let bounds = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
         Some(index.range::<str, _>(bounds).map(|(_, found)| found.clone()).collect())
     }
 
-    /// Takes an index, if there is room, and answers from it.
-    pub(super) fn add_index(&mut self, label: &str, index: Index, value: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    /// Adds an index, if the limit allows, and answers from it.
+    pub(super) fn add_index(
+        &mut self,
+        label: &str,
+        index: LabelIndex,
+        value: &str,
+    ) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
         if self.indexes.len() >= MAX_INDEXES {
             return None;
         }
@@ -105,8 +110,8 @@ impl Caches {
         self.indexed(label, value)
     }
 
-    /// Goes over to the next moment, in which one object is different.
-    pub(super) fn apply(&mut self, key: &Key, old: Option<&Arc<LookedUp>>, new: Option<&Arc<LookedUp>>) {
+    /// Updates selections and indexes for one changed object.
+    pub(super) fn apply(&mut self, key: &StoreKey, old: Option<&Arc<LookedUp>>, new: Option<&Arc<LookedUp>>) {
         for (label, index) in &mut self.indexes {
             if let Some(at) = old.and_then(|old| place(label, key, old)) {
                 index.remove_mut(&at);
@@ -123,8 +128,8 @@ impl Caches {
     }
 }
 
-impl Cached {
-    fn apply(&mut self, key: &Key, new: Option<&Arc<LookedUp>>) {
+impl CachedSelection {
+    fn apply(&mut self, key: &StoreKey, new: Option<&Arc<LookedUp>>) {
         let new = new.filter(|object| selects(&self.selector, object));
         let at = self.keys.binary_search(key);
         if at.is_err() && new.is_none() {
@@ -142,7 +147,7 @@ impl Cached {
                 keys.insert(at, key.clone());
                 objects.insert(at, new.clone());
             }
-            // INVARIANT: `keys` and `objects` are of one length, and `at` was found in `keys`.
+            // INVARIANT: `keys` and `objects` have the same length, and `at` was found in `keys`.
             (Ok(at), None) => {
                 keys.remove(at);
                 objects.remove(at);
@@ -155,6 +160,6 @@ impl Cached {
 }
 
 fn name_of(namespace: Option<&str>, label_selector: &str) -> String {
-    // No namespace has a control character in its name.
+    // The name of a namespace contains no control character.
     joined(namespace.unwrap_or("\u{1}"), label_selector)
 }

@@ -1,17 +1,16 @@
-//! Classification against the cases that Kubernetes' own resolver is tested with, and the spellings that must not
-//! bypass a filter.
+//! The test cases of `RequestInfoFactory` in kube-apiserver, and spellings of a path that must not bypass a filter.
 
 use super::*;
 
-fn parse(method: &str, uri: &str) -> Result<Request, Malformed> {
-    Request::parse(&method.parse().unwrap(), &uri.parse().unwrap())
+fn parse(method: &str, uri: &str) -> Result<RequestInfo, RequestInfoError> {
+    RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap())
 }
 
 fn resource(method: &str, uri: &str) -> ResourceRequest {
     parse(method, uri).unwrap().resource().cloned().unwrap_or_else(|| panic!("{uri} is no resource request"))
 }
 
-/// method, URL, verb, group, version, namespace, resource, sub-resource, name.
+/// Method, URL, verb, group, version, namespace, resource, subresource, name.
 type Case<'a> = (&'a str, &'a str, Verb, &'a str, &'a str, &'a str, &'a str, &'a str, &'a str);
 
 const CASES: &[Case<'_>] = &[
@@ -50,7 +49,7 @@ const CASES: &[Case<'_>] = &[
 ];
 
 #[test]
-fn requests_are_read_as_the_api_server_reads_them() {
+fn requests_are_parsed_as_the_api_server_parses_them() {
     for (method, url, verb, group, version, namespace, name_of_resource, subresource, name) in CASES {
         let read = resource(method, url);
         let got = (
@@ -87,12 +86,12 @@ fn paths_that_name_no_resource_are_non_resource_requests() {
         "/healthz",
         "/openapi/v3",
     ] {
-        assert_eq!(parse("GET", path).unwrap().target, Target::NonResource, "{path}");
+        assert_eq!(parse("GET", path).unwrap().kind, RequestKind::NonResource, "{path}");
     }
 }
 
 #[test]
-fn a_watch_is_any_value_but_false_and_zero_and_only_the_first() {
+fn any_first_value_of_watch_except_false_and_zero_makes_a_watch() {
     for (query, verb) in [
         ("watch", Verb::Watch),
         ("watch=", Verb::Watch),
@@ -111,27 +110,27 @@ fn a_watch_is_any_value_but_false_and_zero_and_only_the_first() {
 }
 
 #[test]
-fn ambiguous_paths_are_refused() {
+fn ambiguous_paths_are_rejected() {
     for (path, why) in [
-        ("/api/v1//pods", Malformed::EmptySegment),
-        ("//api/v1/pods", Malformed::EmptySegment),
-        ("/api/v1/pods//", Malformed::EmptySegment),
-        ("/api/v1/./pods", Malformed::DotSegment),
-        ("/healthz/../api/v1/pods", Malformed::DotSegment),
-        ("/api/v1/%2e%2e/pods", Malformed::DotSegment),
-        ("/api/v1/namespaces/a%2Fpods", Malformed::EncodedSlash),
-        ("/api/v1/namespaces/a/pods/b/proxy/%2e%2e/x", Malformed::DotSegment),
-        ("/api/v1/p%ffods", Malformed::NotText),
-        ("/api/v1/p%00ods", Malformed::NotText),
-        ("/api/v1/p%zods", Malformed::BadEscape),
-        ("/api/v1/watch", Malformed::NoResource),
+        ("/api/v1//pods", RequestInfoError::EmptySegment),
+        ("//api/v1/pods", RequestInfoError::EmptySegment),
+        ("/api/v1/pods//", RequestInfoError::EmptySegment),
+        ("/api/v1/./pods", RequestInfoError::DotSegment),
+        ("/healthz/../api/v1/pods", RequestInfoError::DotSegment),
+        ("/api/v1/%2e%2e/pods", RequestInfoError::DotSegment),
+        ("/api/v1/namespaces/a%2Fpods", RequestInfoError::EncodedSlash),
+        ("/api/v1/namespaces/a/pods/b/proxy/%2e%2e/x", RequestInfoError::DotSegment),
+        ("/api/v1/p%ffods", RequestInfoError::NotText),
+        ("/api/v1/p%00ods", RequestInfoError::NotText),
+        ("/api/v1/p%zods", RequestInfoError::BadEscape),
+        ("/api/v1/watch", RequestInfoError::NoResource),
     ] {
         assert_eq!(parse("GET", path), Err(why), "{path}");
     }
 }
 
 #[test]
-fn what_is_forwarded_is_the_parsed_form() {
+fn the_normalized_path_and_query_are_forwarded() {
     for (sent, forwarded) in [
         ("/api/v1/%70ods?%77atch=true", "/api/v1/pods?watch=true"),
         ("/api/v1/pods/?limit=500", "/api/v1/pods?limit=500"),
@@ -154,10 +153,10 @@ fn what_is_forwarded_is_the_parsed_form() {
 }
 
 #[test]
-fn a_name_that_looks_like_the_proxy_sub_resource_hides_nothing() {
+fn a_name_like_the_proxy_subresource_does_not_change_the_resource() {
     let read = resource("GET", "/api/v1/watch/namespaces/proxy/pods");
     assert_eq!((read.verb, read.resource.resource.as_str()), (Verb::Watch, "pods"));
-    assert_eq!(parse("GET", "/api/v1/watch/namespaces/proxy//pods"), Err(Malformed::EmptySegment));
+    assert_eq!(parse("GET", "/api/v1/watch/namespaces/proxy//pods"), Err(RequestInfoError::EmptySegment));
     let read = resource("GET", "/api/v1/namespaces/a/status/x/proxy/pods");
     assert_eq!((read.resource.resource.as_str(), read.subresource.as_deref()), ("namespaces", Some("status")));
 }
@@ -171,22 +170,22 @@ fn list_and_watch_of_a_collection_share_its_path() {
 }
 
 #[test]
-fn sub_resources_that_carry_the_parent_are_matched_with_it_and_no_others() {
+fn only_subresources_that_return_the_object_match_its_rules() {
     for (name, class) in [
-        ("status", Some(Class::Read)),
-        ("ephemeralcontainers", Some(Class::Read)),
-        ("resize", Some(Class::Read)),
+        ("status", Some(VerbClass::Read)),
+        ("ephemeralcontainers", Some(VerbClass::Read)),
+        ("resize", Some(VerbClass::Read)),
         ("log", None),
         ("exec", None),
         ("proxy", None),
         ("scale", None),
     ] {
-        assert_eq!(resource("GET", &format!("/api/v1/namespaces/a/pods/b/{name}")).class(), class, "{name}");
+        assert_eq!(resource("GET", &format!("/api/v1/namespaces/a/pods/b/{name}")).verb_class(), class, "{name}");
     }
 }
 
 #[test]
-fn the_component_is_the_first_token_of_the_user_agent() {
+fn the_client_component_is_the_first_token_of_the_user_agent() {
     for (agent, name) in [
         ("kube-proxy/v1.34.0 (linux/amd64) kubernetes/abc", "kube-proxy"),
         ("CoreDNS/1.12", "CoreDNS"),
@@ -195,7 +194,7 @@ fn the_component_is_the_first_token_of_the_user_agent() {
         ("my agent/1", "my"),
     ] {
         let headers = HeaderMap::from_iter([(header::USER_AGENT, agent.parse().unwrap())]);
-        assert_eq!(component(&headers), name);
+        assert_eq!(client_component(&headers), name);
     }
-    assert_eq!(component(&HeaderMap::new()), "");
+    assert_eq!(client_component(&HeaderMap::new()), "");
 }
