@@ -6,12 +6,12 @@ mod rules;
 
 use serde_json::Value;
 
+use crate::NODE;
 use crate::cluster::{self, Cloud, Upstream, deploy, start_kubelet};
 use crate::kubectl::{Kubectl, holds};
 use crate::machine::Machine;
 use crate::parts::Part;
 use crate::runner::{Runner, until};
-use crate::NODE;
 
 /// The pods of the DaemonSet and of the static pod, which carry the same label.
 const WEIR_PODS: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weir"];
@@ -99,7 +99,8 @@ impl World<'_> {
     fn approve(&self, asks: &str) {
         let all = &["get", "certificatesigningrequests"];
         let name = self.admin.wait("a certificate is asked for", all, |requests| {
-            let open: Vec<_> = requests["items"].as_array()?.iter().filter(|one| one["status"] == serde_json::json!({})).collect();
+            let open: Vec<_> =
+                requests["items"].as_array()?.iter().filter(|one| one["status"] == serde_json::json!({})).collect();
             let [request] = open.as_slice() else { return None };
             assert_eq!(request["spec"]["username"], asks);
             Some(request["metadata"]["name"].as_str()?.to_owned())
@@ -136,9 +137,9 @@ impl World<'_> {
     fn daemon_set(&mut self) {
         std::fs::remove_file("/etc/kubernetes/manifests/weir.yaml").unwrap();
         self.restart_kubelet(Upstream::Direct);
-        let _: () = self.admin.wait("the static pod is gone", WEIR_PODS, |pods| {
-            pods["items"].as_array()?.is_empty().then_some(())
-        });
+        let _: () = self
+            .admin
+            .wait("the static pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
         // As on a node that never ran it.
         std::fs::remove_file("/var/cache/weir/serving-certificate.pem").unwrap();
         let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();

@@ -65,19 +65,22 @@ impl Cloud {
             let first = ["--net=/run/netns/cloud".to_owned(), program, name.to_owned()];
             Part::start(machine, name, "nsenter", &[&first, words].concat())
         };
-        let controllers = part("kube-controller-manager", &[
-            format!("--kubeconfig={}", file("controller-manager.kubeconfig")),
-            "--use-service-account-credentials".to_owned(),
-            format!("--service-account-private-key-file={}", file("accounts.key")),
-            format!("--root-ca-file={}", file("ca.crt")),
-            format!("--cluster-signing-cert-file={}", file("ca.crt")),
-            format!("--cluster-signing-key-file={}", file("ca.key")),
-            "--leader-elect=false".to_owned(),
-        ]);
-        let scheduler = part("kube-scheduler", &[
-            format!("--kubeconfig={}", file("scheduler.kubeconfig")),
-            "--leader-elect=false".to_owned(),
-        ]);
+        let controllers = part(
+            "kube-controller-manager",
+            &[
+                format!("--kubeconfig={}", file("controller-manager.kubeconfig")),
+                "--use-service-account-credentials".to_owned(),
+                format!("--service-account-private-key-file={}", file("accounts.key")),
+                format!("--root-ca-file={}", file("ca.crt")),
+                format!("--cluster-signing-cert-file={}", file("ca.crt")),
+                format!("--cluster-signing-key-file={}", file("ca.key")),
+                "--leader-elect=false".to_owned(),
+            ],
+        );
+        let scheduler = part(
+            "kube-scheduler",
+            &[format!("--kubeconfig={}", file("scheduler.kubeconfig")), "--leader-elect=false".to_owned()],
+        );
         Self { _process: process, _controllers: [controllers, scheduler], folder: data }
     }
 

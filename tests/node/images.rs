@@ -33,6 +33,7 @@ pub(crate) fn import(machine: &Machine) {
     for image in [pause(machine), test(machine), weir(machine), kube_proxy(machine), coredns(machine)] {
         let archive = image.archive();
         run("ctr", &["-n", "k8s.io", "images", "import", &archive.display().to_string()]);
+        std::fs::remove_dir_all(archive.parent().unwrap()).unwrap();
     }
 }
 
@@ -74,7 +75,8 @@ fn kube_proxy(machine: &Machine) -> Image {
         image.program(&PathBuf::from("/usr/sbin").join(tool), &format!("/usr/sbin/{tool}"));
     }
     // Without it nft prints numbers for protocols, and a restarted kube-proxy deletes elements of its own maps.
-    image.text("/etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n");
+    image
+        .text("/etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n");
     image
 }
 
@@ -138,9 +140,7 @@ impl Image {
             "config": {"Entrypoint": self.start, "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
             "rootfs": {"type": "layers", "diff_ids": [layer]},
         });
-        let described = |kind: &str, (digest, size): &(String, usize)| {
-            json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size})
-        };
+        let described = |kind: &str, (digest, size): &(String, usize)| json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size});
         let config = blob(config.to_string().as_bytes());
         let manifest = json!({
             "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",

@@ -42,7 +42,9 @@ pub(crate) fn missing() -> Option<&'static str> {
     if !unshare("true") {
         return Some("the kernel gives no mount, network, PID and UTS namespaces");
     }
-    if !unshare("mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc") {
+    if !unshare(
+        "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc",
+    ) {
         return Some("the kernel has no overlay file system");
     }
     if !unshare("ip link add weir-a type veth peer name weir-b && ip link add weir-c type bridge") {
@@ -51,7 +53,7 @@ pub(crate) fn missing() -> Option<&'static str> {
     let debian = folder().join("debian").display().to_string();
     if !unshare(&format!(
         "LD_LIBRARY_PATH=$(echo {debian}/usr/lib/*-linux-gnu) {debian}/usr/sbin/nft \
-         'add table ip t; add chain ip t c {{ type nat hook output priority 0; }}; add rule ip t c masquerade'"
+         'add table ip t; add chain ip t c {{ type nat hook postrouting priority 100; }}; add rule ip t c masquerade'"
     )) {
         return Some("the kernel has no nftables with address translation");
     }

@@ -1,7 +1,6 @@
 //! The programs that no pod runs: each a child with a log of its own, which ends when dropped.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use crate::machine::Machine;
@@ -9,7 +8,6 @@ use crate::machine::Machine;
 pub(crate) struct Part {
     name: &'static str,
     child: Child,
-    pub(crate) log: PathBuf,
 }
 
 impl Part {
@@ -19,7 +17,7 @@ impl Part {
         let mut command = Command::new(program);
         command.args(words).stdin(std::process::Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
-        Self { name, child, log }
+        Self { name, child }
     }
 
     /// Fails when it has ended by itself.

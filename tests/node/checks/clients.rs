@@ -43,7 +43,8 @@ pub(super) fn start(world: &World<'_>) {
     });
     // A name, by CoreDNS, at a cluster IP of kube-proxy's.
     until("the name of a Service is resolved in a pod", || {
-        let answer = admin.attempt(&["exec", "web", "--", "nslookup", "web.default.svc.cluster.local", "10.96.0.10"])?;
+        let answer =
+            admin.attempt(&["exec", "web", "--", "nslookup", "web.default.svc.cluster.local", "10.96.0.10"])?;
         if answer.contains("10.96.10.10") { Ok(()) } else { Err(answer) }
     });
 }
@@ -55,7 +56,8 @@ pub(super) fn streams(world: &World<'_>) {
     let mut line = String::new();
     BufReader::new(forward.stdout.take().unwrap()).read_line(&mut line).unwrap();
     // Forwarding from 127.0.0.1:40123 -> 8080
-    let port = line.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_else(|| panic!("{line}"));
+    let port =
+        line.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_else(|| panic!("{line}"));
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();

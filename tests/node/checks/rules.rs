@@ -72,7 +72,8 @@ pub(super) fn node_ports(world: &World<'_>) {
 /// Gives the endpoint on the other node another address, never the one it has.
 pub(super) fn moved_endpoint(world: &World<'_>) {
     let slice = world.admin.json(&["get", "endpointslice", "web-others"]).unwrap();
-    let last = slice["endpoints"][0]["addresses"][0].as_str().unwrap().rsplit('.').next().unwrap().parse::<u8>().unwrap();
+    let last =
+        slice["endpoints"][0]["addresses"][0].as_str().unwrap().rsplit('.').next().unwrap().parse::<u8>().unwrap();
     let address = format!("10.244.1.{}", last + 1);
     let patch = format!(r#"[{{"op":"replace","path":"/endpoints/0/addresses/0","value":"{address}"}}]"#);
     world.admin.run(&["patch", "endpointslice", "web-others", "--type=json", "-p", &patch]);
