@@ -69,8 +69,8 @@ fn weir(machine: &Machine) -> Image {
 }
 
 fn kube_proxy(machine: &Machine) -> Image {
-    let image = Image::new(machine, KUBE_PROXY, &["/usr/local/bin/node", "kube-proxy"]);
-    image.program(&folder().join("bin").join("node"), "/usr/local/bin/node");
+    let image = Image::new(machine, KUBE_PROXY, &["/usr/local/bin/kube-proxy"]);
+    image.program(&folder().join("bin").join("node"), "/usr/local/bin/kube-proxy");
     for tool in ["nft", "conntrack"] {
         image.program(&PathBuf::from("/usr/sbin").join(tool), &format!("/usr/sbin/{tool}"));
     }

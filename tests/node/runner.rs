@@ -42,6 +42,7 @@ impl Runner {
                 println!("check {name} ... FAILED ({took:.1} s)");
                 self.failed.push(name.to_owned());
                 self.print_logs();
+                hold();
                 None
             }
         }
@@ -67,6 +68,16 @@ impl Runner {
         let seconds = self.begun.elapsed().as_secs_f64();
         println!("\nnode result: {word}. {passed} passed; {failed} failed; finished in {seconds:.1}s");
         if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Leaves everything as it is, for somebody who wants to look at it, where `WEIR_NODE_HOLD` is set.
+fn hold() {
+    if std::env::var_os("WEIR_NODE_HOLD").is_some() {
+        println!("held: nsenter --all --target $(pgrep -f 'weir-node --inside' | tail -1); Ctrl-C ends it");
+        loop {
+            std::thread::park();
+        }
     }
 }
 

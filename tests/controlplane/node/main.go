@@ -1,11 +1,13 @@
-// Node is the Kubernetes programs of a node and the controllers that a node depends on, in one binary: the first argument
-// names the program, the rest are its own flags. They are the released sources, at the version of the control plane.
+// Node is the Kubernetes programs of a node and the controllers that a node depends on, in one binary: the name that it is
+// started by says which one it is. That name is also what client-go sends as User-Agent. They are the released sources, at
+// the version of the control plane.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
@@ -25,13 +27,9 @@ func main() {
 		"kube-controller-manager": controllers.NewControllerManagerCommand,
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	}
-	if len(os.Args) > 1 {
-		if program, found := programs[os.Args[1]]; found {
-			command := program()
-			command.SetArgs(os.Args[2:])
-			os.Exit(cli.Run(command))
-		}
+	if program, found := programs[filepath.Base(os.Args[0])]; found {
+		os.Exit(cli.Run(program()))
 	}
-	fmt.Fprintln(os.Stderr, "usage: node kubelet|kube-proxy|kube-controller-manager|kube-scheduler [flags]")
+	fmt.Fprintln(os.Stderr, "node: start it as kubelet, kube-proxy, kube-controller-manager or kube-scheduler")
 	os.Exit(64)
 }

@@ -54,7 +54,9 @@ pub(super) fn streams(world: &World<'_>) {
     assert_eq!(weir.run(&["exec", "web", "--", "cat", "/www/index.html"]), "the test server\n");
     let mut forward = weir.command(&["port-forward", "pod/web", "0:8080"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(forward.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // It ends when it can't write about a connection, so that its output stays open.
+    let mut output = BufReader::new(forward.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
     // Forwarding from 127.0.0.1:40123 -> 8080
     let port =
         line.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_else(|| panic!("{line}"));
