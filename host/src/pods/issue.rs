@@ -15,7 +15,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData
 use sha2::{Digest as _, Sha256};
 
 use super::kept::Pair;
-use crate::feed::BackOff;
+use weir_upstream::BackOff;
 
 /// The signer of what kube-apiserver and pods trust kubelets by.
 const SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -168,7 +168,7 @@ async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> Resul
             Ok(Some(request)) => request,
             Ok(None) => return Err(IssueError::Gone(name.to_owned())),
             Err(error) => {
-                let reason = crate::problem::in_full(&error);
+                let reason = weir_upstream::in_full(&error);
                 tracing::warn!(name, reason, "whether a certificate was issued is not known yet");
                 continue;
             }

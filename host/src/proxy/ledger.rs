@@ -20,9 +20,9 @@ use sha2::{Digest as _, Sha256};
 use weir_document::Document;
 
 pub(super) use self::listing::Listing;
-use super::headers::Identity;
-use super::request::{Query, ResourceRequest};
-use crate::filter::Stamp;
+use weir_kube::{Query, ResourceRequest};
+use weir_runtime::Stamp;
+use weir_upstream::Identity;
 
 const CLIENTS: usize = 1024;
 const RECORDS: usize = 4;
@@ -256,35 +256,35 @@ mod tests {
     #[test]
     fn a_watch_without_a_record_under_its_stamp_must_list_again() {
         let ledger = Ledger::default();
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), None);
-        ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
-        assert_eq!(ledger.resume(&key(1), Stamp::test(2), "5"), None);
-        assert_eq!(ledger.resume(&key(2), Stamp::test(1), "5"), None);
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), Some(hidden(&["a"])));
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), None);
+        ledger.ended(key(1), Stamp::from_number(1), "5", hidden(&["a"]));
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(2), "5"), None);
+        assert_eq!(ledger.resume(&key(2), Stamp::from_number(1), "5"), None);
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), Some(hidden(&["a"])));
     }
 
     #[test]
     fn another_version_takes_the_empty_set() {
         let ledger = Ledger::default();
-        ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
-        ledger.ended(key(1), Stamp::test(1), "7", hidden(&["b"]));
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "6"), Some(hidden(&[])));
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), Some(hidden(&["a"])));
+        ledger.ended(key(1), Stamp::from_number(1), "5", hidden(&["a"]));
+        ledger.ended(key(1), Stamp::from_number(1), "7", hidden(&["b"]));
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "6"), Some(hidden(&[])));
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), Some(hidden(&["a"])));
     }
 
     #[test]
     fn pages_of_a_list_belong_together() {
         let ledger = Ledger::default();
-        ledger.page(key(1), Stamp::test(1), "next", hidden(&["a"]));
-        assert_eq!(ledger.pages_before(&key(1), "next"), Some((Stamp::test(1), hidden(&["a"]))));
+        ledger.page(key(1), Stamp::from_number(1), "next", hidden(&["a"]));
+        assert_eq!(ledger.pages_before(&key(1), "next"), Some((Stamp::from_number(1), hidden(&["a"]))));
         assert_eq!(ledger.pages_before(&key(1), "other"), None);
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "next"), None, "a page is not the end of a list");
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "next"), None, "a page is not the end of a list");
     }
 
     #[test]
     fn a_client_is_known_until_it_is_forgotten() {
         let ledger = Ledger::default();
-        ledger.ended(key(1), Stamp::test(1), "5", hidden(&["a"]));
+        ledger.ended(key(1), Stamp::from_number(1), "5", hidden(&["a"]));
         assert!(ledger.knows(&key(1)) && !ledger.knows(&key(2)));
         ledger.forget(&key(1));
         assert!(!ledger.knows(&key(1)));
@@ -295,23 +295,23 @@ mod tests {
     fn records_are_bounded_and_the_longest_unused_goes_first() {
         let ledger = Ledger::default();
         for version in 0..10 {
-            ledger.ended(key(1), Stamp::test(1), &version.to_string(), hidden(&["a"]));
+            ledger.ended(key(1), Stamp::from_number(1), &version.to_string(), hidden(&["a"]));
         }
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "5"), Some(hidden(&[])));
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "6"), Some(hidden(&["a"])));
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), Some(hidden(&[])));
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "6"), Some(hidden(&["a"])));
         for n in 0..CLIENTS as u64 {
             let mut other = [9; 16];
             other[..8].copy_from_slice(&n.to_le_bytes());
-            ledger.ended(Key(other), Stamp::test(1), "1", hidden(&[]));
+            ledger.ended(Key(other), Stamp::from_number(1), "1", hidden(&[]));
         }
-        assert_eq!(ledger.resume(&key(1), Stamp::test(1), "9"), None);
+        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "9"), None);
         assert_eq!(ledger.locked(|state| (state.clients.len(), state.hidden)), (CLIENTS, 0));
     }
 
     #[test]
     fn a_client_is_its_credential_its_agent_and_its_question() {
         let resource = |path: &str| {
-            let parsed = crate::proxy::request::Request::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
+            let parsed = weir_kube::Request::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
             (parsed.resource().unwrap().clone(), parsed.query)
         };
         let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);

@@ -6,8 +6,8 @@ use weir_document::Document;
 use weir_document::json::ListMeta;
 
 use super::{Hidden, Key, Ledger};
-use crate::filter::Stamp;
-use crate::proxy::request::Query;
+use weir_kube::Query;
+use weir_runtime::Stamp;
 
 /// A list under way.
 #[derive(Debug)]

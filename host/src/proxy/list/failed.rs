@@ -10,13 +10,13 @@ use http::uri::PathAndQuery;
 use tokio::time::Instant;
 use weir_document::Document;
 
-use crate::filter::{Outcome, Stamp};
 use crate::proxy::Proxy;
-use crate::proxy::accept::Form;
 use crate::proxy::get;
 use crate::proxy::ledger::Key;
 use crate::proxy::read::{Answer, Read};
 use crate::proxy::respond::Refusal;
+use weir_kube::Form;
+use weir_runtime::{Outcome, Stamp};
 
 const OBJECTS: usize = 256;
 const LIFE: Duration = Duration::from_secs(300);
@@ -84,21 +84,21 @@ mod tests {
         let failed = Failed::default();
         let (key, other) = (Key::test(1), Key::test(2));
         let path = PathAndQuery::from_static("/api/v1/namespaces/a/services/b");
-        failed.remember(key, Stamp::test(1), path.clone());
-        assert_eq!(failed.known(&key, Stamp::test(1)), Some(path));
-        assert_eq!(failed.known(&other, Stamp::test(1)), None);
-        assert_eq!(failed.known(&key, Stamp::test(2)), None);
+        failed.remember(key, Stamp::from_number(1), path.clone());
+        assert_eq!(failed.known(&key, Stamp::from_number(1)), Some(path));
+        assert_eq!(failed.known(&other, Stamp::from_number(1)), None);
+        assert_eq!(failed.known(&key, Stamp::from_number(2)), None);
         tokio::time::advance(LIFE).await;
-        assert_eq!(failed.known(&key, Stamp::test(1)), None);
+        assert_eq!(failed.known(&key, Stamp::from_number(1)), None);
     }
 
     #[test]
     fn the_number_of_objects_is_bounded() {
         let failed = Failed::default();
         for n in 0..=u8::MAX {
-            failed.remember(Key::test(n), Stamp::test(1), PathAndQuery::from_static("/a"));
+            failed.remember(Key::test(n), Stamp::from_number(1), PathAndQuery::from_static("/a"));
         }
-        failed.remember(Key::test(0), Stamp::test(2), PathAndQuery::from_static("/b"));
+        failed.remember(Key::test(0), Stamp::from_number(2), PathAndQuery::from_static("/b"));
         assert_eq!(failed.locked(|objects| objects.len()), OBJECTS);
     }
 }

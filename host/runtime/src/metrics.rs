@@ -1,0 +1,111 @@
+//! What is exported of filters. Labels come from closed sets and from the configuration, never from a client, so that the
+//! number of series is bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::FailureClass;
+
+/// Counted in seconds, as Prometheus wants durations.
+type Seconds = Counter<f64, AtomicU64>;
+
+/// The metrics of all filters.
+#[derive(Debug, Default)]
+pub struct RuntimeMetrics {
+    objects: Family<ObjectLabels, Counter>,
+    foreseen: Family<FilterLabel, Counter>,
+    failures: Family<FailureLabels, Counter>,
+    filter_seconds: Family<FilterLabel, Seconds>,
+    impure: Family<FilterLabel, Counter>,
+    breaker_open: Family<FilterLabel, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FilterLabel {
+    filter: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    filter: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    filter: Arc<str>,
+    class: &'static str,
+}
+
+/// What one filter did with a batch of objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BatchCounts {
+    /// Passed as they were.
+    pub(crate) kept: u64,
+    /// Changed.
+    pub(crate) edited: u64,
+    /// Hidden.
+    pub(crate) hidden: u64,
+    /// The filter failed on them, whatever the failure policy then did.
+    pub(crate) failed: u64,
+    /// Of those kept or hidden: the ones that needed no call.
+    pub(crate) foreseen: u64,
+}
+
+impl RuntimeMetrics {
+    /// Counts one batch of one filter, with the wall time spent in it.
+    pub(crate) fn batch(&self, filter: &Arc<str>, counts: BatchCounts, time: Duration) {
+        for (outcome, count) in
+            [("kept", counts.kept), ("edited", counts.edited), ("hidden", counts.hidden), ("failed", counts.failed)]
+        {
+            if count > 0 {
+                self.objects.get_or_create(&ObjectLabels { filter: filter.clone(), outcome }).inc_by(count);
+            }
+        }
+        let label = FilterLabel { filter: filter.clone() };
+        if counts.foreseen > 0 {
+            self.foreseen.get_or_create(&label).inc_by(counts.foreseen);
+        }
+        self.filter_seconds.get_or_create(&label).inc_by(time.as_secs_f64());
+    }
+
+    /// Counts one failure of a filter by class.
+    pub(crate) fn failure(&self, filter: &Arc<str>, class: FailureClass) {
+        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: class.label() }).inc();
+    }
+
+    /// Counts an object whose outcome differed when it was run again on a fresh instance.
+    pub(crate) fn impure(&self, filter: &Arc<str>) {
+        self.impure.get_or_create(&FilterLabel { filter: filter.clone() }).inc();
+    }
+
+    /// Tells whether a filter's breaker is open.
+    pub(crate) fn breaker(&self, filter: &Arc<str>, open: bool) {
+        self.breaker_open.get_or_create(&FilterLabel { filter: filter.clone() }).set(i64::from(open));
+    }
+
+    /// Registers every family under its public name.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
+        registry.register(
+            "weir_filter_foreseen",
+            "Objects judged without a call, because the same steps brought the same with others",
+            self.foreseen.clone(),
+        );
+        registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
+        registry.register("weir_filter_seconds", "Wall time spent in a filter", self.filter_seconds.clone());
+        registry.register(
+            "weir_filter_impure",
+            "Objects whose outcome differed on a fresh instance",
+            self.impure.clone(),
+        );
+        registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
+    }
+}

@@ -1,0 +1,123 @@
+//! What went wrong in a call of a module, told apart by the error's type, never by its text.
+
+use wasmtime::Trap;
+
+use crate::FailureClass;
+
+/// Longest message of a fault that is kept, in bytes.
+const MESSAGE: usize = 1024;
+
+/// A call of a module that did not come to an answer. The instance it happened in is gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// The class.
+    pub class: FailureClass,
+    /// One line, bounded, control characters escaped: it may quote the module.
+    pub message: String,
+}
+
+/// A host function's refusal; it reaches [`Fault::of`] through the trap it causes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum Refusal {
+    #[error("lookup of {0:?}, which the module's plan does not declare{1}")]
+    Undeclared(String, &'static str),
+    #[error("lookup of {0:?} during configure: only filter may look up")]
+    LookupInConfigure(String),
+    #[error("the node's addresses were read during configure: they change, read them in filter")]
+    AddressesInConfigure,
+    #[error("path {0:?} has [*], which get and text do not take: use column")]
+    WildcardRead(String),
+    #[error("no object has the handle {0}")]
+    BadHandle(u32),
+    #[error("more than {0} {1} at once")]
+    TooMany(usize, &'static str),
+    #[error("label selector {0:?}: {1}")]
+    Selector(String, String),
+}
+
+impl Fault {
+    /// A fault with a message that may hold anything.
+    #[must_use]
+    pub fn new(class: FailureClass, message: &str) -> Self {
+        Self { class, message: one_line(message, MESSAGE) }
+    }
+
+    /// Classifies what a call returned. `memory_refused`: the module was refused memory during the call.
+    /// `said`: the end of what it wrote to standard error, where a panic leaves its message.
+    pub(super) fn of(error: &wasmtime::Error, memory_refused: bool, said: &str) -> Self {
+        if let Some(error) = error.downcast_ref::<weir_document::Error>() {
+            return Self::new(FailureClass::Document, &error.to_string());
+        }
+        if let Some(refusal) = error.downcast_ref::<Refusal>() {
+            return Self::new(FailureClass::Trap, &refusal.to_string());
+        }
+        if error.is::<wasmtime_wasi::I32Exit>() {
+            return Self::new(FailureClass::Exit, &with_words("the module called exit", said));
+        }
+        let trap = error.downcast_ref::<Trap>().copied();
+        let class = match trap {
+            Some(Trap::Interrupt) => FailureClass::Time,
+            Some(Trap::StackOverflow) => FailureClass::Stack,
+            _ if memory_refused => FailureClass::Memory,
+            // What is no trap is a rule of the component model that the module broke: a handle that it was never given,
+            // a text that is not UTF-8, a result larger than is taken.
+            Some(_) | None => FailureClass::Trap,
+        };
+        let what = match class {
+            FailureClass::Time => "used up its time".to_owned(),
+            FailureClass::Memory => "wanted more memory than its limit".to_owned(),
+            FailureClass::Stack => "overflowed its stack".to_owned(),
+            _ => match trap {
+                Some(Trap::UnreachableCodeReached) if !said.is_empty() => "panicked".to_owned(),
+                Some(trap) => trap.to_string(),
+                // Without the backtrace that its context holds.
+                None => error.root_cause().to_string(),
+            },
+        };
+        Self::new(class, &with_words(&what, said))
+    }
+}
+
+fn with_words(what: &str, said: &str) -> String {
+    let said = said.trim();
+    if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") }
+}
+
+/// Text from a module as one bounded line without control characters: it is data, wherever it is shown.
+#[must_use]
+pub fn one_line(text: &str, limit: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(limit));
+    for letter in text.chars() {
+        if line.len() + letter.len_utf8() > limit {
+            line.push('…');
+            break;
+        }
+        if letter.is_control() { line.extend(letter.escape_default()) } else { line.push(letter) }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_modules_words_are_bounded_and_carry_no_control_characters() {
+        assert_eq!(one_line("a\u{1b}[31m\nb", 100), "a\\u{1b}[31m\\nb");
+        assert_eq!(one_line(&"x".repeat(20), 5), "xxxxx…");
+    }
+
+    #[test]
+    fn faults_are_told_apart_by_type() {
+        let of = |error: wasmtime::Error, memory| Fault::of(&error, memory, "").class;
+        assert_eq!(of(Trap::Interrupt.into(), false), FailureClass::Time);
+        assert_eq!(of(Trap::StackOverflow.into(), false), FailureClass::Stack);
+        assert_eq!(of(Trap::UnreachableCodeReached.into(), true), FailureClass::Memory);
+        assert_eq!(of(Trap::UnreachableCodeReached.into(), false), FailureClass::Trap);
+        assert_eq!(of(wasmtime_wasi::I32Exit(1).into(), false), FailureClass::Exit);
+        assert_eq!(of(Refusal::BadHandle(1).into(), false), FailureClass::Trap);
+        assert_eq!(of(wasmtime::Error::msg("unknown handle"), false), FailureClass::Trap);
+    }
+}
