@@ -1,5 +1,8 @@
 //! What is checked, in the order in which a node comes into being: nothing but kubelet and a static pod; kubelet by its
-//! certificate; the other clients; changes of what they see; then `deploy/` as a DaemonSet, replaced and restarted.
+//! certificate; the other clients; then `deploy/` as a DaemonSet, replaced; at last changes of what the clients see.
+//!
+//! client-go waits longer after each watch that fails or expires, up to a minute, and begins anew only with its process. So
+//! kube-proxy is replaced before each check that counts on it to follow soon.
 
 mod clients;
 mod rules;
@@ -39,11 +42,11 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("kubelet_is_served_by_its_client_certificate", || world.by_certificate());
     runner.check("kube_proxy_and_coredns_are_served_by_their_tokens", || clients::start(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
-    runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
-    runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
     runner.check("killed_weir_is_back_and_kube_proxy_follows", || world.killed());
     runner.check("deploy_is_applied_as_it_is_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
+    runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
+    runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
 }
 
 impl World<'_> {
@@ -146,6 +149,7 @@ impl World<'_> {
         self.admin.run(&["apply", "-k", &folder]);
         self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);
         self.approve("system:serviceaccount:kube-system:weir");
+        clients::restart_kube_proxy(self);
         self.kube_proxy_follows();
     }
 

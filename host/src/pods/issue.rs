@@ -11,7 +11,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ObjectMeta, PostParams};
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use sha2::{Digest as _, Sha256};
 
 use super::kept::Pair;
@@ -131,7 +131,7 @@ impl Issuer {
 
     /// One name for a key and what is to be proven by it.
     fn request_name(&self, key: &KeyPair, names: &BTreeSet<String>) -> String {
-        let mut digest = Sha256::new_with_prefix(key.public_key_der());
+        let mut digest = Sha256::new_with_prefix(key.public_key_pem());
         for name in names {
             digest.update(name);
             digest.update([0]);

@@ -49,6 +49,17 @@ pub(super) fn start(world: &World<'_>) {
     });
 }
 
+/// Replaces kube-proxy's pod, and with it the long waits that it is in.
+pub(super) fn restart_kube_proxy(world: &World<'_>) {
+    let pods = &["-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-proxy"];
+    let old = items(&world.admin.json(pods).unwrap())[0]["metadata"]["uid"].clone();
+    world.admin.run(&["-n", "kube-system", "delete", "pod", "-l", "k8s-app=kube-proxy"]);
+    let _: () = world.admin.wait("kube-proxy is replaced", pods, |pods| {
+        let [pod] = items(pods) else { return None };
+        (holds(pod, "Ready") && pod["metadata"]["uid"] != old).then_some(())
+    });
+}
+
 pub(super) fn streams(world: &World<'_>) {
     let weir = world.weir();
     assert_eq!(weir.run(&["exec", "web", "--", "cat", "/www/index.html"]), "the test server\n");

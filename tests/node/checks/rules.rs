@@ -1,12 +1,13 @@
 //! kube-proxy's rules: what they hold of a Service after each change of what the filters look at.
 
 use super::World;
+use super::clients::restart_kube_proxy;
 use crate::cluster::rules;
 use crate::kubectl::Kubectl;
 use crate::runner::until;
 
-/// The endpoints of `web` on the other nodes.
-const EDGE_B: &str = "default/web/tcp/http__10.244.1.7/8080";
+/// The endpoints of `web` on the other nodes; that of edge-b moves.
+const EDGE_B: &str = "default/web/tcp/http__10.244.1.";
 const EDGE_C: &str = "default/web/tcp/http__10.244.2.9/8080";
 const NODE_PORT: &str = "tcp . 30080";
 
@@ -29,6 +30,7 @@ fn annotate(admin: &Kubectl, annotation: &str) {
 
 pub(super) fn topology(world: &World<'_>) {
     let admin = &world.admin;
+    restart_kube_proxy(world);
     hold("all endpoints are there", &[EDGE_B, EDGE_C], &[]);
     annotate(admin, "openyurt.io/topologyKeys=openyurt.io/nodepool");
     hold("only the pool's endpoints are there", &[EDGE_B], &[EDGE_C]);
@@ -47,6 +49,7 @@ pub(super) fn topology(world: &World<'_>) {
 
 pub(super) fn node_ports(world: &World<'_>) {
     let admin = &world.admin;
+    restart_kube_proxy(world);
     hold("the node port is open", &[NODE_PORT], &[]);
     annotate(admin, "nodeport.openyurt.io/listen=beijing");
     hold("the node port is closed in this pool", &[], &[NODE_PORT]);
