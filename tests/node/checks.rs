@@ -98,16 +98,20 @@ impl World<'_> {
         })
     }
 
-    /// Approves the one request for a serving certificate, as an operator does, and waits until Weir shows what was issued.
+    /// Waits until there is one open request for a serving certificate: its name and who asks.
+    fn wait_for_open_request(&self) -> (String, String) {
+        self.admin.wait("a certificate is asked for", &["get", "certificatesigningrequests"], |requests| {
+            let mut open = items(requests).iter().filter(|one| one["status"] == serde_json::json!({}));
+            let (Some(request), None) = (open.next(), open.next()) else { return None };
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            Some((text(&request["metadata"]["name"])?, text(&request["spec"]["username"])?))
+        })
+    }
+
+    /// Approves that request, as an operator does, and waits until Weir shows what was issued.
     fn approve(&self, asks: &str) {
-        let all = &["get", "certificatesigningrequests"];
-        let name = self.admin.wait("a certificate is asked for", all, |requests| {
-            let open: Vec<_> =
-                requests["items"].as_array()?.iter().filter(|one| one["status"] == serde_json::json!({})).collect();
-            let [request] = open.as_slice() else { return None };
-            assert_eq!(request["spec"]["username"], asks);
-            Some(request["metadata"]["name"].as_str()?.to_owned())
-        });
+        let (name, user) = self.wait_for_open_request();
+        assert_eq!(user, asks);
         self.admin.run(&["certificate", "approve", &name]);
         until("the HTTPS port shows its certificate", || self.weir().attempt(&["get", "--raw", "/version"]));
     }
@@ -148,16 +152,24 @@ impl World<'_> {
         let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();
         self.admin.run(&["apply", "-k", &folder]);
         self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);
+        // Replaced before anybody has approved: its successor goes on with the same request.
+        let requests = self.wait_for_open_request();
+        self.replace_weir();
+        assert_eq!(self.wait_for_open_request(), requests, "one request, and the same");
         self.approve("system:serviceaccount:kube-system:weir");
         clients::restart_kube_proxy(self);
         self.kube_proxy_follows();
     }
 
-    fn replaced(&self) {
-        let (requests, old) = (self.requests(), self.weir_is_ready());
+    fn replace_weir(&self) {
+        let old = self.weir_is_ready();
         self.admin.run(&["-n", "kube-system", "delete", "pod", &old]);
-        let new = self.weir_is_ready();
-        assert_ne!(new, old);
+        assert_ne!(self.weir_is_ready(), old);
+    }
+
+    fn replaced(&self) {
+        let requests = self.requests();
+        self.replace_weir();
         self.kube_proxy_follows();
         assert_eq!(self.requests(), requests, "no other certificate was asked for");
     }

@@ -41,12 +41,22 @@ pub(super) fn start(world: &World<'_>) {
         text if text.contains("default/web/tcp/http__10.244.2.9/8080") => Ok(()),
         text => Err(text),
     });
+    let config = mounted_config();
+    assert!(config.contains(r#"nodePortAddresses: ["10.250.0.0/24""#), "{config}");
     // A name, by CoreDNS, at a cluster IP of kube-proxy's.
     until("the name of a Service is resolved in a pod", || {
         let answer =
             admin.attempt(&["exec", "web", "--", "nslookup", "web.default.svc.cluster.local", "10.96.0.10"])?;
         if answer.contains("10.96.10.10") { Ok(()) } else { Err(answer) }
     });
+}
+
+/// kube-proxy's configuration as kubelet got it, through the filter `nodeportaddresses`, and mounted it.
+fn mounted_config() -> String {
+    let pods = std::fs::read_dir("/var/lib/kubelet/pods").unwrap().flatten();
+    let config = pods.map(|pod| pod.path().join("volumes/kubernetes.io~configmap/kube-proxy/config.conf"));
+    let found: Vec<_> = config.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    found.concat()
 }
 
 /// Replaces kube-proxy's pod, and with it the long waits that it is in.
