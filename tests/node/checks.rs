@@ -41,6 +41,7 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
     runner.check("kubelet_is_served_by_its_client_certificate", || world.by_certificate());
     runner.check("kube_proxy_and_coredns_are_served_by_their_tokens", || clients::start(world));
+    runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
     runner.check("killed_weir_is_back_and_kube_proxy_follows", || world.killed());
     runner.check("deploy_is_applied_as_it_is_and_ready", || world.daemon_set());

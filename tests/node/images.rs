@@ -53,17 +53,14 @@ fn test(machine: &Machine) -> Image {
     image
 }
 
-/// As `deploy/Dockerfile` makes it: the binary, its libraries, the modules, and the CA bundle of the base image.
+/// As `deploy/Dockerfile` makes it, but for the base image: the binary, its libraries and the modules. There is no CA bundle,
+/// because the manifests name the cluster's own CA.
 fn weir(machine: &Machine) -> Image {
     let image = Image::new(machine, WEIR, &["/usr/local/bin/weir"]);
     image.program(&built::weir(), "/usr/local/bin/weir");
     for entry in std::fs::read_dir(built::modules()).unwrap() {
         let path = entry.unwrap().path();
         image.file(&path.display().to_string(), &format!("/modules/{}", path.file_name().unwrap().display()));
-    }
-    let bundle = "/etc/ssl/certs/ca-certificates.crt";
-    if Path::new(bundle).exists() {
-        image.file(bundle, bundle);
     }
     image
 }

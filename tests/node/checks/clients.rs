@@ -35,7 +35,7 @@ pub(super) fn start(world: &World<'_>) {
     }
     admin.run(&["label", "node", crate::NODE, "apps.openyurt.io/nodepool=hangzhou"]);
     let _: () = admin.wait("all pods are Ready", &["get", "pods", "-A"], |pods| {
-        (items(pods).len() >= 4 && items(pods).iter().all(|pod| holds(pod, "Ready"))).then_some(())
+        (items(pods).len() >= 5 && items(pods).iter().all(|pod| holds(pod, "Ready"))).then_some(())
     });
     until("kube-proxy has written its rules", || match rules() {
         text if text.contains("default/web/tcp/http__10.244.2.9/8080") => Ok(()),
@@ -68,6 +68,17 @@ pub(super) fn restart_kube_proxy(world: &World<'_>) {
         let [pod] = items(pods) else { return None };
         (holds(pod, "Ready") && pod["metadata"]["uid"] != old).then_some(())
     });
+}
+
+/// Both are on loopback, and neither brings a credential.
+pub(super) fn node_credential(world: &World<'_>) {
+    let get = |container: &str| {
+        let url = format!("http://127.0.0.1:10261/api/v1/nodes/{}", crate::NODE);
+        world.admin.attempt(&["exec", "neighbours", "-c", container, "--", "wget", "-q", "-O", "-", &url])
+    };
+    assert!(get("root").unwrap().contains(r#""kind":"Node""#));
+    let refused = get("other").unwrap_err();
+    assert!(refused.contains("403 Forbidden"), "{refused}");
 }
 
 pub(super) fn streams(world: &World<'_>) {
