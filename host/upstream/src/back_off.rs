@@ -1,129 +1,131 @@
-//! How long to wait after a failure: doubling, bounded, and spread so that a thousand nodes do not come back at once. Where
-//! it is known that the server is reached again meanwhile, the wait ends and the next ones are short again.
+//! Exponential back-off with a maximum and jitter, so that a thousand nodes do not retry at once.
+//!
+//! A wait can end early when the server becomes reachable again. The following waits are then short.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::reach::Returns;
+use crate::connectivity::Reconnects;
 
-/// For so long a server that has just come back refuses what it does not have ready yet (custom resources): waits stay short.
-const BEGINNING: Duration = Duration::from_secs(15);
+/// How long waits stay short after a reconnect. A starting API server rejects requests for custom resources at first.
+const STARTUP: Duration = Duration::from_secs(15);
 
-/// The waits of one who tries again and again. Reset it when something worked.
+/// The waits of a retry loop. Call [`BackOff::reset`] after a success.
 #[derive(Debug)]
 pub struct BackOff {
     first: Duration,
-    most: Duration,
+    max: Duration,
     next: Duration,
-    /// Until then the server counts as one that has just come back.
-    begins: Option<Instant>,
+    /// The end of the server's startup, if it reconnected.
+    startup_ends: Option<Instant>,
 }
 
 impl BackOff {
-    /// Begins with `first`; never waits longer than `most`.
+    /// Starts with a wait of `first`, doubled after each failure up to `max`.
     #[must_use]
-    pub fn new(first: Duration, most: Duration) -> Self {
-        Self { first, most, next: first, begins: None }
+    pub fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, next: first, startup_ends: None }
     }
 
-    /// Begins again with the shortest wait: something worked.
+    /// Returns to the shortest wait.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// Waits. Cancel-safe.
+    /// Waits for the next delay. Cancel safe, but a cancelled wait counts as a failure too.
     pub async fn wait(&mut self) {
-        tokio::time::sleep(self.take()).await;
+        tokio::time::sleep(self.next_delay()).await;
     }
 
-    /// Waits, but not on when the server returns. Cancel-safe.
-    pub async fn wait_or_return(&mut self, returns: &mut Returns) {
-        let time = self.take();
-        self.wait_for(time, returns).await;
+    /// Waits for the next delay or until the server reconnects. Cancel safe, as [`BackOff::wait`].
+    pub async fn wait_or_reconnect(&mut self, reconnects: &mut Reconnects) {
+        let delay = self.next_delay();
+        self.wait_for(delay, reconnects).await;
     }
 
-    /// Likewise for a time of the caller's. Never less than the shortest wait: a server that comes and goes is not asked in
-    /// a loop. Cancel-safe.
-    pub async fn wait_for(&mut self, time: Duration, returns: &mut Returns) {
-        let least = time.min(spread(self.first));
-        tokio::time::sleep(least).await;
+    /// Waits for `delay` or until the server reconnects. Cancel safe.
+    ///
+    /// It always waits for the shortest delay, so that a server with unstable connectivity does not cause a busy loop.
+    pub async fn wait_for(&mut self, delay: Duration, reconnects: &mut Reconnects) {
+        let min = delay.min(jitter(self.first));
+        tokio::time::sleep(min).await;
         tokio::select! {
-            () = tokio::time::sleep(time - least) => {}
-            () = returns.next() => {
+            () = tokio::time::sleep(delay - min) => {}
+            () = reconnects.next() => {
                 self.next = self.first;
-                self.begins = Some(Instant::now() + BEGINNING);
+                self.startup_ends = Some(Instant::now() + STARTUP);
             }
         }
     }
 
-    /// The next wait; the one after it is twice as long.
-    pub fn take(&mut self) -> Duration {
-        let time = spread(self.next);
-        let begins = self.begins.is_some_and(|until| Instant::now() < until);
-        let most = if begins { self.first.saturating_mul(2).min(self.most) } else { self.most };
-        self.next = self.next.saturating_mul(2).min(most);
-        time
+    /// Returns the next delay, and doubles the one after it.
+    pub fn next_delay(&mut self) -> Duration {
+        let delay = jitter(self.next);
+        let starting = self.startup_ends.is_some_and(|end| Instant::now() < end);
+        let max = if starting { self.first.saturating_mul(2).min(self.max) } else { self.max };
+        self.next = self.next.saturating_mul(2).min(max);
+        delay
     }
 }
 
-/// Between half and the whole of a time.
-pub fn spread(time: Duration) -> Duration {
+/// Returns a random duration between half of `time` and `time`.
+pub fn jitter(time: Duration) -> Duration {
     time / 2 + (time / 2).mul_f64(fastrand::f64())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reach;
+    use crate::Connectivity;
 
     #[test]
-    fn a_wait_is_spread_over_the_second_half() {
+    fn jitter_spans_the_second_half_of_a_duration() {
         for _ in 0..100 {
-            let time = spread(Duration::from_secs(10));
+            let time = jitter(Duration::from_secs(10));
             assert!((Duration::from_secs(5)..=Duration::from_secs(10)).contains(&time), "{time:?}");
         }
     }
 
     #[test]
-    fn waits_double_up_to_the_most_and_start_again_after_a_reset() {
+    fn delays_double_up_to_the_maximum_and_restart_after_a_reset() {
         let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(4));
         for (i, most) in [1, 2, 4, 4, 4, 1].map(Duration::from_secs).into_iter().enumerate() {
             if i == 5 {
                 back_off.reset();
             }
-            let wait = back_off.take();
+            let wait = back_off.next_delay();
             assert!((most / 2..=most).contains(&wait), "{wait:?} of {most:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_ends_when_the_server_is_reached_again_and_the_next_ones_are_short() {
-        let reach = Reach::default();
-        let mut returns = reach.returns();
+    async fn a_wait_ends_when_the_server_reconnects_and_the_next_ones_are_short() {
+        let connectivity = Connectivity::default();
+        let mut reconnects = connectivity.reconnects();
         let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(64));
-        while back_off.take() < Duration::from_secs(32) {}
+        while back_off.next_delay() < Duration::from_secs(32) {}
         let began = tokio::time::Instant::now();
-        let returned = async {
+        let reconnected = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
-            reach.lost();
-            reach.answered();
+            connectivity.record_failure();
+            connectivity.record_success();
         };
-        tokio::join!(back_off.wait_or_return(&mut returns), returned);
+        tokio::join!(back_off.wait_or_reconnect(&mut reconnects), reconnected);
         assert_eq!(began.elapsed(), Duration::from_secs(3));
-        assert!(back_off.take() <= Duration::from_secs(1));
+        assert!(back_off.next_delay() <= Duration::from_secs(1));
         for _ in 0..10 {
-            assert!(back_off.take() <= Duration::from_secs(2), "it may not have everything ready");
+            assert!(back_off.next_delay() <= Duration::from_secs(2), "the server is still starting");
         }
-        tokio::time::advance(BEGINNING).await;
-        back_off.take();
-        assert!(back_off.take() > Duration::from_secs(2) / 2 && back_off.take() > Duration::from_secs(2));
-        // What returns again and again is not asked in a loop.
+        tokio::time::advance(STARTUP).await;
+        back_off.next_delay();
+        assert!(back_off.next_delay() > Duration::from_secs(2) / 2 && back_off.next_delay() > Duration::from_secs(2));
+        // Unstable connectivity causes no busy loop.
         let began = tokio::time::Instant::now();
         for _ in 0..10 {
-            reach.lost();
-            reach.answered();
-            back_off.wait_or_return(&mut returns).await;
+            connectivity.record_failure();
+            connectivity.record_success();
+            back_off.wait_or_reconnect(&mut reconnects).await;
         }
         assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }

@@ -1,4 +1,4 @@
-//! Dialling: TCP options, TLS with or without a client certificate, and the header that carries a credential.
+//! Connecting to an API server: TCP options, TLS with an optional client certificate, and credential headers.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -18,87 +18,87 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
 use crate::UpstreamError;
-use crate::body::RequestBody;
-use crate::settings::{Listening, Told};
+use crate::request::RequestBody;
+use crate::stream_limit::{SettingsReader, StreamLimit};
 
-/// What a server may send of one answer before its client has read it.
+/// The HTTP/2 flow control window of a stream: how much the server may send before the client reads.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// The same of all answers on one connection: so many clients may stop reading before they hold up those beside them.
+/// The window of a connection. This many clients can stop reading before they stall others on the connection.
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
-/// A pooled client.
-pub(super) type Client = legacy::Client<Dial, RequestBody>;
+/// hyper-util's pooled client.
+pub(super) type Client = legacy::Client<Connector, RequestBody>;
 
-/// Enough to make pooled clients that share one TLS configuration.
+/// Builds pooled clients that share one TLS configuration.
 #[derive(Debug, Clone)]
-pub(super) struct ClientParts {
-    dial: Dial,
+pub(super) struct ClientBuilder {
+    connector: Connector,
     builder: Builder,
 }
 
-/// Which versions of HTTP a client may agree on by ALPN.
+/// The HTTP versions that a client offers by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocols {
-    /// HTTP/2 where the server has it.
+    /// HTTP/2 if the server supports it, otherwise HTTP/1.1.
     Any,
-    /// HTTP/1.1, the only one with upgrades.
+    /// HTTP/1.1 only, for upgrades.
     Http1,
 }
 
-/// Dials, with a bound on TCP and TLS together.
+/// Connects with one timeout for TCP and TLS together.
 #[derive(Debug, Clone)]
-pub(super) struct Dial {
+pub(super) struct Connector {
     inner: HttpsConnector<HttpConnector>,
     timeout: Duration,
-    /// Is told by each connection how many streams it may have.
-    told: Told,
+    /// Each connection publishes its stream limit here.
+    limit: StreamLimit,
 }
 
-/// The headers that carry a credential: a token, a token file that is read again, a plug-in that is asked again.
+/// The headers of a credential. kube re-reads token files and re-runs exec plugins as needed.
 pub(super) struct Credential {
     headers: BoxCloneSyncService<Request<Body>, Response<()>, BoxError>,
 }
 
-/// Why clients for the API server cannot be made.
+/// The configuration of the API servers or of a credential is not usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// Not `http(s)://host[:port][/path]`.
-    #[error("{0:?} is not the address of an API server")]
+    /// The URL is not of the form `http(s)://host[:port][/path]`.
+    #[error("{0:?} is not the URL of an API server")]
     Address(String),
-    /// A certificate, a key, or a credential cannot be read.
-    #[error("the credentials for the API server cannot be used")]
+    /// A certificate, a key or another credential is not readable.
+    #[error("the credentials for the API server are not usable")]
     Credentials(#[source] Box<kube::Error>),
-    /// The CA bundle cannot be read.
-    #[error("the CA bundle {} cannot be used", path.display())]
+    /// The CA bundle is not readable or holds no certificate.
+    #[error("the CA bundle {} is not usable", path.display())]
     CertificateAuthority {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// `tls-server-name` is not a name.
-    #[error("{0:?} is not a TLS server name")]
+    /// `tls-server-name` of the kubeconfig is not valid.
+    #[error("{0:?} is not a valid TLS server name")]
     ServerName(String),
-    /// The kubeconfig asks for an HTTP proxy on the way.
-    #[error("the API server is behind the HTTP proxy {0}, which is not supported")]
+    /// The kubeconfig has a `proxy-url`.
+    #[error("the kubeconfig sets proxy-url {0}, and weir does not support HTTP proxies")]
     Proxy(Uri),
 }
 
-/// Prepares clients for an API server and an identity.
-pub(super) fn client(
+/// Returns a builder of clients with the trust and the client certificate of a configuration.
+pub(super) fn client_builder(
     config: &kube::Config,
     timeout: Duration,
     protocols: Protocols,
-) -> Result<ClientParts, SetupError> {
+) -> Result<ClientBuilder, SetupError> {
     if let Some(proxy) = &config.proxy_url {
         return Err(SetupError::Proxy(proxy.clone()));
     }
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
-    // Half-open connections are an everyday thing at the edge: found out within about a minute.
+    // Half-open connections are common at the edge. Keepalive detects them within about a minute.
     http.set_keepalive(Some(Duration::from_secs(30)));
     http.set_keepalive_interval(Some(Duration::from_secs(10)));
     http.set_keepalive_retries(Some(3));
@@ -113,8 +113,8 @@ pub(super) fn client(
         Protocols::Any => https.enable_http1().enable_http2().wrap_connector(http),
         Protocols::Http1 => https.enable_http1().wrap_connector(http),
     };
-    // hyper's connection tasks end with the client and its bodies, which is what joins them; they hold no work that
-    // `Tasks` would have to wait for.
+    // hyper spawns its connection tasks itself. They end with the client and its bodies, and hold no work that `Tasks`
+    // would have to wait for.
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder
         .pool_timer(TokioTimer::new())
@@ -131,19 +131,19 @@ pub(super) fn client(
     if protocols == Protocols::Http1 {
         builder.pool_max_idle_per_host(0);
     }
-    Ok(ClientParts { dial: Dial { inner, timeout, told: Told::default() }, builder })
+    Ok(ClientBuilder { connector: Connector { inner, timeout, limit: StreamLimit::default() }, builder })
 }
 
 /// Returns the same configuration with its trusted certificates loaded.
 ///
 /// Given only the path of a CA bundle, kube sets up the platform's verifier first, which fails on a machine without a
-/// system CA bundle. kube also re-reads the file by itself; Weir reloads it when it changes ([`super::renew`]).
+/// system CA bundle. Weir itself reloads the file when it changes ([`crate::ReloadedCredential`]).
 pub(super) fn with_roots(config: &kube::Config) -> Result<kube::Config, SetupError> {
     let mut config = config.clone();
     if let Some(path) = config.root_cert_file.take() {
         config.root_cert = Some(certificates(path)?);
     } else if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
-        // No server proves itself over plain HTTP: nobody is trusted, and the system's bundle need not be there.
+        // Plain HTTP needs no trusted certificates, and the system may have none. An empty list avoids loading them.
         config.root_cert.get_or_insert_default();
     }
     Ok(config)
@@ -159,16 +159,16 @@ fn certificates(path: PathBuf) -> Result<Vec<Vec<u8>>, SetupError> {
     read().map_err(|source| SetupError::CertificateAuthority { path: path.clone(), source })
 }
 
-impl ClientParts {
-    /// A client with a pool of its own, and what it is told of streams.
-    pub(super) fn build(&self) -> (Client, Told) {
-        let told = Told::default();
-        (self.builder.build(Dial { told: told.clone(), ..self.dial.clone() }), told)
+impl ClientBuilder {
+    /// Returns a client with its own pool, and the stream limit of its connection.
+    pub(super) fn build(&self) -> (Client, StreamLimit) {
+        let limit = StreamLimit::default();
+        (self.builder.build(Connector { limit: limit.clone(), ..self.connector.clone() }), limit)
     }
 }
 
-impl Service<Uri> for Dial {
-    type Response = Listening<<HttpsConnector<HttpConnector> as Service<Uri>>::Response>;
+impl Service<Uri> for Connector {
+    type Response = SettingsReader<<HttpsConnector<HttpConnector> as Service<Uri>>::Response>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -177,27 +177,27 @@ impl Service<Uri> for Dial {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (dialled, timeout, told) = (self.inner.call(uri), self.timeout, self.told.clone());
+        let (connecting, timeout, limit) = (self.inner.call(uri), self.timeout, self.limit.clone());
         Box::pin(async move {
-            let stream = tokio::time::timeout(timeout, dialled).await.unwrap_or_else(|_| {
-                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no connection within the time allowed").into())
+            let stream = tokio::time::timeout(timeout, connecting).await.unwrap_or_else(|_| {
+                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connection timed out").into())
             })?;
-            Ok(Listening::new(stream, told))
+            Ok(SettingsReader::new(stream, limit))
         })
     }
 }
 
 impl Credential {
-    /// Of a kubeconfig's user, beside its client certificate.
+    /// Creates the headers of a configuration. Its client certificate belongs to the connection instead.
     pub(super) fn new(config: &kube::Config) -> Result<Self, SetupError> {
         let setup = |error| SetupError::Credentials(Box::new(error));
-        // kube's layers put the headers on a request; what stands below them here only tells which.
-        let tell = tower::service_fn(|request: Request<Body>| async move {
-            let mut told = Response::new(());
-            *told.headers_mut() = request.into_parts().0.headers;
-            Ok::<_, BoxError>(told)
+        // kube's layers add headers to a request. The service below them returns these headers as a response.
+        let echo = tower::service_fn(|request: Request<Body>| async move {
+            let mut response = Response::new(());
+            *response.headers_mut() = request.into_parts().0.headers;
+            Ok::<_, BoxError>(response)
         });
-        let extra = config.extra_headers_layer().map_err(setup)?.layer(tell);
+        let extra = config.extra_headers_layer().map_err(setup)?.layer(echo);
         let headers = match config.auth_layer().map_err(setup)? {
             Some(auth) => BoxCloneSyncService::new(auth.layer(extra)),
             None => BoxCloneSyncService::new(extra),
@@ -205,9 +205,9 @@ impl Credential {
         Ok(Self { headers })
     }
 
-    /// Puts the headers on a request.
+    /// Sets the headers on a request. It may wait for an exec plugin. Cancel safe: no header changes until all are known.
     pub(super) async fn apply(&self, headers: &mut HeaderMap) -> Result<(), UpstreamError> {
-        let more = self
+        let added = self
             .headers
             .clone()
             .oneshot(Request::new(Body::empty()))
@@ -216,11 +216,11 @@ impl Credential {
             .into_parts()
             .0
             .headers;
-        // Replaces what the client may have sent under the same names, and keeps all values of each.
-        for name in more.keys() {
+        // Replace all values that the client sent under these names. A name may have several values.
+        for name in added.keys() {
             headers.remove(name);
         }
-        for (name, value) in more.iter() {
+        for (name, value) in added.iter() {
             headers.append(name, value.clone());
         }
         Ok(())

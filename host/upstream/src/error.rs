@@ -1,4 +1,4 @@
-//! Why there is no answer from an API server.
+//! Errors of requests to the API servers.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -6,86 +6,88 @@ use std::sync::Arc;
 use http::StatusCode;
 use hyper_util::client::legacy;
 
-/// No answer from the API server. None of these is a reason to try a write again.
+/// A request got no response from the API server.
+///
+/// None of these errors proves that a write was not carried out, except those of connecting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
-    /// It could not be reached.
+    /// Connecting failed.
     #[error("cannot connect to the API server {server}")]
     Connect {
-        /// Which.
+        /// The name of the server.
         server: Arc<str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: legacy::Error,
     },
-    /// Its certificate does not prove that it is the API server.
-    #[error("the API server {server} does not prove itself by {trust}")]
+    /// The certificate of the server is not trusted.
+    #[error("the certificate of the API server {server} is not trusted by {trust}")]
     Untrusted {
-        /// Which.
+        /// The name of the server.
         server: Arc<str>,
-        /// What its certificate was judged by.
+        /// The name of the CA bundle.
         trust: Arc<str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: legacy::Error,
     },
-    /// Dialling or its handshake took too long.
-    #[error("connecting to the API server {server} took too long")]
+    /// Connecting, including the TLS handshake, timed out.
+    #[error("connecting to the API server {server} timed out")]
     ConnectTimeout {
-        /// Which.
+        /// The name of the server.
         server: Arc<str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: legacy::Error,
     },
-    /// The connection broke before the answer's head was there.
-    #[error("the API server {server} closed the connection without an answer")]
+    /// The connection broke before the head of the response arrived.
+    #[error("the API server {server} closed the connection without a response")]
     Broken {
-        /// Which.
+        /// The name of the server.
         server: Arc<str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: legacy::Error,
     },
-    /// It went down while its answer was awaited.
-    #[error("the API server {server} went down before it answered")]
+    /// The server went down before it responded.
+    #[error("the API server {server} went down before it responded")]
     Lost {
-        /// Which.
+        /// The name of the server.
         server: Arc<str>,
     },
-    /// No server has sent anything for a while; nothing of the request was sent.
-    #[error("no API server answers ({servers}); weir probes on and serves again when one does")]
-    Silent {
-        /// All of them.
+    /// All servers are unresponsive, and Weir did not send the request.
+    #[error("no API server responds ({servers}); weir keeps probing and recovers when one does")]
+    Unresponsive {
+        /// The names of all servers.
         servers: String,
     },
     /// All streams of all connections are in use.
-    #[error("too many requests to the API server are open")]
+    #[error("too many open requests to the API server")]
     Busy,
-    /// A credential could not be had (its token file, its plug-in).
-    #[error("the credential that the request would travel with cannot be used: {0}")]
+    /// The credential is not available, for example because its token file or exec plugin failed.
+    #[error("the credential for the API server is not usable: {0}")]
     Credential(String),
-    /// The request cannot be put into words for the API server.
+    /// The URL of the request is not valid with the path prefix of the server.
     #[error("the request cannot be forwarded")]
-    Unsendable(#[source] http::Error),
+    InvalidRequest(#[source] http::Error),
 }
 
 impl UpstreamError {
-    /// The status code of the proxy's answer.
+    /// Returns the status code for the client.
     #[must_use]
     pub fn code(&self) -> StatusCode {
         match self {
-            Self::Connect { .. } | Self::Silent { .. } | Self::Busy | Self::Credential(_) => {
+            Self::Connect { .. } | Self::Unresponsive { .. } | Self::Busy | Self::Credential(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::ConnectTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken { .. } | Self::Untrusted { .. } | Self::Lost { .. } => StatusCode::BAD_GATEWAY,
-            Self::Unsendable(_) => StatusCode::BAD_REQUEST,
+            Self::InvalidRequest(_) => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// The metric label.
+    /// Returns the value of the metric label `result`.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "connect",
@@ -93,59 +95,61 @@ impl UpstreamError {
             Self::ConnectTimeout { .. } => "connect-timeout",
             Self::Broken { .. } => "broken",
             Self::Lost { .. } => "lost",
-            Self::Silent { .. } => "silent",
+            Self::Unresponsive { .. } => "unresponsive",
             Self::Busy => "busy",
             Self::Credential(_) => "credential",
-            Self::Unsendable(_) => "unsendable",
+            Self::InvalidRequest(_) => "invalid-request",
         }
     }
 
-    /// Whether nothing of the request has reached the server, because there was no connection.
-    pub(super) fn is_of_connecting(&self) -> bool {
+    /// Returns whether connecting failed, so that the server received nothing of the request.
+    pub(super) fn is_connect_error(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Untrusted { .. } | Self::ConnectTimeout { .. })
     }
 
-    /// Whether the server was not reached, or no longer when it was to answer.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.is_of_connecting() || matches!(self, Self::Broken { .. } | Self::Lost { .. } | Self::Silent { .. })
+    /// Returns whether the server was unreachable, or became so before it responded.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.is_connect_error() || matches!(self, Self::Broken { .. } | Self::Lost { .. } | Self::Unresponsive { .. })
     }
 
-    /// Whether another server may be asked instead, for a request that is safe to repeat or not.
-    pub(super) fn may_be_another_servers(&self, safe: bool) -> bool {
-        if safe { self.is_unanswered() } else { self.is_of_connecting() }
+    /// Returns whether the request may go to another server. `repeatable` says whether sending it twice is harmless.
+    pub(super) fn allows_other_server(&self, repeatable: bool) -> bool {
+        if repeatable { self.is_unreachable() } else { self.is_connect_error() }
     }
 
+    /// Classifies an error of the HTTP client.
     pub(super) fn from_client(error: legacy::Error, server: &Arc<str>, trust: &Arc<str>) -> Self {
         let server = server.clone();
         if !error.is_connect() {
             return Self::Broken { server, source: error };
         }
-        match connect_fault(&error) {
-            Fault::Timeout => Self::ConnectTimeout { server, source: error },
-            Fault::Untrusted => Self::Untrusted { server, trust: trust.clone(), source: error },
-            Fault::Other => Self::Connect { server, source: error },
+        match connect_failure(&error) {
+            ConnectFailure::Timeout => Self::ConnectTimeout { server, source: error },
+            ConnectFailure::Untrusted => Self::Untrusted { server, trust: trust.clone(), source: error },
+            ConnectFailure::Other => Self::Connect { server, source: error },
         }
     }
 }
 
-enum Fault {
+/// The cause of a failed connection attempt.
+enum ConnectFailure {
     Timeout,
     Untrusted,
     Other,
 }
 
-fn connect_fault(error: &(dyn Error + 'static)) -> Fault {
+fn connect_failure(error: &(dyn Error + 'static)) -> ConnectFailure {
     if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
-        return Fault::Untrusted;
+        return ConnectFailure::Untrusted;
     }
     if let Some(io) = error.downcast_ref::<std::io::Error>() {
         if io.kind() == std::io::ErrorKind::TimedOut {
-            return Fault::Timeout;
+            return ConnectFailure::Timeout;
         }
-        // `source` of an I/O error leaves out what it is made of itself.
+        // `source` of an I/O error skips the error that it wraps.
         if let Some(inner) = io.get_ref() {
-            return connect_fault(inner);
+            return connect_failure(inner);
         }
     }
-    error.source().map_or(Fault::Other, connect_fault)
+    error.source().map_or(ConnectFailure::Other, connect_failure)
 }

@@ -1,14 +1,17 @@
-//! Whose credential a request travels with.
+//! The identity under which a request reaches the API server.
 
-/// Whose credentials a request carries to the API server.
+/// Selects the credential of a request to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// The client's own, or none: goes over connections without a client certificate, since x509 wins over a token.
+    /// The client's own credential, or none.
+    ///
+    /// Such a request uses connections without a client certificate, because the API server prefers a certificate to a
+    /// token.
     Own,
-    /// The node credential, attached to a request of a local client that sends none.
+    /// The node credential, which Weir attaches to requests of local clients without a credential.
     Node,
-    /// The daemon's, which impersonates the user of a verified client certificate.
+    /// The daemon's credential, with headers that impersonate the user of a verified client certificate.
     Certified,
-    /// The daemon's, for requests of its own.
+    /// The daemon's credential, for the daemon's own requests.
     Daemon,
 }

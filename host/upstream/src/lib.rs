@@ -1,49 +1,64 @@
-//! The way to the API servers: which identity travels on which connection, which server is asked, whether any is reached,
-//! and credentials that change while the daemon runs.
+//! The client side of Weir: connections to the API servers, fail-over, connectivity, credentials, and decoded bodies.
 //!
-//! Also the process's own means that everything above needs: the owner of background tasks, back-off, file notices.
+//! It also holds the process-wide parts that all crates above need: background tasks, connection threads, back-off and
+//! file watching.
+//!
+//! Each module may use the modules of the lines below it. There are no cycles:
+//!
+//! ```text
+//! daemon_client                                    kube's client on top of Upstream
+//! upstream (health, credential_reload)             server selection, fail-over, probes
+//! transport                                        one identity's connections to all servers
+//! server, h2_pool, decoded_body                    per server state; connection pools; response bodies
+//! upstream_body, connect                           response bodies with their stream permit; dialling and TLS
+//! server_address, request, replay_body             request parts and their target
+//! error, back_off, watched_files, tasks            leaves, except for the line below
+//! connectivity, directory_watcher, gunzip, identity, metrics, server_source, stream_limit, unanswered_probes,
+//! user_agent, workers, error_report                leaves
+//! ```
 
 mod back_off;
-mod base;
-mod body;
 mod connect;
-mod decoded;
+mod connectivity;
+mod daemon_client;
+mod decoded_body;
+mod directory_watcher;
 mod error;
-mod files;
-mod health;
+mod error_report;
+mod gunzip;
+mod h2_pool;
 mod identity;
-mod kept;
-mod lane;
 mod metrics;
-mod notice;
-mod own;
-mod problem;
-mod reach;
-mod renew;
+mod replay_body;
+mod request;
 mod server;
-mod settings;
-mod silence;
-mod source;
+mod server_address;
+mod server_source;
+mod stream_limit;
 mod tasks;
+mod transport;
+mod unanswered_probes;
 mod upstream;
-mod wire;
+mod upstream_body;
+mod user_agent;
+mod watched_files;
 mod workers;
 
-pub use back_off::{BackOff, spread};
-pub use body::{RequestBody, no_request_body};
+pub use back_off::{BackOff, jitter};
 pub use connect::SetupError;
-pub use decoded::{AnswerError, Gunzip, GunzipError, Plain};
+pub use connectivity::{Connectivity, Reconnects};
+pub use decoded_body::{DecodedBody, ResponseBodyError};
+pub use directory_watcher::DirectoryWatcher;
 pub use error::UpstreamError;
-pub use files::Files;
+pub use error_report::error_report;
+pub use gunzip::{Gunzip, GunzipError};
 pub use identity::Identity;
-pub use lane::UpstreamBody;
 pub use metrics::UpstreamMetrics;
-pub use notice::Notices;
-pub use problem::in_full;
-pub use reach::{Reach, Returns};
-pub use renew::Renewal;
+pub use request::{Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;
-pub use source::{Loaded, ServerSource, SourceError};
+pub use server_source::{ServerConfig, ServerSource, SourceError};
 pub use tasks::Tasks;
-pub use upstream::{Head, Purpose, Upstream, UpstreamConfig};
+pub use upstream::{ReloadedCredential, Upstream, UpstreamConfig};
+pub use upstream_body::UpstreamBody;
+pub use watched_files::WatchedFiles;
 pub use workers::Workers;

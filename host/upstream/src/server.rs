@@ -1,8 +1,8 @@
-//! The API servers: which of them work, and in which order they are asked.
+//! The state of each API server, and the order in which requests try them.
 //!
-//! A server counts as down when it cannot be connected to, or a probe of its `/readyz` fails. Servers that are down are
-//! asked last, never left out: a wrong judgement costs time and no answer. Only while all of them are silent
-//! ([`super::silence`]) requests fail at once.
+//! A server is down when connecting to it or a probe of its `/readyz` fails. Requests try servers that are down last, but
+//! never skip them, so that a wrong state costs time and no response. Requests fail at once only while all servers are
+//! unresponsive ([`crate::unanswered_probes`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,95 +11,97 @@ use http::Uri;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::base::Base;
 use crate::connect::SetupError;
-use crate::silence::Silence;
+use crate::server_address::ServerAddress;
+use crate::unanswered_probes::UnansweredProbes;
 
-/// Which of several API servers is asked.
+/// How requests select one of several API servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServerMode {
-    /// All that work, in turn.
+    /// Rotates over all servers that are up.
     #[default]
     RoundRobin,
-    /// The first one that works, in the order given.
+    /// Uses the first server that is up, in the configured order.
     Priority,
 }
 
-/// All of them, in the order given.
+/// All API servers, in the configured order.
 #[derive(Debug)]
 pub(super) struct Servers {
     all: Vec<Server>,
     mode: ServerMode,
-    turn: AtomicUsize,
+    /// The number of requests so far, for [`ServerMode::RoundRobin`].
+    requests: AtomicUsize,
 }
 
-/// One of them.
+/// One API server.
 #[derive(Debug)]
 pub(super) struct Server {
+    /// `host[:port]`.
     pub(super) name: Arc<str>,
-    pub(super) base: Base,
+    pub(super) address: ServerAddress,
     up: AtomicBool,
-    /// Whether it sends anything at all.
-    pub(super) silence: Silence,
-    /// Notified when it goes down: from then on it is probed.
-    pub(super) fell: Notify,
-    /// When it was last probed, and whether it worked. Held during a probe, so that requests share its result.
-    pub(super) probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    /// Tells whether the server sends anything at all.
+    pub(super) unanswered_probes: UnansweredProbes,
+    /// Notified when the server goes down, to start probing it.
+    pub(super) went_down: Notify,
+    /// The time and result of the last probe. Locked during a probe, so that requests share its result.
+    pub(super) last_probe: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
 impl Servers {
     pub(super) fn new<'a>(urls: impl IntoIterator<Item = &'a Uri>, mode: ServerMode) -> Result<Self, SetupError> {
         let all = urls.into_iter().map(Server::new).collect::<Result<_, _>>()?;
-        Ok(Self { all, mode, turn: AtomicUsize::new(0) })
+        Ok(Self { all, mode, requests: AtomicUsize::new(0) })
     }
 
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<&Server> {
-        self.all.get(at)
+    pub(super) fn get(&self, index: usize) -> Option<&Server> {
+        self.all.get(index)
     }
 
-    /// Whether none of them sends anything.
-    pub(super) fn are_silent(&self) -> bool {
-        self.all.iter().all(|server| server.silence.is_silent())
+    /// Returns whether all servers are unresponsive.
+    pub(super) fn are_unresponsive(&self) -> bool {
+        self.all.iter().all(|server| server.unanswered_probes.is_unresponsive())
     }
 
-    /// Their names, for people.
+    /// Returns the names of all servers, for messages.
     pub(super) fn names(&self) -> String {
         self.all.iter().map(|server| &*server.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether these are the same ones in the same order.
-    pub(super) fn are(&self, urls: &[Uri]) -> bool {
-        let same = |(server, url): (&Server, &Uri)| Base::new(url).is_ok_and(|base| base == server.base);
+    /// Returns whether the URLs name these servers in this order.
+    pub(super) fn matches(&self, urls: &[Uri]) -> bool {
+        let same = |(server, url): (&Server, &Uri)| ServerAddress::new(url).is_ok_and(|address| address == server.address);
         urls.len() == self.all.len() && self.all.iter().zip(urls).all(same)
     }
 
-    /// Whom to ask, and whom next if that fails.
+    /// Returns the indexes of the servers in the order to try them.
     pub(super) fn order(&self) -> Vec<usize> {
         let first = match self.mode {
             ServerMode::Priority => 0,
-            ServerMode::RoundRobin => self.turn.fetch_add(1, Ordering::Relaxed),
+            ServerMode::RoundRobin => self.requests.fetch_add(1, Ordering::Relaxed),
         };
-        let mut order: Vec<usize> = (0..self.all.len()).map(|at| at.wrapping_add(first) % self.all.len()).collect();
-        // Stable: among those that work the order stays.
-        order.sort_by_key(|at| self.all.get(*at).is_some_and(|server| !server.is_up()));
+        let mut order: Vec<usize> = (0..self.all.len()).map(|index| index.wrapping_add(first) % self.all.len()).collect();
+        // The sort is stable and keeps the order of the servers that are up.
+        order.sort_by_key(|index| self.all.get(*index).is_some_and(|server| !server.is_up()));
         order
     }
 }
 
 impl Server {
     fn new(url: &Uri) -> Result<Self, SetupError> {
-        let base = Base::new(url)?;
+        let address = ServerAddress::new(url)?;
         Ok(Self {
-            name: base.name(),
-            base,
+            name: address.name(),
+            address,
             up: AtomicBool::new(true),
-            silence: Silence::default(),
-            fell: Notify::new(),
-            probed: tokio::sync::Mutex::default(),
+            unanswered_probes: UnansweredProbes::default(),
+            went_down: Notify::new(),
+            last_probe: tokio::sync::Mutex::default(),
         })
     }
 
@@ -107,13 +109,13 @@ impl Server {
         self.up.load(Ordering::Acquire)
     }
 
-    /// Takes note of whether it works; true when that is news.
-    pub(super) fn turns(&self, up: bool) -> bool {
-        let news = self.up.swap(up, Ordering::AcqRel) != up;
-        if news && !up {
-            self.fell.notify_one();
+    /// Sets whether the server is up, and returns whether that is a change.
+    pub(super) fn set_up(&self, up: bool) -> bool {
+        let changed = self.up.swap(up, Ordering::AcqRel) != up;
+        if changed && !up {
+            self.went_down.notify_one();
         }
-        news
+        changed
     }
 }
 
@@ -127,35 +129,35 @@ mod tests {
     }
 
     #[test]
-    fn the_preferred_server_is_asked_first_unless_it_is_down_and_again_when_it_is_back() {
+    fn the_preferred_server_is_first_unless_it_is_down() {
         let servers = servers(ServerMode::Priority);
         assert_eq!(servers.order(), [0, 1, 2]);
-        assert!(servers.all[0].turns(false));
-        assert!(!servers.all[0].turns(false), "no news");
+        assert!(servers.all[0].set_up(false));
+        assert!(!servers.all[0].set_up(false), "no change");
         assert_eq!(servers.order(), [1, 2, 0]);
-        servers.all[0].turns(true);
+        servers.all[0].set_up(true);
         assert_eq!(servers.order(), [0, 1, 2]);
     }
 
     #[test]
-    fn other_servers_are_told_from_the_same_ones() {
+    fn other_servers_differ_from_the_configured_ones() {
         let servers = servers(ServerMode::Priority);
-        let are = |urls: &[&str]| servers.are(&urls.iter().map(|url| url.parse().unwrap()).collect::<Vec<_>>());
-        assert!(are(&["http://a", "http://b/", "http://c"]));
+        let matches = |urls: &[&str]| servers.matches(&urls.iter().map(|url| url.parse().unwrap()).collect::<Vec<_>>());
+        assert!(matches(&["http://a", "http://b/", "http://c"]));
         for urls in [
             &["http://a", "http://b"][..],
             &["http://a", "http://b", "https://c"],
             &["http://a", "http://b", "http://c/x"],
         ] {
-            assert!(!are(urls), "{urls:?}");
+            assert!(!matches(urls), "{urls:?}");
         }
     }
 
     #[test]
-    fn all_that_work_are_asked_in_turn() {
+    fn requests_rotate_over_the_servers_that_are_up() {
         let servers = servers(ServerMode::RoundRobin);
         assert_eq!([servers.order(), servers.order()], [[0, 1, 2], [1, 2, 0]]);
-        servers.all[0].turns(false);
+        servers.all[0].set_up(false);
         assert_eq!([servers.order(), servers.order()], [[2, 1, 0], [1, 2, 0]]);
     }
 }

@@ -1,5 +1,6 @@
-//! The owner of every background task: spawned here, told to stop here, joined at drain. Nothing else calls
-//! `tokio::spawn`, so that nothing outlives the daemon's end unseen.
+//! Owns all background tasks: it spawns them, signals them to stop, and joins them at drain.
+//!
+//! Nothing else calls `tokio::spawn`, so that no task outlives the drain unnoticed.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,17 +10,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::Workers;
 
-/// A handle to the owner; clones share it.
+/// A handle to the background tasks. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
-    /// Where connections are served; none: where they are spawned.
+    /// The connection threads. `None` serves connections on the runtime that spawns them.
     workers: Option<Workers>,
 }
 
 impl Tasks {
-    /// Runs a future until it ends by itself; it should end soon after [`Tasks::stopping`].
+    /// Spawns a future that ends by itself. It must end soon after [`Tasks::stopping`] resolves.
     pub fn spawn<F>(&self, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -27,13 +28,13 @@ impl Tasks {
         self.tracker.spawn(future);
     }
 
-    /// The same owner, with threads for connections.
+    /// Returns a handle that serves connections on these threads.
     #[must_use]
     pub fn with_workers(self, workers: Workers) -> Self {
         Self { workers: Some(workers), ..self }
     }
 
-    /// Serves a connection, on a thread that it does not leave, until it ends by itself.
+    /// Spawns a connection on one of the connection threads, where it stays until it ends by itself.
     pub fn spawn_connection<F>(&self, connection: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -44,7 +45,7 @@ impl Tasks {
         }
     }
 
-    /// Runs a future until it ends or the daemon stops, whichever is first; for tasks that hold nothing worth finishing.
+    /// Spawns a future and cancels it when the daemon stops. The future must be cancel safe at every await.
     pub fn spawn_until_stop<F>(&self, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -58,18 +59,18 @@ impl Tasks {
         });
     }
 
-    /// Whether the daemon has begun to stop: what ends now ends because of it, and is no news.
+    /// Returns whether the daemon is stopping. Tasks that end from now on are expected to.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Resolves when the daemon begins to stop. Cancel-safe.
+    /// Resolves when the daemon starts to stop. Cancel safe.
     pub async fn stopping(&self) {
         self.stop.cancelled().await;
     }
 
-    /// Tells every task to stop and waits for them, at most `deadline`. True when all had ended by then.
+    /// Signals all tasks to stop and waits up to `deadline`. Returns whether all tasks ended in time.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.stop.cancel();
         self.tracker.close();

@@ -1,80 +1,56 @@
-//! The connections to the API servers: which identity travels on which, how many there are, which server is asked, and
-//! what an error on them means.
+//! Sends requests to the API servers: selects the server, the identity and the connections, and fails over.
 //!
-//! Two identities never share a connection: requests with a token of their own go over connections without a client
-//! certificate, because the API server takes the certificate where it gets both. Reads that end soon, watches, heartbeats
-//! and upgrades have connections of their own, so that a bulk list starves neither a watch nor a lease, and a byte stream
-//! is HTTP/1.1. Bounds: [`lane::LANES`] connections per identity, kind and server, of as many streams as it allows; a
-//! request beyond that is refused at once.
+//! Two identities never share a connection. The API server prefers a client certificate to a token, so requests with the
+//! client's own token use connections without a client certificate.
 //!
-//! While no server answers, all requests fail at once, and probes find out when one answers again ([`health`]).
+//! Each [`Purpose`] has its own connections, so that a bulk list delays neither a watch nor a lease. Bounds:
+//! `h2_pool::MAX_CONNECTIONS` connections per identity, purpose, server and thread, each with as many streams as the
+//! server allows. A request beyond that fails at once.
 //!
-//! A request goes to another server when nothing of it has reached the first one (connecting failed), or when it is safe
-//! to repeat and has no answer yet.
+//! A request goes to the next server if connecting failed. A repeatable request (a read without a body) also does so if
+//! it got no response. While all servers are unresponsive, requests fail at once, and probes detect the recovery
+//! ([`health`]).
+
+mod credential_reload;
+mod health;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response};
+use http::{Method, Response};
 use http_body::Body as _;
 use kube::config::AuthInfo;
 
-use crate::body::RequestBody;
+pub use self::credential_reload::ReloadedCredential;
 use crate::connect::SetupError;
 use crate::error::UpstreamError;
-use crate::kept::Kept;
-use crate::lane::UpstreamBody;
+use crate::replay_body::ReplayBody;
+use crate::request::{RequestBody, no_request_body};
 use crate::server::{ServerMode, Servers};
-use crate::wire::Wire;
-use crate::{Identity, Reach, UpstreamMetrics, in_full};
+use crate::transport::Transport;
+use crate::user_agent::set_user_agent;
+use crate::{Connectivity, Identity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
 
-/// What a request needs of its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Ends soon: everything but the others.
-    Short,
-    /// A watch or another body without an end.
-    Stream,
-    /// What the cluster takes for a sign of life: leases and status.
-    Heartbeat,
-    /// A look at whether the server works.
-    Probe,
-    /// HTTP/1.1 that becomes a byte stream.
-    Upgrade,
-}
-
-/// A request on its way up: everything but its body.
-#[derive(Debug, Clone)]
-pub struct Head {
-    /// The method.
-    pub method: Method,
-    /// As `weir_kube::RequestInfo::forward`.
-    pub path: PathAndQuery,
-    /// Without what belongs to the client's hop only.
-    pub headers: HeaderMap,
-}
-
-/// Where the API servers are, and who asks.
+/// The API servers and the credentials for them.
 #[derive(Debug, Clone)]
 pub struct UpstreamConfig {
-    /// The preferred API server, which CA all are trusted by, and who the daemon is there; its credentials are not used for
-    /// clients' requests.
+    /// The preferred API server, the CA bundle for all servers, and the daemon's own credential.
     pub upstream: kube::Config,
-    /// API servers of the same cluster beside that one.
+    /// Further API servers of the same cluster.
     pub other_servers: Vec<http::Uri>,
-    /// Which of several is asked.
+    /// How requests select a server.
     pub server_mode: ServerMode,
-    /// The node credential, attached to requests of local clients that send none of their own; none: nothing is attached.
-    /// An error says why it is not usable yet, and is what those clients get.
+    /// The node credential, which Weir attaches to requests of local clients without a credential.
+    ///
+    /// `None` attaches nothing. An error says why the credential is not usable yet, and such clients receive it.
     pub node_credential: Option<Result<kube::Config, String>>,
-    /// Bound on dialling the API server, TLS included.
+    /// The timeout of connecting to a server, including TLS.
     pub connect_timeout: Duration,
 }
 
 impl UpstreamConfig {
-    /// One server, no node credential.
+    /// Returns the configuration of one server without a node credential.
     #[must_use]
     pub fn new(upstream: kube::Config) -> Self {
         Self {
@@ -87,150 +63,157 @@ impl UpstreamConfig {
     }
 }
 
-/// The API servers.
+/// The client of the API servers.
 #[derive(Debug)]
 pub struct Upstream {
-    pub(super) servers: Servers,
-    /// For clients' own credentials.
-    pub(super) bare: ArcSwap<Wire>,
-    /// For the daemon's.
-    pub(super) own: ArcSwap<Wire>,
-    /// For the node credential.
-    pub(super) node: ArcSwap<NodeCredential>,
-    pub(super) connect_timeout: Duration,
-    pub(super) metrics: Arc<UpstreamMetrics>,
-    pub(super) reach: Reach,
+    servers: Servers,
+    /// For [`Identity::Own`]. It adds no credential.
+    passthrough: ArcSwap<Transport>,
+    /// For [`Identity::Daemon`] and [`Identity::Certified`].
+    daemon: ArcSwap<Transport>,
+    /// For [`Identity::Node`].
+    node: ArcSwap<NodeCredential>,
+    connect_timeout: Duration,
+    metrics: Arc<UpstreamMetrics>,
+    connectivity: Connectivity,
 }
 
-/// The node credential, attached to requests of local clients that send none.
+/// The node credential, which Weir attaches to requests of local clients without a credential.
 #[derive(Debug)]
-pub(super) enum NodeCredential {
+enum NodeCredential {
     /// None is configured.
     None,
-    /// Loaded.
-    Usable(Arc<Wire>),
-    /// Configured, and never loaded so far; with the reason.
+    /// It is loaded.
+    Usable(Arc<Transport>),
+    /// It is configured but never loaded so far, for this reason.
     Unusable(String),
 }
 
-/// One attempt at one server.
+/// One attempt to send a request to one server.
 struct Attempt<'a> {
-    wire: &'a Wire,
-    at: usize,
+    transport: &'a Transport,
+    /// The index of the server.
+    index: usize,
     purpose: Purpose,
-    head: &'a Head,
-    body: &'a Kept,
-    /// Whether it may be repeated after something of it was sent.
-    safe: bool,
-    /// Whether there is another server to go to.
-    others: bool,
+    head: &'a RequestHead,
+    body: &'a ReplayBody,
+    /// Whether sending the request twice is harmless.
+    repeatable: bool,
+    /// Whether another server is left to try.
+    has_next: bool,
 }
 
 impl Upstream {
-    /// Makes the clients; nothing is dialled yet.
+    /// Creates the client without connecting.
     ///
     /// # Errors
-    /// A certificate, key, token or address that cannot be used.
+    /// A URL, certificate, key or other credential is not usable. An unusable node credential is no error.
     pub fn new(config: &UpstreamConfig, metrics: Arc<UpstreamMetrics>) -> Result<Self, SetupError> {
         let urls = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers);
         let servers = Servers::new(urls, config.server_mode)?;
         let (count, timeout) = (servers.len(), config.connect_timeout);
         let node = match &config.node_credential {
             None => NodeCredential::None,
-            Some(Ok(node)) => match Wire::new(node, count, timeout) {
-                Ok(wire) => NodeCredential::Usable(Arc::new(wire)),
-                Err(error) => NodeCredential::Unusable(in_full(&error)),
+            Some(Ok(node)) => match Transport::new(node, count, timeout) {
+                Ok(transport) => NodeCredential::Usable(Arc::new(transport)),
+                Err(error) => NodeCredential::Unusable(error_report(&error)),
             },
             Some(Err(reason)) => NodeCredential::Unusable(reason.clone()),
         };
+        let passthrough = Transport::without_headers(&without_credential(&config.upstream), count, timeout)?;
         Ok(Self {
-            bare: ArcSwap::from_pointee(Wire::bare(&anonymous(&config.upstream), count, timeout)?),
-            own: ArcSwap::from_pointee(Wire::new(&config.upstream, count, timeout)?),
+            passthrough: ArcSwap::from_pointee(passthrough),
+            daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, count, timeout)?),
             node: ArcSwap::from_pointee(node),
             servers,
             connect_timeout: timeout,
             metrics,
-            reach: Reach::default(),
+            connectivity: Connectivity::default(),
         })
     }
 
-    /// Whether a node credential is configured.
+    /// Returns whether a node credential is configured.
     #[must_use]
     pub fn has_node_credential(&self) -> bool {
         !matches!(**self.node.load(), NodeCredential::None)
     }
 
-    /// Where it is told whether servers are reached.
-    pub fn reach(&self) -> Reach {
-        self.reach.clone()
+    /// Returns the connectivity that this client records.
+    pub fn connectivity(&self) -> Connectivity {
+        self.connectivity.clone()
     }
 
-    /// Sends a request and waits for the head of its answer. Dropping the future, or later the body, frees the stream.
+    /// Sends a request and returns the response once its head has arrived.
+    ///
+    /// Dropping the future, or later the body, resets the stream. The API server may have processed the request.
     ///
     /// # Errors
-    /// See [`UpstreamError`]: that of the last server that was asked.
+    /// [`UpstreamError`] of the last server tried.
     pub async fn send(
         &self,
         identity: Identity,
         purpose: Purpose,
-        mut head: Head,
+        mut head: RequestHead,
         body: RequestBody,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let wire = self.wire(identity)?;
+        let transport = self.transport(identity)?;
         if identity == Identity::Daemon {
-            crate::own::sign(&mut head.headers);
+            set_user_agent(&mut head.headers);
         }
-        if let Some(credential) = &wire.credential {
+        if let Some(credential) = &transport.credential {
             credential.apply(&mut head.headers).await?;
         }
-        if self.servers.are_silent() {
-            self.reach.lost();
-            return Err(self.silent());
+        if self.servers.are_unresponsive() {
+            self.connectivity.record_failure();
+            return Err(self.unresponsive());
         }
-        let safe =
-            purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
-        let body = Kept::new(body);
+        let is_read = matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
+        let repeatable = purpose != Purpose::Upgrade && is_read;
+        let body = ReplayBody::new(body);
         let order = self.servers.order();
         let mut result = Err(UpstreamError::Busy);
-        for (nth, at) in order.iter().copied().enumerate() {
-            let others = nth + 1 < order.len();
-            let attempt = Attempt { wire: &wire, at, purpose, head: &head, body: &body, safe, others };
+        for (tried, index) in order.iter().copied().enumerate() {
+            let has_next = tried + 1 < order.len();
+            let attempt =
+                Attempt { transport: &transport, index, purpose, head: &head, body: &body, repeatable, has_next };
             result = self.attempt(&attempt).await;
             match &result {
-                Err(error) if others && error.may_be_another_servers(safe) => {
-                    tracing::debug!(%error, path = %head.path, "another API server is asked");
+                Err(error) if has_next && error.allows_other_server(repeatable) => {
+                    tracing::debug!(%error, path = %head.path, "request failed, trying the next API server");
                 }
                 _ => break,
             }
         }
         match &result {
-            // A server that has just begun refuses at first what it grants a moment later.
-            Ok(answer) if answer.status().is_success() => self.reach.answered(),
-            Err(error) if error.is_unanswered() => self.reach.lost(),
+            // Only a success counts: a starting API server rejects requests that it accepts a moment later.
+            Ok(response) if response.status().is_success() => self.connectivity.record_success(),
+            Err(error) if error.is_unreachable() => self.connectivity.record_failure(),
             _ => {}
         }
         result
     }
 
-    /// A safe request that broke is tried once more at the same server: its connection may just have been closed for
-    /// idleness.
+    /// Sends a request to one server, and records the result in metrics and in the server's state.
+    ///
+    /// It sends a repeatable request a second time if the connection broke, which happens when the server closes an idle
+    /// connection. It gives up a repeatable request once probes find that the server is down.
     async fn attempt(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let Some(server) = self.servers.get(attempt.at) else { return Err(UpstreamError::Busy) };
+        let Some(server) = self.servers.get(attempt.index) else { return Err(UpstreamError::Busy) };
         let sent = async {
-            match self.once(attempt).await {
-                Err(error @ UpstreamError::Broken { .. }) if attempt.safe => {
-                    tracing::debug!(%error, "the connection broke before an answer, the read is sent again");
-                    self.once(attempt).await
+            match self.send_once(attempt).await {
+                Err(error @ UpstreamError::Broken { .. }) if attempt.repeatable => {
+                    tracing::debug!(%error, server = %server.name, "connection broke before the response, sending the read again");
+                    self.send_once(attempt).await
                 }
                 result => result,
             }
         };
-        let result = if attempt.safe {
+        let result = if attempt.repeatable {
             tokio::select! {
                 result = sent => result,
-                () = self.lost(attempt.at, attempt.others) => Err(match attempt.others {
+                () = self.server_lost(attempt.index, attempt.has_next) => Err(match attempt.has_next {
                     true => UpstreamError::Lost { server: server.name.clone() },
-                    false => self.silent(),
+                    false => self.unresponsive(),
                 }),
             }
         } else {
@@ -238,55 +221,55 @@ impl Upstream {
         };
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
         match &result {
-            // Of several, a probe decides: an answer may be one of the last of a server that goes down.
-            Ok(_) if self.servers.len() == 1 && !server.is_up() => self.turned(attempt.at, true, "it answers"),
-            Err(error) if error.is_of_connecting() => self.turned(attempt.at, false, &in_full(error)),
+            // With several servers only probes mark one as up: a server that shuts down may still respond to requests.
+            Ok(_) if self.servers.len() == 1 && !server.is_up() => self.set_server_up(attempt.index, true, "it responds"),
+            Err(error) if error.is_connect_error() => self.set_server_up(attempt.index, false, &error_report(error)),
             _ => {}
         }
         result
     }
 
-    fn silent(&self) -> UpstreamError {
-        UpstreamError::Silent { servers: self.servers.names() }
+    fn unresponsive(&self) -> UpstreamError {
+        UpstreamError::Unresponsive { servers: self.servers.names() }
     }
 
-    async fn once(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let Some(server) = self.servers.get(attempt.at) else { return Err(UpstreamError::Busy) };
+    async fn send_once(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let Some(server) = self.servers.get(attempt.index) else { return Err(UpstreamError::Busy) };
         let body = match attempt.body.take() {
             Some(body) => body,
-            // An empty body is as good as new.
-            None if attempt.safe => crate::body::no_request_body(),
+            // The body of a repeatable request is empty.
+            None if attempt.repeatable => no_request_body(),
             None => return Err(UpstreamError::Lost { server: server.name.clone() }),
         };
-        let request = server.base.request(attempt.head.clone(), body)?;
-        attempt.wire.send(attempt.at, server, attempt.purpose, request).await
+        let request = server.address.request(attempt.head.clone(), body)?;
+        attempt.transport.send(attempt.index, server, attempt.purpose, request).await
     }
 
-    fn wire(&self, identity: Identity) -> Result<Arc<Wire>, UpstreamError> {
+    fn transport(&self, identity: Identity) -> Result<Arc<Transport>, UpstreamError> {
         match identity {
-            Identity::Own => Ok(self.bare.load_full()),
-            Identity::Daemon | Identity::Certified => Ok(self.own.load_full()),
+            Identity::Own => Ok(self.passthrough.load_full()),
+            Identity::Daemon | Identity::Certified => Ok(self.daemon.load_full()),
             Identity::Node => match &**self.node.load() {
-                NodeCredential::Usable(wire) => Ok(wire.clone()),
+                NodeCredential::Usable(transport) => Ok(transport.clone()),
                 NodeCredential::Unusable(reason) => Err(UpstreamError::Credential(reason.clone())),
-                NodeCredential::None => Ok(self.bare.load_full()),
+                NodeCredential::None => Ok(self.passthrough.load_full()),
             },
         }
     }
 
-    /// Throws away all connections to a server.
-    pub(super) fn retire(&self, server: usize) {
-        self.bare.load().retire(server);
-        self.own.load().retire(server);
-        if let NodeCredential::Usable(wire) = &**self.node.load() {
-            wire.retire(server);
+    /// Drops all pooled connections to a server. Open streams continue.
+    fn disconnect(&self, server: usize) {
+        self.passthrough.load().disconnect(server);
+        self.daemon.load().disconnect(server);
+        if let NodeCredential::Usable(transport) = &**self.node.load() {
+            transport.disconnect(server);
         }
     }
 }
 
-/// The same servers and trust without a credential.
-pub(super) fn anonymous(config: &kube::Config) -> kube::Config {
-    let mut anonymous = config.clone();
-    anonymous.auth_info = AuthInfo::default();
-    anonymous
+/// Returns the configuration with the same server and CA bundle, but without a credential.
+fn without_credential(config: &kube::Config) -> kube::Config {
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    config
 }

@@ -1,5 +1,7 @@
-//! A request's body that survives an attempt in which nothing of it was read: connecting had failed, and another server
-//! may have it. Once a byte was asked for it is spent.
+//! A request body that can be sent again as long as nobody has read from it.
+//!
+//! If connecting to a server fails, the body is still unread, and the next server can get it. Weir does not buffer it, so
+//! the first read uses it up.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,32 +12,33 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tower::BoxError;
 
-use crate::body::RequestBody;
+use crate::request::RequestBody;
 
-/// The body between attempts.
+/// A request body between two attempts to send it.
 #[derive(Clone)]
-pub(super) struct Kept(Arc<Mutex<Option<RequestBody>>>);
+pub(super) struct ReplayBody(Arc<Mutex<Option<RequestBody>>>);
 
-/// The body in an attempt. Gives itself back when it is dropped unread.
-struct Attempt {
+/// The body during one attempt. Dropping it unread returns it to its origin.
+struct AttemptBody {
     body: Option<RequestBody>,
     read: bool,
-    home: Kept,
+    origin: ReplayBody,
 }
 
-impl Kept {
+impl ReplayBody {
+    /// Wraps a body that nobody has read from.
     pub(super) fn new(body: RequestBody) -> Self {
         Self(Arc::new(Mutex::new(Some(body))))
     }
 
-    /// The body for one attempt; none when an earlier one has it still, or has begun to read it.
+    /// Takes the body for one attempt. Returns `None` if an earlier attempt still holds it or has read from it.
     pub(super) fn take(&self) -> Option<RequestBody> {
         let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Attempt { body: Some(body), read: false, home: self.clone() }.boxed_unsync())
+        Some(AttemptBody { body: Some(body), read: false, origin: self.clone() }.boxed_unsync())
     }
 }
 
-impl Body for Attempt {
+impl Body for AttemptBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -56,10 +59,10 @@ impl Body for Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for AttemptBody {
     fn drop(&mut self) {
         if !self.read {
-            *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
+            *self.origin.0.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
         }
     }
 }
@@ -69,26 +72,26 @@ mod tests {
     use http_body_util::Full;
 
     use super::*;
-    use crate::body::no_request_body;
+    use crate::request::no_request_body;
 
     fn whole_request_body(bytes: Bytes) -> RequestBody {
         Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
     }
 
     #[tokio::test]
-    async fn an_unread_body_can_be_sent_again_and_a_read_one_can_not() {
-        let kept = Kept::new(whole_request_body(Bytes::from_static(b"abc")));
-        let first = kept.take().unwrap();
+    async fn an_unread_body_can_be_sent_again_but_not_one_that_was_read() {
+        let replay = ReplayBody::new(whole_request_body(Bytes::from_static(b"abc")));
+        let first = replay.take().unwrap();
         assert_eq!(first.size_hint().exact(), Some(3));
-        assert!(kept.take().is_none(), "one attempt at a time");
+        assert!(replay.take().is_none(), "one attempt at a time");
         drop(first);
-        let second = kept.take().unwrap();
+        let second = replay.take().unwrap();
         assert_eq!(second.collect().await.unwrap().to_bytes(), "abc");
-        assert!(kept.take().is_none());
+        assert!(replay.take().is_none());
     }
 
     #[test]
     fn an_empty_body_is_known_to_be_empty() {
-        assert!(Kept::new(no_request_body()).take().unwrap().is_end_stream());
+        assert!(ReplayBody::new(no_request_body()).take().unwrap().is_end_stream());
     }
 }

@@ -1,24 +1,25 @@
-//! Where one API server is: what is put before a request's path.
+//! The address of one API server.
 
 use std::sync::Arc;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Uri, Version};
 
-use crate::body::RequestBody;
 use crate::connect::SetupError;
-use crate::{Head, UpstreamError};
+use crate::request::RequestBody;
+use crate::{RequestHead, UpstreamError};
 
-/// One server's address.
+/// The scheme, authority and path prefix of an API server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Base {
+pub(super) struct ServerAddress {
     scheme: Scheme,
     authority: Authority,
-    /// Without a slash at its end: `""`, `/k8s/clusters/c1`.
+    /// The path prefix without a trailing slash, for example `""` or `/k8s/clusters/c1`.
     prefix: String,
 }
 
-impl Base {
+impl ServerAddress {
+    /// Parses a URL. The scheme defaults to `https`.
     pub(super) fn new(url: &Uri) -> Result<Self, SetupError> {
         let authority = url.authority().cloned().ok_or_else(|| SetupError::Address(url.to_string()))?;
         let scheme = url.scheme().cloned().unwrap_or(Scheme::HTTPS);
@@ -28,24 +29,25 @@ impl Base {
         Ok(Self { scheme, authority, prefix: url.path().trim_end_matches('/').to_owned() })
     }
 
-    /// What people know the server by.
+    /// Returns `host[:port]`, which names the server in logs, metrics and errors.
     pub(super) fn name(&self) -> Arc<str> {
         self.authority.as_str().into()
     }
 
-    pub(super) fn request(&self, head: Head, body: RequestBody) -> Result<Request<RequestBody>, UpstreamError> {
+    /// Builds the request for this server, with the path prefix prepended.
+    pub(super) fn request(&self, head: RequestHead, body: RequestBody) -> Result<Request<RequestBody>, UpstreamError> {
         let path = if self.prefix.is_empty() {
             head.path
         } else {
             PathAndQuery::try_from(format!("{}{}", self.prefix, head.path))
-                .map_err(|error| UpstreamError::Unsendable(error.into()))?
+                .map_err(|error| UpstreamError::InvalidRequest(error.into()))?
         };
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(path)
             .build()
-            .map_err(UpstreamError::Unsendable)?;
+            .map_err(UpstreamError::InvalidRequest)?;
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
         *request.uri_mut() = uri;

@@ -1,80 +1,79 @@
-//! Where the API servers are and who a credential is: flags or a kubeconfig → kube's configuration.
+//! Loads the API server URLs and a credential from flags or from a kubeconfig.
 
 use std::path::{Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-/// Where the API server is, and the daemon's own identity there.
+/// The source of the API server URLs and of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerSource {
-    /// Given flag by flag.
+    /// Individual flags.
     Server {
-        /// Scheme and authority only, at least one; all of one scheme. The preferred one first.
+        /// At least one URL of scheme and authority, all with the same scheme. The first one is preferred.
         urls: Vec<http::Uri>,
-        /// PEM bundle; none: the system's.
+        /// A PEM bundle. `None` uses the system's.
         certificate_authority: Option<PathBuf>,
-        /// PEM files of certificate and key.
+        /// The PEM files of certificate and key.
         client_certificate: Option<(PathBuf, PathBuf)>,
-        /// Re-read when it changes.
+        /// A token file, reloaded when it changes.
         token_file: Option<PathBuf>,
     },
-    /// Its current context.
+    /// The current context of this kubeconfig.
     Kubeconfig(PathBuf),
 }
 
-/// What was loaded.
+/// The loaded configuration.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    /// For the first server.
+pub struct ServerConfig {
+    /// The configuration of the first server.
     pub config: kube::Config,
-    /// Every server, the preferred one first.
+    /// The URLs of all servers, the preferred one first.
     pub servers: Vec<http::Uri>,
 }
 
-/// The credentials could not be loaded. Retryable: files may be mended or arrive later.
+/// Loading failed. It is retryable, because files may be fixed or created later.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// A kubeconfig that can not be read or used.
+    /// The kubeconfig is not readable or not valid.
     #[error("kubeconfig {}", path.display())]
     Kubeconfig {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<KubeconfigError>,
     },
-    /// A file that can not be read.
+    /// The file of a flag is not readable.
     #[error("{flag} {}", path.display())]
     File {
-        /// The flag that named it.
+        /// The flag.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl ServerSource {
-    /// Every server, the preferred one first, and who the daemon is there, as the files say at this moment.
+    /// Loads the current contents of all files.
     ///
     /// # Errors
-    /// [`SourceError`], naming the file.
-    pub async fn load(&self) -> Result<Loaded, SourceError> {
+    /// [`SourceError`] with the path of the file.
+    pub async fn load(&self) -> Result<ServerConfig, SourceError> {
         let mut config = self.read().await?;
-        // Kube's own retries go on for minutes inside one call and hide the reason; who asks has a back-off of its own.
+        // kube would retry inside one call for minutes and hide the reason. Callers have their own back-off.
         config.default_retry = false;
         let servers = match self {
             Self::Server { urls, .. } => urls.clone(),
             Self::Kubeconfig(_) => vec![config.cluster_url.clone()],
         };
-        Ok(Loaded { config, servers })
+        Ok(ServerConfig { config, servers })
     }
 
-    /// The files that [`ServerSource::load`] reads: when one changes it is time to load again. What an exec plug-in reads is
-    /// its own affair.
+    /// Returns the files that [`ServerSource::load`] reads. The files of exec plugins are not known.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         match self {
@@ -105,24 +104,24 @@ impl ServerSource {
         };
         let mut config = kube::Config::new(urls.first().cloned().unwrap_or_default());
         if let Some(path) = authority {
-            readable("--certificate-authority", path).await?;
+            check_readable("--certificate-authority", path).await?;
             config.root_cert_file = Some(path.clone());
         }
         if let Some((certificate, key)) = certificate {
-            readable("--client-certificate", certificate).await?;
-            readable("--client-key", key).await?;
+            check_readable("--client-certificate", certificate).await?;
+            check_readable("--client-key", key).await?;
             config.auth_info.client_certificate = Some(certificate.to_string_lossy().into_owned());
             config.auth_info.client_key = Some(key.to_string_lossy().into_owned());
         }
         if let Some(path) = token {
-            readable("--token-file", path).await?;
+            check_readable("--token-file", path).await?;
             config.auth_info.token_file = Some(path.to_string_lossy().into_owned());
         }
         Ok(config)
     }
 }
 
-/// The current context of a kubeconfig file.
+/// Loads the current context of a kubeconfig.
 ///
 /// # Errors
 /// [`SourceError::Kubeconfig`].
@@ -132,7 +131,8 @@ async fn from_kubeconfig(path: &Path) -> Result<kube::Config, SourceError> {
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
 }
 
-async fn readable(flag: &'static str, path: &Path) -> Result<(), SourceError> {
+/// Checks that a file is readable, so that the error names its flag.
+async fn check_readable(flag: &'static str, path: &Path) -> Result<(), SourceError> {
     match tokio::fs::File::open(path).await {
         Ok(_) => Ok(()),
         Err(source) => Err(SourceError::File { flag, path: path.to_owned(), source }),
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_server_is_not_asked_again_behind_the_callers_back() {
+    async fn kube_does_not_retry_requests_by_itself() {
         assert!(!server(None).load().await.unwrap().config.default_retry);
     }
 
     #[tokio::test]
-    async fn files_that_can_not_be_read_are_named_with_their_flag() {
+    async fn unreadable_files_are_reported_with_their_flag() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         let error = server(Some(path.clone())).load().await.unwrap_err();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_that_a_kubeconfig_names_are_watched_with_it() {
+    fn files_includes_those_that_a_kubeconfig_names() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let text = r#"{apiVersion: v1, kind: Config, current-context: c,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_gives_server_and_identity() {
+    async fn a_kubeconfig_provides_server_and_credential() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let text = r#"{apiVersion: v1, kind: Config, current-context: c,

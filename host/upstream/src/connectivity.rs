@@ -1,0 +1,82 @@
+//! Whether the API server is reachable, as observed by all requests of the daemon and of its clients.
+//!
+//! A reflector whose server was unreachable retries as soon as any request succeeds again. Otherwise it would wait for
+//! its back-off, which has grown during the outage.
+//!
+//! Connectivity causes no requests of its own. Recording a success costs one atomic load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+
+/// Records failed and successful requests. Clones share the state.
+#[derive(Debug, Clone)]
+pub struct Connectivity(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    failed: AtomicBool,
+    reconnects: watch::Sender<u64>,
+}
+
+/// A subscription to reconnects: changes from unreachable to reachable.
+#[derive(Debug, Clone)]
+pub struct Reconnects(watch::Receiver<u64>);
+
+impl Default for Connectivity {
+    fn default() -> Self {
+        Self(Arc::new(Inner { failed: AtomicBool::new(false), reconnects: watch::Sender::new(0) }))
+    }
+}
+
+impl Connectivity {
+    /// Records that a request got no response.
+    pub fn record_failure(&self) {
+        self.0.failed.store(true, Ordering::Release);
+    }
+
+    /// Records that a request succeeded. After a failure, this notifies all subscriptions.
+    pub fn record_success(&self) {
+        if self.0.failed.load(Ordering::Acquire) && self.0.failed.swap(false, Ordering::AcqRel) {
+            self.0.reconnects.send_modify(|reconnects| *reconnects += 1);
+        }
+    }
+
+    /// Subscribes to reconnects from now on.
+    pub fn reconnects(&self) -> Reconnects {
+        Reconnects(self.0.reconnects.subscribe())
+    }
+}
+
+impl Reconnects {
+    /// Resolves at the first success after a failure. Several reconnects since the last call count as one.
+    ///
+    /// Cancel safe: a dropped future misses no reconnect.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_reconnect_is_reported_once_and_only_after_a_failure() {
+        let connectivity = Connectivity::default();
+        let mut reconnects = connectivity.reconnects();
+        connectivity.record_success();
+        assert!(reconnects.next().now_or_never().is_none(), "nothing failed before");
+        connectivity.record_failure();
+        assert!(reconnects.next().now_or_never().is_none(), "it is still unreachable");
+        connectivity.record_success();
+        assert!(reconnects.next().now_or_never().is_some(), "reported although nothing waited at that moment");
+        connectivity.record_success();
+        assert!(reconnects.next().now_or_never().is_none());
+    }
+}

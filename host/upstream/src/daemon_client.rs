@@ -1,0 +1,61 @@
+//! kube clients for the daemon's own requests.
+//!
+//! Such a client sends its requests through [`Upstream`]. They use the same servers, fail-over and reloaded credentials
+//! as the requests of Weir's clients, and no filter sees them.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::uri::PathAndQuery;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use tower::{BoxError, Service};
+
+use crate::user_agent::set_user_agent;
+use crate::{Identity, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
+
+/// The service below the daemon's kube clients.
+struct DaemonService {
+    upstream: Arc<Upstream>,
+    identity: Identity,
+}
+
+impl Upstream {
+    /// Returns a client with the daemon's own credential.
+    pub fn client(self: &Arc<Self>) -> kube::Client {
+        self.client_as(Identity::Daemon)
+    }
+
+    /// Returns a client with the node credential if one is configured, otherwise with the daemon's own.
+    pub fn node_client(self: &Arc<Self>) -> kube::Client {
+        self.client_as(if self.has_node_credential() { Identity::Node } else { Identity::Daemon })
+    }
+
+    fn client_as(self: &Arc<Self>, identity: Identity) -> kube::Client {
+        kube::Client::new(DaemonService { upstream: self.clone(), identity }, "default")
+    }
+}
+
+impl Service<Request<Body>> for DaemonService {
+    type Response = Response<UpstreamBody>;
+    type Error = UpstreamError;
+    type Future = BoxFuture<'static, Result<Self::Response, UpstreamError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UpstreamError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (upstream, identity) = (self.upstream.clone(), self.identity);
+        let (mut parts, body) = request.into_parts();
+        set_user_agent(&mut parts.headers);
+        let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
+        let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
+        let purpose = if watch { Purpose::Stream } else { Purpose::Short };
+        let head = RequestHead { method: parts.method, path, headers: parts.headers };
+        let body = body.map_err(BoxError::from).boxed_unsync();
+        Box::pin(async move { upstream.send(identity, purpose, head, body).await })
+    }
+}

@@ -1,0 +1,45 @@
+//! Requests to the API servers: head, body, and the kind of connection that they need.
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty};
+use tower::BoxError;
+
+/// A boxed body of a request to the API server.
+pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Returns an empty request body.
+#[must_use]
+pub fn no_request_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Selects the connections that a request may use.
+///
+/// Each purpose has its own connections, so that a bulk list delays neither a watch nor a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A request that ends soon. The default for all requests that fit no other purpose.
+    Short,
+    /// A watch or another response body without an end.
+    Stream,
+    /// A renewal of a lease or of a node's status, by which the cluster sees that the node is alive.
+    Heartbeat,
+    /// A health probe of the API server.
+    Probe,
+    /// An HTTP/1.1 request that upgrades the connection to a byte stream.
+    Upgrade,
+}
+
+/// A request to the API server without its body.
+#[derive(Debug, Clone)]
+pub struct RequestHead {
+    /// The method.
+    pub method: Method,
+    /// The path and query, as `weir_kube::RequestInfo::forward`.
+    pub path: PathAndQuery,
+    /// The headers, without the hop-by-hop headers of the client.
+    pub headers: HeaderMap,
+}

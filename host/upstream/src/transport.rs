@@ -1,0 +1,115 @@
+//! The connections of one identity to all servers, and the headers that carry its credential.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+
+use crate::connect::{Client, Credential, Protocols, SetupError, client_builder};
+use crate::h2_pool::H2Pool;
+use crate::request::RequestBody;
+use crate::server::Server;
+use crate::{Purpose, UpstreamBody, UpstreamError};
+
+/// The connections and the credential of one identity.
+///
+/// Two identities never share a connection.
+#[derive(Debug)]
+pub(super) struct Transport {
+    /// The connections to each server.
+    servers: Vec<ServerConnections>,
+    /// The headers to add. `None` forwards the client's own headers only.
+    pub(super) credential: Option<Credential>,
+    /// Names the CA bundle that verifies servers, for error messages.
+    trust: Arc<str>,
+}
+
+/// The connections to one server, by purpose.
+#[derive(Debug)]
+struct ServerConnections {
+    short: H2Pool,
+    stream: H2Pool,
+    heartbeat: H2Pool,
+    probe: H2Pool,
+    upgrade: Client,
+}
+
+impl Transport {
+    /// Creates a transport with the credential of a configuration, including its client certificate.
+    pub(super) fn new(config: &kube::Config, servers: usize, timeout: Duration) -> Result<Self, SetupError> {
+        let credential = Some(Credential::new(config)?);
+        Ok(Self { credential, ..Self::without_headers(config, servers, timeout)? })
+    }
+
+    /// Creates a transport that adds no headers.
+    pub(super) fn without_headers(config: &kube::Config, servers: usize, timeout: Duration) -> Result<Self, SetupError> {
+        let servers = (0..servers).map(|_| ServerConnections::new(config, timeout)).collect::<Result<_, _>>()?;
+        let trust = match (&config.root_cert_file, &config.root_cert) {
+            (Some(path), _) => format!("the CA bundle {}", path.display()),
+            (None, Some(_)) => "the CA bundle of its kubeconfig".to_owned(),
+            (None, None) => "the system's CA bundle".to_owned(),
+        };
+        Ok(Self { servers, credential: None, trust: trust.into() })
+    }
+
+    /// Drops the pooled connections to a server. The next request connects again; open streams continue undisturbed.
+    pub(super) fn disconnect(&self, server: usize) {
+        if let Some(server) = self.servers.get(server) {
+            for pool in [&server.short, &server.stream, &server.heartbeat, &server.probe] {
+                pool.clear();
+            }
+        }
+    }
+
+    /// Drops the probe connection to a server, which may be half-open. The next probe connects again.
+    pub(super) fn disconnect_probe(&self, server: usize) {
+        if let Some(server) = self.servers.get(server) {
+            server.probe.clear();
+        }
+    }
+
+    /// Sends a request to one server and returns the response once its head has arrived.
+    ///
+    /// Cancel safe in that dropping the future resets the stream. The server may have processed the request.
+    pub(super) async fn send(
+        &self,
+        index: usize,
+        server: &Server,
+        purpose: Purpose,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let Some(connections) = self.servers.get(index) else { return Err(UpstreamError::Busy) };
+        let (response, permit) = match purpose {
+            Purpose::Upgrade => (connections.upgrade.request(request).await, None),
+            _ => {
+                let permit = connections.pool(purpose).acquire().await.ok_or(UpstreamError::Busy)?;
+                (permit.client().request(request).await, Some(permit))
+            }
+        };
+        let response = response.map_err(|error| UpstreamError::from_client(error, &server.name, &self.trust))?;
+        server.unanswered_probes.reset();
+        Ok(response.map(|body| UpstreamBody::new(body, permit, server.unanswered_probes.clone())))
+    }
+}
+
+impl ServerConnections {
+    fn new(config: &kube::Config, timeout: Duration) -> Result<Self, SetupError> {
+        let pooled = client_builder(config, timeout, Protocols::Any)?;
+        Ok(Self {
+            short: H2Pool::new(pooled.clone()),
+            stream: H2Pool::new(pooled.clone()),
+            heartbeat: H2Pool::new(pooled.clone()),
+            probe: H2Pool::new(pooled),
+            upgrade: client_builder(config, timeout, Protocols::Http1)?.build().0,
+        })
+    }
+
+    fn pool(&self, purpose: Purpose) -> &H2Pool {
+        match purpose {
+            Purpose::Short | Purpose::Upgrade => &self.short,
+            Purpose::Stream => &self.stream,
+            Purpose::Heartbeat => &self.heartbeat,
+            Purpose::Probe => &self.probe,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Health probes of the API servers.
+//!
+//! Weir probes a server that is slow to respond to a request, and one that is down until it is up again. If there are
+//! several servers, it also probes idle ones in the background.
+//!
+//! A probe requests `/readyz`, or `/healthz` if the former does not exist, with the daemon's credential on its own
+//! connection. Probes cost traffic on thin links. So background probes are rare and jittered, and requests share probes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, StatusCode};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Upstream;
+use crate::request::no_request_body;
+use crate::user_agent::set_user_agent;
+use crate::{Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
+
+/// How long a request waits for the head of a response before Weir probes its server.
+const PROBE_DELAY: Duration = Duration::from_millis(400);
+/// The time between further probes while the request waits.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// The timeout of a probe. With [`PROBE_DELAY`] it limits the delay that a dead server causes to less than 2 s.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the result of a probe is valid for other requests.
+const PROBE_VALIDITY: Duration = Duration::from_millis(300);
+/// The time between background probes of a server that is up.
+const UP_INTERVAL: Duration = Duration::from_secs(10);
+/// The first time between probes of a server that is down, doubled up to [`DOWN_INTERVAL_MAX`].
+const DOWN_INTERVAL: Duration = Duration::from_millis(500);
+const DOWN_INTERVAL_MAX: Duration = Duration::from_secs(8);
+/// The maximum while all servers are unresponsive. With [`PROBE_TIMEOUT`] it limits how long requests fail after the
+/// link is up again.
+const UNRESPONSIVE_INTERVAL_MAX: Duration = Duration::from_secs(2);
+
+impl Upstream {
+    /// Starts the background probes, which run until the daemon stops.
+    pub fn start_probes(self: &Arc<Self>, tasks: &Tasks) {
+        for index in 0..self.servers.len() {
+            let Some(server) = self.servers.get(index) else { return };
+            self.metrics.server_up(&server.name, true);
+            let upstream = self.clone();
+            tasks.spawn_until_stop(async move { upstream.probe_in_background(index).await });
+        }
+    }
+
+    async fn probe_in_background(&self, index: usize) {
+        let Some(server) = self.servers.get(index) else { return };
+        let mut interval = DOWN_INTERVAL;
+        loop {
+            if server.is_up() {
+                interval = DOWN_INTERVAL;
+                let went_down = server.went_down.notified();
+                // With a single server there is nothing to choose. Keep its link quiet until a request needs it.
+                if self.servers.len() > 1 {
+                    let _ = timeout(jitter(UP_INTERVAL), went_down).await;
+                } else {
+                    went_down.await;
+                }
+            } else {
+                let unresponsive = self.servers.are_unresponsive();
+                let max = if unresponsive { UNRESPONSIVE_INTERVAL_MAX } else { DOWN_INTERVAL_MAX };
+                interval = interval.min(max);
+                sleep(jitter(interval)).await;
+                interval *= 2;
+            }
+            self.check(index).await;
+        }
+    }
+
+    /// Resolves when probes find that a server is down while a request waits for its response.
+    ///
+    /// If the request has no next server, it resolves only when all servers are unresponsive. Cancel safe.
+    pub(super) async fn server_lost(&self, index: usize, has_next: bool) {
+        sleep(PROBE_DELAY).await;
+        loop {
+            let up = self.check(index).await;
+            if !up && (has_next || self.servers.are_unresponsive()) {
+                return;
+            }
+            sleep(if up { PROBE_INTERVAL } else { PROBE_VALIDITY }).await;
+        }
+    }
+
+    /// Returns whether a server is up. It probes the server unless the last result is still valid.
+    ///
+    /// Cancel safe: a cancelled probe leaves the last result in place.
+    async fn check(&self, index: usize) -> bool {
+        let Some(server) = self.servers.get(index) else { return false };
+        let mut last_probe = server.last_probe.lock().await;
+        if let Some((_, up)) = last_probe.filter(|(time, _)| time.elapsed() < PROBE_VALIDITY) {
+            return up;
+        }
+        let result = timeout(PROBE_TIMEOUT, self.probe(index)).await;
+        *last_probe = Some((Instant::now(), matches!(result, Ok(Ok(())))));
+        match result {
+            Ok(Ok(())) => self.set_server_up(index, true, "it is ready"),
+            Ok(Err(reason)) => self.set_server_up(index, false, &reason),
+            Err(_) => {
+                server.unanswered_probes.count();
+                self.daemon.load().disconnect_probe(index);
+                // A single server keeps its connections after one slow response, since there is no alternative.
+                if self.servers.len() > 1 || server.unanswered_probes.is_unresponsive() {
+                    self.set_server_up(index, false, &format!("no response within {PROBE_TIMEOUT:?}"));
+                }
+            }
+        }
+        matches!(*last_probe, Some((_, true)))
+    }
+
+    /// Sends one probe. Any response below 500 means that the server is up, even if it denies access.
+    async fn probe(&self, index: usize) -> Result<(), String> {
+        let mut status = None;
+        for path in ["/readyz", "/healthz"] {
+            let head = RequestHead { method: Method::GET, path: PathAndQuery::from_static(path), headers: HeaderMap::new() };
+            let code = self.request_status(index, head).await.map_err(|error| error_report(&error))?;
+            status = Some(code);
+            if code != StatusCode::NOT_FOUND {
+                break;
+            }
+        }
+        match status {
+            Some(code) if code.is_server_error() => Err(format!("its probe returned status {}", code.as_u16())),
+            _ => Ok(()),
+        }
+    }
+
+    async fn request_status(&self, index: usize, mut head: RequestHead) -> Result<StatusCode, UpstreamError> {
+        let transport = self.daemon.load_full();
+        set_user_agent(&mut head.headers);
+        if let Some(credential) = &transport.credential {
+            credential.apply(&mut head.headers).await?;
+        }
+        let Some(server) = self.servers.get(index) else { return Err(UpstreamError::Busy) };
+        let request = server.address.request(head, no_request_body())?;
+        Ok(transport.send(index, server, Purpose::Probe, request).await?.status())
+    }
+
+    /// Sets whether a server is up. On a change it drops the connections, which may be half-open or stuck in connecting.
+    pub(super) fn set_server_up(&self, index: usize, up: bool, reason: &str) {
+        let Some(server) = self.servers.get(index) else { return };
+        if !server.set_up(up) {
+            return;
+        }
+        self.metrics.server_up(&server.name, up);
+        if up {
+            tracing::info!(server = %server.name, reason, "the API server is up again");
+            self.connectivity.record_success();
+        } else {
+            tracing::warn!(server = %server.name, reason, "the API server is down");
+        }
+        self.disconnect(index);
+    }
+}
