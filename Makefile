@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test controlplane converge demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test controlplane converge demo bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -49,6 +49,9 @@ lint: guest-target
 
 docs: ## every link in the documentation, private items too
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
+
+docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/README.md
+	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir --lib documents
 
 deny: ## licences, duplicate versions, sources (needs cargo-deny)
 	cargo deny check
