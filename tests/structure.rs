@@ -117,6 +117,23 @@ fn no_file_of_the_host_is_longer_than_400_lines() {
     assert!(stale.is_empty(), "short enough now; remove them from ALLOWED_FILES: {stale:?}");
 }
 
+/// `host/README.md` names the stops of a list, a watch event and a reload as `file.rs` `function`.
+#[test]
+fn every_stop_of_the_newcomers_walk_exists() {
+    let text = std::fs::read_to_string(root().join("host/README.md")).expect("the document is read");
+    let mut stops = 0;
+    for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
+        let code: Vec<_> = line.split('`').skip(1).step_by(2).collect();
+        for pair in code.windows(2).filter(|pair| pair[0].ends_with(".rs")) {
+            let source = std::fs::read_to_string(root().join("host").join(pair[0])).unwrap_or_default();
+            let function = source.contains(&format!("fn {}(", pair[1])) || source.contains(&format!("fn {}<", pair[1]));
+            assert!(function, "host/README.md: there is no function {} in {}", pair[1], pair[0]);
+            stops += 1;
+        }
+    }
+    assert!(stops >= 30, "only {stops} stops found");
+}
+
 #[test]
 fn a_cycle_is_found_through_groups_supers_and_re_exports() {
     let folder = tempfile::tempdir().expect("a temporary folder");
