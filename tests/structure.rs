@@ -46,7 +46,6 @@ const ALLOWED_FILES: &[(&str, &str)] = &[
     ("host/document/src/json/scan.rs", "to be split"),
     ("host/document/src/protobuf/list/tests.rs", "split on the branch of the document engine"),
     ("host/runtime/src/filter/filter.rs", "split on the branch of the trace cache"),
-    ("host/src/config/flags.rs", "to be split"),
 ];
 
 /// What each crate may depend on, of ours. The table of `host/README.md` says the same.
