@@ -93,7 +93,8 @@ fn flag(argument: &clap::Arg) -> String {
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
     // A default that is not constant is part of the help text.
     let (help, default) = match help.strip_suffix(']').and_then(|help| help.split_once(" [default: ")) {
-        Some((help, default)) => (help.to_owned(), default.to_owned()),
+        Some((help, default)) if default.contains(' ') => (help.to_owned(), default.to_owned()),
+        Some((help, default)) => (help.to_owned(), format!("`{default}`")),
         None if defaults.is_empty() || is_switch(argument) => (help, String::new()),
         None => (help, format!("`{}`", defaults.join(","))),
     };

@@ -172,7 +172,7 @@ impl Reloader {
 
     fn refuse(&self, source: &str, errors: Vec<ReloadError>) -> Attempt {
         let effect = match &*self.serving.borrow() {
-            Serving::Live(_) => "the last valid filters stay in force",
+            Serving::Live(_) => "the last valid filter set stays in force",
             Serving::Unknown | Serving::Pending(_) => "requests that a filter may match get 503",
         };
         self.metrics.reload("refused");

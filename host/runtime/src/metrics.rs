@@ -114,7 +114,7 @@ impl RuntimeMetrics {
     pub fn sample(&self) {
         let filter: Arc<str> = "".into();
         self.batch(&filter, BatchCounts { kept: 1, foreseen: 1, ..BatchCounts::default() }, Duration::ZERO);
-        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: "" });
+        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: "" }).inc();
         self.impure(&filter);
         self.breaker(&filter, false);
     }

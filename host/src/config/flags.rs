@@ -46,7 +46,7 @@ pub struct UsageMessage {
 pub struct RunFlags {
     /// Filter module, a WebAssembly component
     pub module: PathBuf,
-    /// Objects to filter, as YAML or JSON: one or several documents, or a list; `-` reads standard input
+    /// Objects to filter, as YAML or JSON: one or several documents, or a list; - reads standard input
     #[arg(long, value_name = "FILE|-")]
     pub object: PathBuf,
     /// Settings of the filter
@@ -110,7 +110,7 @@ pub(super) struct ServeFlags {
     /// URLs of the API servers, the preferred one first. Excludes --kubeconfig [default: in a pod, the API server of its cluster]
     #[arg(long, env = "WEIR_SERVER", value_name = "URL[,URL…]", value_delimiter = ',')]
     pub(super) server: Vec<http::Uri>,
-    /// Selection among several API servers: `round-robin`, or `priority` for the first one that is up
+    /// Selection among several API servers: round-robin, or priority for the first one that is up
     #[arg(long, env = "WEIR_SERVER_MODE", value_name = "MODE", default_value = "round-robin", value_parser = server_mode())]
     pub(super) server_mode: ServerMode,
     /// Kubeconfig with the API server and the daemon's own credential. Excludes --server
@@ -143,7 +143,7 @@ pub(super) struct ServeFlags {
     /// Plain HTTP port; 0 selects a free port, which is logged
     #[arg(long, env = "WEIR_PORT", value_name = "PORT", default_value_t = 10261)]
     pub(super) port: u16,
-    /// Clients whose large filtered responses are compressed with gzip, if they accept it: `never`, `remote` (all but loopback) or `always`
+    /// Clients whose large filtered responses are compressed with gzip, if they accept it: never, remote (all but loopback) or always
     #[arg(long, env = "WEIR_COMPRESS", value_name = "CLIENTS", default_value = "remote")]
     pub(super) compress: Compression,
     /// Total memory for responses that Weir must buffer: protobuf lists and Tables
@@ -162,7 +162,7 @@ pub(super) struct ServeFlags {
     /// CA bundle for client certificates on the HTTPS port. Without it, Weir requests no client certificates
     #[arg(long, env = "WEIR_CLIENT_CA_FILE", value_name = "FILE")]
     pub(super) client_ca_file: Option<PathBuf>,
-    /// Address of the HTTPS port [default: `--pod-address`, else `--bind-address`]
+    /// Address of the HTTPS port [default: --pod-address, else --bind-address]
     #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
     pub(super) secure_bind_address: Option<IpAddr>,
     /// Address at which pods of this node reach the HTTPS port
@@ -180,7 +180,7 @@ pub(super) struct ServeFlags {
     /// Admin port; 0 selects a free port, which is logged
     #[arg(long, env = "WEIR_ADMIN_PORT", value_name = "PORT", default_value_t = 10267)]
     pub(super) admin_port: u16,
-    /// ConfigMap with the filters. Excludes --config-file [default: `kube-system/weir-filters`]
+    /// ConfigMap with the filters. Excludes --config-file [default: kube-system/weir-filters]
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME")]
     pub(super) config_map: Option<String>,
     /// Manifest file of such a ConfigMap, watched for changes. Excludes --config-map
