@@ -15,7 +15,7 @@ pub use error::{ConfigurationError, KeyError};
 pub(crate) use flags::definition;
 pub use flags::{CheckFlags, Command, CompileFlags, RunFlags, UsageMessage, parse};
 #[cfg(test)]
-pub(crate) use keys::{FILTER_KEYS, Key, LIMIT_KEYS};
+pub(crate) use keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 pub use model::Configuration;
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};

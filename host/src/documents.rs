@@ -10,7 +10,7 @@ use std::path::Path;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::config::{FILTER_KEYS, Key, LIMIT_KEYS, definition};
+use crate::config::{ConfigKey, FILTER_KEYS, LIMIT_KEYS, definition};
 use crate::metrics::Metrics;
 
 /// Set to rewrite the file instead of comparing it.
@@ -64,20 +64,13 @@ fn flags() -> String {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let _ = writeln!(text, "### `weir {}{positional}`\n\n{about}.\n", command.get_name());
         text += "| flag | default | environment variable | meaning |\n|---|---|---|---|\n";
-        for argument in command.get_opts().chain(command.get_positionals()) {
-            text += &flag(argument);
-        }
-        for argument in command.get_arguments().filter(|argument| is_switch(argument)) {
+        let hidden = |argument: &&clap::Arg| ["help", "version"].contains(&argument.get_id().as_str());
+        for argument in command.get_positionals().chain(command.get_opts()).filter(|argument| !hidden(argument)) {
             text += &flag(argument);
         }
         text += "\n";
     }
     text.trim_end().to_owned() + "\n"
-}
-
-/// A flag without a value.
-fn is_switch(argument: &clap::Arg) -> bool {
-    !argument.get_action().takes_values() && !["help", "version"].contains(&argument.get_id().as_str())
 }
 
 fn flag(argument: &clap::Arg) -> String {
@@ -95,7 +88,7 @@ fn flag(argument: &clap::Arg) -> String {
     let (help, default) = match help.strip_suffix(']').and_then(|help| help.split_once(" [default: ")) {
         Some((help, default)) if default.contains(' ') => (help.to_owned(), default.to_owned()),
         Some((help, default)) => (help.to_owned(), format!("`{default}`")),
-        None if defaults.is_empty() || is_switch(argument) => (help, String::new()),
+        None if defaults.is_empty() || !argument.get_action().takes_values() => (help, String::new()),
         None => (help, format!("`{}`", defaults.join(","))),
     };
     row([&name, &default, &environment, &help])
@@ -103,7 +96,8 @@ fn flag(argument: &clap::Arg) -> String {
 
 fn configuration_keys() -> String {
     let mut text = "| key | default | meaning |\n|---|---|---|\n".to_owned();
-    let line = |prefix: &str, key: &Key| row([&format!("`{prefix}{}`", key.name), &(key.default)(), key.description]);
+    let line =
+        |prefix: &str, key: &ConfigKey| row([&format!("`{prefix}{}`", key.name), &(key.default)(), key.description]);
     for key in FILTER_KEYS {
         text += &line("", key);
         if key.name == "limits" {

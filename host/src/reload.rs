@@ -45,8 +45,8 @@ pub struct Reloader {
     pub metrics: Arc<ReloadMetrics>,
 }
 
-/// The end of an attempt.
-enum Attempt {
+/// The result of an attempt.
+enum AttemptResult {
     /// The configuration is in force.
     Done,
     /// The configuration has not been read yet.
@@ -70,12 +70,12 @@ impl Reloader {
                 Ok(()) = state.changed() => continue,
             };
             let retry = match attempt {
-                Attempt::Failed => {
+                AttemptResult::Failed => {
                     let now = pause;
                     pause = (pause * 2).min(MAX_RETRY);
                     Some(now)
                 }
-                Attempt::Done | Attempt::Waiting => {
+                AttemptResult::Done | AttemptResult::Waiting => {
                     pause = RETRY;
                     None
                 }
@@ -94,7 +94,7 @@ impl Reloader {
         }
     }
 
-    async fn attempt(&mut self) -> Attempt {
+    async fn attempt(&mut self) -> AttemptResult {
         let started = Instant::now();
         let state = match &self.source {
             ConfigSource::File(path) => read(path).await,
@@ -102,7 +102,7 @@ impl Reloader {
         };
         let source = self.source.to_string();
         let configuration = match state {
-            SourceState::Pending => return Attempt::Waiting,
+            SourceState::Pending => return AttemptResult::Waiting,
             SourceState::Valid(configuration) => configuration,
             SourceState::Invalid(error) => return self.refuse(&source, vec![whole(error.to_string())]),
             SourceState::Unreadable(reason) => return self.refuse(&source, vec![whole(reason.to_string())]),
@@ -146,7 +146,7 @@ impl Reloader {
         in_force: &[Arc<Filter>],
         filters: Vec<Arc<Filter>>,
         started: Instant,
-    ) -> Attempt {
+    ) -> AttemptResult {
         let live = matches!(&*self.serving.borrow(), Serving::Live(_));
         let unchanged = live
             && in_force.len() == filters.len()
@@ -161,16 +161,16 @@ impl Reloader {
         self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
         if unchanged {
             tracing::debug!(source, "the filters are unchanged");
-            return Attempt::Done;
+            return AttemptResult::Done;
         }
         for warning in &configuration.warnings {
             tracing::warn!(source, "configuration warning: {warning}");
         }
         tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "a new set of filters is in force");
-        Attempt::Done
+        AttemptResult::Done
     }
 
-    fn refuse(&self, source: &str, errors: Vec<ReloadError>) -> Attempt {
+    fn refuse(&self, source: &str, errors: Vec<ReloadError>) -> AttemptResult {
         let effect = match &*self.serving.borrow() {
             Serving::Live(_) => "the last valid filter set stays in force",
             Serving::Unknown | Serving::Pending(_) => "requests that a filter may match get 503",
@@ -182,7 +182,7 @@ impl Reloader {
             let filter = error.filter.as_ref().map(ToString::to_string).unwrap_or_default();
             tracing::error!(source, filter, "configuration refused, {effect}: {}", error.reason);
         }
-        Attempt::Failed
+        AttemptResult::Failed
     }
 }
 

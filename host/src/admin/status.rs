@@ -11,10 +11,10 @@ use weir_runtime::{FilterEntry, FilterName};
 
 /// The state of all filters.
 #[derive(Debug, Default)]
-pub struct FilterStatus(Mutex<State>);
+pub struct FilterStatus(Mutex<FilterRecords>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FilterRecords {
     live: Option<Vec<(Arc<Filter>, jiff::Timestamp)>>,
     loading: BTreeMap<String, jiff::Timestamp>,
     errors: BTreeMap<String, (String, jiff::Timestamp)>,
@@ -169,7 +169,7 @@ impl FilterStatus {
         json!({ "ready": state.live.is_some(), "filters": filters, "lastReload": last })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FilterRecords> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use weir_document::Path;
 
 use super::error::ErrorReport;
-use super::keys::{FILTER_KEYS, Key, LIMIT_KEYS};
+use super::keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 use super::manifest::{kind, yaml};
 use weir_kube::GroupResource;
 use weir_runtime::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleFile, TimeLimit};
@@ -62,7 +62,7 @@ pub(super) fn read_list(text: &str, report: &mut ErrorReport) -> Vec<FilterEntry
 }
 
 /// The keys of a mapping that have not been parsed yet, and its position in the text.
-struct Keys<'a> {
+struct EntryKeys<'a> {
     at: &'a str,
     map: Map<String, Value>,
     report: &'a mut ErrorReport,
@@ -73,7 +73,7 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
         report.add(at, format_args!("must be a mapping with at least `name`, is {}", kind(&value)));
         return None;
     };
-    let mut keys = Keys { at, map, report };
+    let mut keys = EntryKeys { at, map, report };
     if !keys.map.contains_key("name") {
         keys.error("name", "missing: every filter has a name");
     }
@@ -107,7 +107,7 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
     })
 }
 
-impl Keys<'_> {
+impl EntryKeys<'_> {
     fn error(&mut self, key: &str, reason: impl std::fmt::Display) {
         self.report.add(format!("{}.{key}", self.at), reason);
     }
@@ -175,7 +175,7 @@ impl Keys<'_> {
             return Limits::default();
         };
         let at = format!("{}.limits", self.at);
-        let mut keys = Keys { at: &at, map, report: self.report };
+        let mut keys = EntryKeys { at: &at, map, report: self.report };
         let memory = keys.number_or_text("memory").and_then(|text| keys.parsed::<MemoryLimit, _>("memory", &text));
         let time = keys.text("time").and_then(|text| keys.parsed::<TimeLimit, _>("time", &text));
         keys.unknown(LIMIT_KEYS);
@@ -207,7 +207,7 @@ impl Keys<'_> {
     }
 
     /// Reports all keys that the table does not list.
-    fn unknown(self, table: &[Key]) {
+    fn unknown(self, table: &[ConfigKey]) {
         let names: Vec<_> = table.iter().map(|key| key.name).collect();
         for key in self.map.keys().filter(|key| !names.contains(&key.as_str())) {
             let reason = format!("unknown key; valid keys are {}", names.join(", "));

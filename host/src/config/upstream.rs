@@ -84,7 +84,7 @@ fn servers(urls: &[http::Uri], errors: &mut Vec<String>) -> Option<Vec<http::Uri
     let valid: Option<Vec<_>> = urls.iter().map(|url| server(url, errors)).collect();
     let valid = valid?;
     if valid.iter().any(|url| url.scheme() != valid.first().and_then(http::Uri::scheme)) {
-        errors.push("--server: give all URLs with http, or all with https".to_owned());
+        errors.push("--server: give the URLs all with http, or all with https".to_owned());
         return None;
     }
     if let Some(twice) = valid.iter().enumerate().find(|(at, url)| valid.iter().take(*at).any(|other| other == *url)) {
