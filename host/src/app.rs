@@ -223,7 +223,7 @@ async fn connect(
     upstream_config.server_mode = config.server_mode;
     let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
     // The file may come later: kubelet writes it when it has joined the cluster.
-    upstream_config.lent = match &node {
+    upstream_config.node_credential = match &node {
         Some(node) => Some(match node.load().await {
             Ok(loaded) => Ok(loaded.config),
             Err(error) => {
@@ -239,7 +239,7 @@ async fn connect(
     };
     let upstream = Arc::new(Upstream::new(&upstream_config, metrics)?);
     upstream.watch_servers(tasks);
-    let renewals = node.map(|node| (Renewal::Lent, node));
+    let renewals = node.map(|node| (Renewal::Node, node));
     for (which, source) in std::iter::once((Renewal::Own, config.upstream.clone())).chain(renewals) {
         tasks.spawn_until_stop(upstream.clone().renew(which, source));
     }
@@ -248,7 +248,7 @@ async fn connect(
 
 fn proxy_config(config: &ServeConfig) -> ProxyConfig {
     ProxyConfig {
-        lend_to: config.lend_to.clone(),
+        node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
         compression: config.compression,

@@ -116,13 +116,13 @@ pub(super) struct ServeFlags {
     /// Kubeconfig with the API server and the daemon's own credential. Excludes --server
     #[arg(long, env = "WEIR_KUBECONFIG", value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The identity lent to loopback clients that bring none
+    /// Kubeconfig of the node credential, which Weir attaches to requests of local clients without a credential
     #[arg(long, env = "WEIR_NODE_KUBECONFIG", value_name = "FILE")]
     pub(super) node_kubeconfig: Option<PathBuf>,
-    /// Lend only to programs of these users of the machine [default: all]
-    #[arg(long, env = "WEIR_LEND_TO_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
-    pub(super) lend_to_uids: Vec<u32>,
-    /// CA bundle that proves the API server, with --server
+    /// Uids of the processes whose requests get the node credential [default: 0]
+    #[arg(long, env = "WEIR_NODE_CREDENTIAL_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
+    pub(super) node_credential_uids: Vec<u32>,
+    /// CA bundle of the API server for --server
     #[arg(long, env = "WEIR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
     pub(super) certificate_authority: Option<PathBuf>,
     /// Client certificate of the daemon for --server
@@ -149,7 +149,7 @@ pub(super) struct ServeFlags {
     /// Total memory for responses that Weir must buffer: protobuf lists and Tables
     #[arg(long, env = "WEIR_ANSWER_MEMORY", value_name = "SIZE", default_value = "256Mi")]
     pub(super) answer_memory: String,
-    /// Let --bind-address be other than loopback: anyone who reaches it may read what is lent to the node
+    /// Allow a --bind-address other than loopback, where tokens travel in clear text
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,
     /// PEM certificate chain of the HTTPS port. Weir reloads it when it changes. Without it, Weir requests a certificate from
