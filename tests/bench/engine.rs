@@ -305,7 +305,7 @@ impl Codec {
         }
     }
 
-    fn join(&mut self, batch: &Batch, outcomes: Vec<Join>) -> Result<Vec<Bytes>, SplitError> {
+    fn join(&mut self, batch: &Batch, outcomes: Vec<ItemOutcome>) -> Result<Vec<Bytes>, SplitError> {
         match self {
             Self::Json(_, joiner) => joiner.push(batch, outcomes),
             Self::Protobuf(_, joiner) => joiner.push(batch, outcomes),

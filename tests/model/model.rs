@@ -6,7 +6,12 @@
 //! edits a value tree. It uses one fact from the engine's table: which fields are pointers, so that a zero value is
 //! kept. No published schema contains this, but the fixtures that Go encoded check it.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a panic in a test helper fails the test"
+)]
 
 mod model {
     #[path = "../../../host/document/tests/model/edit.rs"]

@@ -37,7 +37,7 @@ pub enum Error {
         limit: usize,
     },
     /// The path has a `[*]`, but the call needs a single value. This is a bug in the filter.
-    #[error("path {path} stands for many values, one is needed")]
+    #[error("path {path} selects many values, but one is needed")]
     Wildcard {
         /// The path.
         path: Path,

@@ -133,7 +133,7 @@ impl Parser<'_> {
     fn segments(mut self) -> Result<Vec<Segment>, ParseFailure> {
         let mut segments = Vec::new();
         if self.text.is_empty() {
-            return Err((0, "an empty path; the whole object is $"));
+            return Err((0, "empty path; use $ for the whole object"));
         }
         let rooted = self.eat('$');
         while let Some(next) = self.peek() {
@@ -190,9 +190,9 @@ impl Parser<'_> {
         let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let digits = rest.get(..length).unwrap_or_default();
         if digits.len() > 1 && digits.starts_with('0') {
-            return Err((self.at, "an index has no leading zero"));
+            return Err((self.at, "an index must not have leading zeros"));
         }
-        let index = digits.parse::<u32>().map_err(|_| (self.at, "an index too large"))?;
+        let index = digits.parse::<u32>().map_err(|_| (self.at, "the index is too large"))?;
         self.at += length;
         Ok(Segment::Index(index as usize))
     }
@@ -202,12 +202,12 @@ impl Parser<'_> {
         let mut json = String::new();
         loop {
             let at = self.at;
-            let next = self.peek().ok_or((start, "a quoted name without its end"))?;
+            let next = self.peek().ok_or((start, "unterminated quoted name"))?;
             self.at += next.len_utf8();
             match next {
                 _ if next == quote => break,
                 '\\' => {
-                    let escaped = self.peek().ok_or((at, "an escape without its end"))?;
+                    let escaped = self.peek().ok_or((at, "unterminated escape"))?;
                     self.at += escaped.len_utf8();
                     if escaped == '\'' {
                         json.push('\'');
@@ -218,12 +218,12 @@ impl Parser<'_> {
                 }
                 '"' => json.push_str("\\\""),
                 control if control.is_control() => {
-                    return Err((at, "a control character in a name"));
+                    return Err((at, "control character in a name"));
                 }
                 other => json.push(other),
             }
         }
-        crate::json::unescape(&json).map(Segment::Name).map_err(|_| (start, "a name with an invalid escape"))
+        crate::json::unescape(&json).map(Segment::Name).map_err(|_| (start, "invalid escape in a name"))
     }
 
     fn peek(&self) -> Option<char> {

@@ -35,13 +35,13 @@ pub enum SplitError {
         key: &'static str,
     },
     /// A watch event lacks a member.
-    #[error("a watch event without {key}")]
+    #[error("the watch event has no {key}")]
     Missing {
         /// The member.
         key: &'static str,
     },
     /// An item or event, or the bytes before or after the items, exceed the limit.
-    #[error("one item is larger than {limit} bytes")]
+    #[error("an item is larger than {limit} bytes")]
     TooLarge {
         /// The limit of this splitter.
         limit: usize,

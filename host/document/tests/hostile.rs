@@ -1,6 +1,6 @@
 //! Input that no API server sends. Each case gives an error or a result, in bounded memory, and never a panic.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a test helper fails the test")]
 
 use bytes::Bytes;
 use std::sync::Arc;

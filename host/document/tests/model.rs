@@ -1,7 +1,7 @@
 //! Compares the engine with a plain model on random documents, paths and sequences of edits. The model is serde_json's
 //! value tree.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a test helper fails the test")]
 
 mod model {
     pub(crate) mod edit;

@@ -1,7 +1,7 @@
 //! Compares splitting with parsing the whole body: random lists and watch streams at random chunk boundaries, joined
 //! with random outcomes.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a test helper fails the test")]
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use weir_document::{
 };
 
 #[path = "model/generate.rs"]
-#[expect(dead_code, reason = "paths are for the other test")]
+#[expect(dead_code, reason = "the other test uses the paths")]
 mod generate;
 
 /// Cuts a body at these positions.

@@ -197,7 +197,10 @@ impl FrameSplitter {
     }
 
     /// Returns the next frame, or none if it needs more bytes.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
         loop {
             if let Some(frame) = self.whole()? {
@@ -286,7 +289,7 @@ impl FrameSplitter {
             .map_err(|error| self.pending.placed(error))?;
         let event = EventType::parse(&text).ok_or_else(|| self.pending.malformed(kind, "an unknown type of event"))?;
         if bytes.get(object.value()) != Some(&b'{') {
-            return Err(self.pending.malformed(object.value(), "the object of an event is none"));
+            return Err(self.pending.malformed(object.value(), "the object of the event is not a JSON object"));
         }
         let object = object.value()..object.value_end();
         Ok(Frame { bytes: self.pending.take(length), event, object, item_marks: ItemMarks::default() })

@@ -53,7 +53,7 @@ impl<'a> Marked<'a> {
             }
         }
         match self.long(start) {
-            0 => Err(Error::malformed(self.bytes.len(), "a string without its end")),
+            0 => Err(Error::malformed(self.bytes.len(), "unterminated string")),
             end => Ok(Quoted { start, end: end >> 1, plain: end & 1 == 1 }),
         }
     }

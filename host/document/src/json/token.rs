@@ -55,7 +55,7 @@ pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
     }
     match scan::string_end(bytes, at) {
         Some((end, plain)) => Ok(Quoted { start, end, plain }),
-        None => Err(Error::malformed(bytes.len(), "a string without its end")),
+        None => Err(Error::malformed(bytes.len(), "unterminated string")),
     }
 }
 

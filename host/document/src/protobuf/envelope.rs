@@ -40,7 +40,7 @@ impl Envelope {
         if let Some(encoding) = part(at.clone(), 3, "contentEncoding")?
             && !encoding.value.is_empty()
         {
-            return Err(Error::malformed(encoding.start, "a content encoding"));
+            return Err(Error::malformed(encoding.start, "unexpected content encoding"));
         }
         let raw = part(at, 2, "raw")?;
         Ok(Envelope { body, type_meta, raw })

@@ -77,7 +77,10 @@ impl FrameSplitter {
     }
 
     /// Returns the next frame, or none if it needs more bytes.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
         loop {
             if let Some(frame) = self.whole()? {

@@ -120,7 +120,10 @@ impl ListSplitter {
     }
 
     /// Returns the next piece. Returns none if it needs more bytes, and always after the tail.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
         loop {
             while let Some(progress) = self.step()? {
@@ -255,7 +258,7 @@ impl ListSplitter {
             return Err(SplitError::Repeated { key: "contentEncoding" });
         }
         if header.length > 0 {
-            return Err(self.pending.malformed(header.start, "a content encoding"));
+            return Err(self.pending.malformed(header.start, "unexpected content encoding"));
         }
         Ok(())
     }

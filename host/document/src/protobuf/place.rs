@@ -191,7 +191,7 @@ pub(crate) fn entry_parts(
         };
         part.written_as(wire)?;
         if slot.replace(part.value).is_some() {
-            return Err(Error::DuplicateKey { key: "a map's entry".to_owned(), offset: part.start });
+            return Err(Error::DuplicateKey { key: "map entry".to_owned(), offset: part.start });
         }
     }
     let none = record.value.end..record.value.end;

@@ -56,7 +56,7 @@ pub(crate) struct Header {
 pub(crate) const HEADER: usize = 20;
 
 /// The reason for a length that exceeds its message.
-pub(crate) const PAST_THE_END: &str = "a value that goes past the end of its message";
+pub(crate) const PAST_THE_END: &str = "the value exceeds its message";
 
 /// Parses the header at `at`, in a message that ends at `end`.
 #[inline(always)]
@@ -74,7 +74,7 @@ pub(crate) fn header(bytes: &[u8], at: usize, end: usize) -> Result<Header, Erro
             let (length, from) = varint(bytes, after, end)?;
             (WireType::Bytes, from, length)
         }
-        3 | 4 => return Err(Error::malformed(at, "a group")),
+        3 | 4 => return Err(Error::malformed(at, "groups are not supported")),
         _ => return Err(Error::malformed(at, "an unknown wire type")),
     };
     Ok(Header { number: number as u32, wire, start: at, length_at: after, from, length })
@@ -220,7 +220,7 @@ fn long_varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Erro
             return Ok((value, at + i + 1));
         }
     }
-    Err(Error::malformed(at, "a varint that is cut off or too long"))
+    Err(Error::malformed(at, "truncated or overlong varint"))
 }
 
 /// Writes a varint.

@@ -177,16 +177,16 @@ impl Pump {
         for (index, outcome) in outcomes.into_iter().enumerate() {
             shown.push(match (outcome, self.read.form.shape) {
                 (Outcome::Unchanged, Shape::Metadata(version)) => {
-                    json::Outcome::Edit(item(index)?.only_metadata(&partial(version))?)
+                    json::ItemOutcome::Edit(item(index)?.only_metadata(&partial(version))?)
                 }
                 (Outcome::Edited(bytes), Shape::Metadata(version)) => {
-                    json::Outcome::Edit(self.document(bytes)?.only_metadata(&partial(version))?)
+                    json::ItemOutcome::Edit(self.document(bytes)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Unchanged, _) => json::Outcome::Keep,
-                (Outcome::Edited(bytes), _) => json::Outcome::Edit(bytes),
+                (Outcome::Unchanged, _) => json::ItemOutcome::Keep,
+                (Outcome::Edited(bytes), _) => json::ItemOutcome::Edit(bytes),
                 (Outcome::Hidden, _) => {
                     hidden.push(item(index)?);
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 (Outcome::Failed(failure), _) => return Err(PumpError::Filter(failure, self.path_of(&item(index)?))),
             });

@@ -4,7 +4,7 @@
 //! is made when all of it is there.
 
 use bytes::Bytes;
-use weir_document::json::{self, Batch, ListMeta, Outcome, Piece, SplitError};
+use weir_document::json::{self, Batch, ItemOutcome, ListMeta, Piece, SplitError};
 use weir_document::{Document, TypeMeta, protobuf};
 
 use crate::proxy::object::{list_metadata, partial_list};
@@ -84,7 +84,7 @@ impl Wire {
     }
 
     /// What leaves of a batch.
-    pub(super) fn batch(&mut self, batch: &Batch, outcomes: Vec<Outcome>) -> Result<Vec<Bytes>, SplitError> {
+    pub(super) fn batch(&mut self, batch: &Batch, outcomes: Vec<ItemOutcome>) -> Result<Vec<Bytes>, SplitError> {
         match &mut self.halves {
             Halves::Json(_, joiner) => joiner.push(batch, outcomes),
             Halves::Protobuf(_, joiner) => joiner.push(batch, outcomes),

@@ -1,4 +1,7 @@
-#![allow(unsafe_code, reason = "vector instructions; each use is argued, and checked against the portable classifier")]
+#![allow(
+    unsafe_code,
+    reason = "vector instructions: each use has a SAFETY comment, and tests compare them with the portable classifier"
+)]
 //! The classifier for x86-64 with AVX2. A mask takes two compares of 32 bytes, the in-string mask one carry-less
 //! multiplication, and the brackets of a block are matched at once. Keeps no state.
 //!

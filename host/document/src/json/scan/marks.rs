@@ -185,7 +185,7 @@ pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], blocks: &[Block], at: u
     }
     Err(match stray(bytes) {
         Some(stray) => Error::malformed(stray, STRAY),
-        None => Error::malformed(bytes.len(), "a container without its end"),
+        None => Error::malformed(bytes.len(), "unterminated container"),
     })
 }
 

@@ -1,4 +1,7 @@
-#![allow(unsafe_code, reason = "vector instructions; each use is argued, and checked against the portable classifier")]
+#![allow(
+    unsafe_code,
+    reason = "vector instructions: each use has a SAFETY comment, and tests compare them with the portable classifier"
+)]
 //! The classifier for aarch64. A mask takes four compares of 16 bytes, combined by pairwise additions. The in-string
 //! mask takes one carry-less multiplication. Keeps no state.
 //!
