@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
-use weir_store::{Feeds, Server, follow_addresses};
+use weir_store::{ReflectorClient, Reflectors, watch_addresses};
 use weir_upstream::{
     Loaded, Renewal, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics, Workers,
     in_full,
@@ -22,7 +22,7 @@ use weir_upstream::{
 use crate::admin::Admin;
 use crate::admin::status::FilterStatus;
 use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
-use crate::lookups::{FeedLookups, FeedWorld};
+use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::pods::{PodAddress, ServingKeeper};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, TlsError};
@@ -121,10 +121,11 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
-    let feeds = Feeds::new(Some(Server { client: client.clone(), reach: upstream.reach() }), tasks.clone());
-    follow_addresses(&feeds, &tasks).instrument(tracing::info_span!("node")).await;
-    let world = FeedWorld::new(feeds.clone(), &config.node_name, config.secure_endpoint());
-    let lookups = Arc::new(FeedLookups::new(world));
+    let reflector_client = ReflectorClient { client: client.clone(), reach: upstream.reach() };
+    let reflectors = Reflectors::new(Some(reflector_client), tasks.clone());
+    watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
+    let world = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
+    let lookups = Arc::new(ReflectorLookups::new(world));
     let world = lookups.world();
 
     // Modules: a child process compiles them, and the cache directory keeps the result.
@@ -145,12 +146,12 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
     tasks.spawn_until_stop(
-        validate_reads(feeds.clone(), world, served.clone()).instrument(tracing::info_span!("lookups")),
+        validate_reads(reflectors.clone(), world, served.clone()).instrument(tracing::info_span!("lookups")),
     );
 
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
-    Admin::new(status, registry, metrics.admin, engine, feeds).serve(ports.admin, &tasks);
+    Admin::new(status, registry, metrics.admin, engine, reflectors).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(ports.plain)?;

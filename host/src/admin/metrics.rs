@@ -4,7 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use weir_runtime::Engine;
-use weir_store::Feeds;
+use weir_store::Reflectors;
 
 use super::status::FilterStatus;
 
@@ -17,7 +17,7 @@ pub struct AdminMetrics {
     idle_instances: Gauge,
     ready: Gauge,
     reflectors: Gauge,
-    failing_reflectors: Gauge,
+    degraded_reflectors: Gauge,
     reflector_objects: Gauge,
 }
 
@@ -38,14 +38,14 @@ impl AdminMetrics {
         gauge("weir_ready", "1 if a complete filter set is in force, else 0", &self.ready);
         gauge("weir_reflectors", "Reflectors that serve the lookups of filters", &self.reflectors);
         gauge(
-            "weir_reflectors_failing",
-            "Reflectors whose list or watch fails at present: their objects may be out of date",
-            &self.failing_reflectors,
+            "weir_reflectors_degraded",
+            "Reflectors whose last list or watch failed: their objects may be out of date",
+            &self.degraded_reflectors,
         );
         gauge("weir_reflector_objects", "Objects in the memory of all reflectors", &self.reflector_objects);
     }
 
-    pub(super) fn sample(&self, status: &FilterStatus, engine: &Engine, feeds: &Feeds) {
+    pub(super) fn sample(&self, status: &FilterStatus, engine: &Engine, reflectors: &Reflectors) {
         let set = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         // The engine counts from its start, as the counters do.
         let raise = |counter: &Counter, value: usize| counter.inc_by((value as u64).saturating_sub(counter.get()));
@@ -55,10 +55,10 @@ impl AdminMetrics {
         set(&self.resident_memory, resident_memory().unwrap_or(0));
         set(&self.idle_instances, status.idle_instances());
         set(&self.ready, usize::from(status.ready().is_ok()));
-        let reflectors = feeds.status();
+        let reflectors = reflectors.status();
         set(&self.reflectors, reflectors.len());
-        set(&self.failing_reflectors, reflectors.iter().filter(|feed| feed.state.problem.is_some()).count());
-        set(&self.reflector_objects, reflectors.iter().map(|feed| feed.objects).sum());
+        set(&self.degraded_reflectors, reflectors.iter().filter(|reflector| reflector.state.error.is_some()).count());
+        set(&self.reflector_objects, reflectors.iter().map(|reflector| reflector.objects).sum());
     }
 }
 

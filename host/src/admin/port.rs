@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::AdminMetrics;
 use super::status::FilterStatus;
 use weir_runtime::Engine;
-use weir_store::{FeedStatus, Feeds};
+use weir_store::{ReflectorStatus, Reflectors};
 use weir_upstream::Tasks;
 
 /// The most connections at a time. Probes, scrapers and an operator need a few.
@@ -39,7 +39,7 @@ pub struct Admin(Arc<Shared>);
 struct Shared {
     status: Arc<FilterStatus>,
     engine: Engine,
-    feeds: Feeds,
+    reflectors: Reflectors,
     registry: Registry,
     metrics: Arc<AdminMetrics>,
     /// Held from sampling to encoding, so that the text is consistent.
@@ -54,9 +54,9 @@ impl Admin {
         registry: Registry,
         metrics: Arc<AdminMetrics>,
         engine: Engine,
-        feeds: Feeds,
+        reflectors: Reflectors,
     ) -> Self {
-        Self(Arc::new(Shared { status, engine, feeds, registry, metrics, scraping: Mutex::default() }))
+        Self(Arc::new(Shared { status, engine, reflectors, registry, metrics, scraping: Mutex::default() }))
     }
 
     /// Starts to serve and returns. The server stops with the daemon.
@@ -127,36 +127,36 @@ impl Admin {
 
     /// Says why the daemon is not ready. The errors of reflectors are included: loading a filter may wait for them.
     fn unready(&self, missing: String) -> String {
-        let errors = self.0.feeds.status().into_iter().filter_map(|feed| feed.state.problem);
+        let errors = self.0.reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
         errors.fold(format!("not ready: {missing}"), |text, error| format!("{text}; {error}")) + "\n"
     }
 
     fn filters(&self) -> String {
         let mut json = self.0.status.to_json();
         if let Some(json) = json.as_object_mut() {
-            json.insert("lookups".into(), self.0.feeds.status().iter().map(lookup).collect());
+            json.insert("lookups".into(), self.0.reflectors.status().iter().map(lookup).collect());
         }
         format!("{json:#}\n")
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
-        let Shared { status, engine, feeds, registry, metrics, scraping } = &*self.0;
+        let Shared { status, engine, reflectors, registry, metrics, scraping } = &*self.0;
         let _scraping = scraping.lock().unwrap_or_else(PoisonError::into_inner);
-        metrics.sample(status, engine, feeds);
+        metrics.sample(status, engine, reflectors);
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)
     }
 }
 
-fn lookup(feed: &FeedStatus) -> Value {
+fn lookup(reflector: &ReflectorStatus) -> Value {
     json!({
-        "resource": feed.lookup.resource.to_string(),
-        "name": feed.lookup.name,
-        "labelSelector": feed.lookup.label_selector,
-        "metadataOnly": feed.lookup.metadata_only,
-        "synced": feed.state.synced,
-        "objects": feed.objects,
-        "error": feed.state.problem.as_ref().map(ToString::to_string),
+        "resource": reflector.lookup.resource.to_string(),
+        "name": reflector.lookup.name,
+        "labelSelector": reflector.lookup.label_selector,
+        "metadataOnly": reflector.lookup.metadata_only,
+        "synced": reflector.state.synced,
+        "objects": reflector.objects,
+        "error": reflector.state.error.as_ref().map(ToString::to_string),
     })
 }
 
@@ -187,8 +187,8 @@ mod tests {
         reload.register(&mut registry);
         metrics.register(&mut registry);
         ProxyMetrics::default().register(&mut registry);
-        let feeds = Feeds::new(None, Tasks::default());
-        (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), feeds), status, reload)
+        let reflectors = Reflectors::new(None, Tasks::default());
+        (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors), status, reload)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
@@ -252,14 +252,14 @@ mod tests {
     async fn a_failing_reflector_is_reported_on_every_path() {
         let (admin, ..) = admin();
         let lookup = Lookup::all("services".parse().unwrap());
-        let _feed = admin.0.feeds.open(&lookup);
+        let _handle = admin.0.reflectors.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
-        assert!(text.ends_with("yet; looking up services: there is no API server to ask\n"), "{text}");
+        assert!(text.ends_with("yet; listing services failed: no API server is configured\n"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&get(&admin, "/filters").await.1).unwrap();
         assert_eq!(json["lookups"][0]["resource"], "services");
-        assert_eq!(json["lookups"][0]["error"], "looking up services: there is no API server to ask");
+        assert_eq!(json["lookups"][0]["error"], "listing services failed: no API server is configured");
         let text = get(&admin, "/metrics").await.1;
-        assert!(text.contains("weir_reflectors 1\n") && text.contains("weir_reflectors_failing 1\n"), "{text}");
+        assert!(text.contains("weir_reflectors 1\n") && text.contains("weir_reflectors_degraded 1\n"), "{text}");
     }
 
     #[tokio::test]

@@ -12,10 +12,10 @@ use weir_document::{Document, resource_of};
 
 use super::loader;
 use crate::config::RunFlags;
-use crate::lookups::FileWorld;
-use weir_kube::{Class, GroupResource};
+use crate::lookups::FileView;
+use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{Digest, Endpoint, EngineError, FilterEntry, FilterSet, LoadError, MAX_MODULE, Outcome};
-use weir_store::{FilesError, read_objects};
+use weir_store::{FileObjectsError, read_objects};
 
 /// The largest file of objects, in bytes.
 const MAX_OBJECTS: usize = 256 << 20;
@@ -49,7 +49,7 @@ pub enum RunError {
         what: String,
         /// The cause.
         #[source]
-        source: FilesError,
+        source: FileObjectsError,
     },
     /// The file name of the module, or the settings, are not valid for a filter.
     #[error("{}: {reason}", path.display())]
@@ -96,7 +96,7 @@ async fn run_filter(flags: &RunFlags) -> Result<(String, RunSummary), RunError> 
         let resource = resource_of(field("apiVersion"), field("kind"));
         let title = title(&object, &resource);
         let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
-        let Some(chain) = set.chain("weir-run", &resource, Class::Read) else { continue };
+        let Some(chain) = set.chain("weir-run", &resource, VerbClass::Read) else { continue };
         let document = Document::json(Bytes::from(object.to_string()));
         for outcome in chain.run(vec![document]).await {
             // Writing to a String cannot fail.
@@ -122,7 +122,7 @@ async fn load(flags: &RunFlags) -> Result<FilterSet, RunError> {
         cluster.extend(objects(path)?);
     }
     let endpoint = flags.pod_address.map(|address| Endpoint { host: address.to_string(), port: flags.secure_port });
-    let world = FileWorld::new(&flags.node_name, cluster, Vec::new(), endpoint)
+    let world = FileView::new(&flags.node_name, cluster, Vec::new(), endpoint)
         .map_err(|source| RunError::Objects { what: "--cluster".to_owned(), source })?;
     let loader = loader(Arc::new(world))?;
     let mut entry = entry(flags)?;
