@@ -1,5 +1,5 @@
-//! From an entry of the configuration to its filter: finds the module's bytes, keeps the filter in force if nothing about
-//! it changed, else has it loaded. What goes wrong is told in one line that names module, place and digest.
+//! Prepares the filter of a configuration entry: reads its module, and loads it unless the filter in force is the same.
+//! Error messages are one line that names the module, its source and its digest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,18 +10,19 @@ use crate::config::Configuration;
 use weir_runtime::{Digest, Filter, FilterEntry, Loader, MAX_MODULE};
 use weir_upstream::in_full;
 
-/// The filter of an entry: one of `in_force` if it is the same, else a newly proven one. Cancel-safe.
+/// Returns the filter of an entry: one of `in_force` if entry and module are unchanged, else a newly loaded and validated
+/// one. Cancel-safe.
 ///
 /// # Errors
-/// With the reason, for people.
-pub async fn prove(
+/// A message for the operator.
+pub async fn prepare(
     loader: &Loader,
     entry: &FilterEntry,
     configuration: &Configuration,
     modules: Option<&Path>,
     in_force: &[Arc<Filter>],
 ) -> Result<Arc<Filter>, String> {
-    let (module, from) = find(entry, configuration, modules).await?;
+    let (module, from) = read_module(entry, configuration, modules).await?;
     let digest = Digest::of(&module);
     if let Some(filter) = in_force.iter().find(|filter| filter.entry() == entry && *filter.digest() == digest) {
         return Ok(filter.clone());
@@ -30,8 +31,8 @@ pub async fn prove(
     loaded.map(Arc::new).map_err(|error| format!("module {} ({from}, {digest}): {}", entry.module, in_full(&error)))
 }
 
-/// The module's bytes, and where they came from. The ConfigMap's own go before the directory's.
-async fn find(
+/// Returns the bytes of a module and their source. The ConfigMap takes precedence over the directory.
+async fn read_module(
     entry: &FilterEntry,
     configuration: &Configuration,
     modules: Option<&Path>,
@@ -41,14 +42,14 @@ async fn find(
         return Ok((bytes.clone(), "binaryData".to_owned()));
     }
     let Some(directory) = modules else {
-        return Err(format!("module {name} is not in binaryData, and no --modules-dir is given"));
+        return Err(format!("module {name} is not in binaryData, and --modules-dir is not set"));
     };
     let path = directory.join(name);
     let shown = path.display().to_string();
-    let unread = |error| format!("module {name} is not in binaryData, and {shown} can not be read: {error}");
-    let size = tokio::fs::metadata(&path).await.map_err(unread)?.len();
+    let unreadable = |error| format!("module {name} is not in binaryData, and {shown} cannot be read: {error}");
+    let size = tokio::fs::metadata(&path).await.map_err(unreadable)?.len();
     if size > MAX_MODULE as u64 {
-        return Err(format!("module {shown} has {size} bytes, more than the {MAX_MODULE} allowed"));
+        return Err(format!("module {shown} has {size} bytes; the limit is {MAX_MODULE}"));
     }
-    Ok((tokio::fs::read(&path).await.map_err(unread)?.into(), shown))
+    Ok((tokio::fs::read(&path).await.map_err(unreadable)?.into(), shown))
 }
