@@ -36,9 +36,6 @@ const ALLOWED_MODULES: &[(&str, &str, &str, &str)] = &[
     ("weir-document", "path", "json", "quoted names are read by the reader of JSON strings"),
     ("weir-runtime", "metrics", "filter", "FailureClass belongs beside the metrics"),
     ("weir-runtime", "wasm", "filter", "FailureClass again"),
-    ("weir-upstream", "base", "upstream", "Head and Purpose belong in a module of their own"),
-    ("weir-upstream", "own", "upstream", "Upstream belongs in the parameters of own.rs as a trait, or own.rs below it"),
-    ("weir-upstream", "wire", "upstream", "Purpose again"),
 ];
 
 /// Files of `host/` that are longer than [`MAX_LINES`] today, and who shortens them.

@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::{ReflectorClient, Reflectors, watch_addresses};
 use weir_upstream::{
-    Loaded, Renewal, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics, Workers,
-    in_full,
+    ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
+    UpstreamMetrics, Workers, error_report,
 };
 
 use crate::admin::Admin;
@@ -121,7 +121,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
-    let reflector_client = ReflectorClient { client: client.clone(), reach: upstream.reach() };
+    let reflector_client = ReflectorClient { client: client.clone(), connectivity: upstream.connectivity() };
     let reflectors = Reflectors::new(Some(reflector_client), tasks.clone());
     watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
     let world = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
@@ -215,7 +215,7 @@ impl Ports {
 /// Sets up the connections to the API servers, their probes, and the renewal of credentials.
 async fn connect(
     config: &ServeConfig,
-    loaded: Loaded,
+    loaded: ServerConfig,
     metrics: Arc<UpstreamMetrics>,
     tasks: &Tasks,
 ) -> Result<Arc<Upstream>, ServeError> {
@@ -228,7 +228,7 @@ async fn connect(
         Some(node) => Some(match node.load().await {
             Ok(loaded) => Ok(loaded.config),
             Err(error) => {
-                let reason = in_full(&error);
+                let reason = error_report(&error);
                 tracing::error!(
                     reason,
                     "the node credential is not usable yet; requests without a credential of their own get 503 until it is"
@@ -239,10 +239,10 @@ async fn connect(
         None => None,
     };
     let upstream = Arc::new(Upstream::new(&upstream_config, metrics)?);
-    upstream.watch_servers(tasks);
-    let renewals = node.map(|node| (Renewal::Node, node));
-    for (which, source) in std::iter::once((Renewal::Own, config.upstream.clone())).chain(renewals) {
-        tasks.spawn_until_stop(upstream.clone().renew(which, source));
+    upstream.start_probes(tasks);
+    let renewals = node.map(|node| (ReloadedCredential::Node, node));
+    for (which, source) in std::iter::once((ReloadedCredential::Daemon, config.upstream.clone())).chain(renewals) {
+        tasks.spawn_until_stop(upstream.clone().reload_credential(which, source));
     }
     Ok(upstream)
 }

@@ -33,6 +33,6 @@ fn main() -> ExitCode {
 
 fn exit<E: std::error::Error>(result: Result<(), E>, code: u8) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    eprintln!("weir: {}", weir_upstream::in_full(&error));
+    eprintln!("weir: {}", weir_upstream::error_report(&error));
     ExitCode::from(code)
 }

@@ -20,7 +20,7 @@ pub use self::source::{SourceState, watch_source};
 use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
 use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
-use weir_upstream::Notices;
+use weir_upstream::DirectoryWatcher;
 
 /// The first pause before a retry. Some errors end without a change that Weir watches, such as a missing permission.
 const RETRY: Duration = Duration::from_secs(2);
@@ -59,14 +59,14 @@ impl Reloader {
     /// Runs until the daemon stops. Cancel-safe: the filter set in force stays.
     pub async fn run(mut self) {
         let directories = self.modules_dir.iter().cloned().chain(self.source.directory()).collect();
-        let mut notices = Notices::new(directories);
+        let mut notices = DirectoryWatcher::new(directories);
         let mut pause = RETRY;
         loop {
             let mut state = self.state.clone();
             state.mark_unchanged();
             let attempt = tokio::select! {
                 attempt = self.attempt() => attempt,
-                () = notices.next() => continue,
+                () = notices.changed() => continue,
                 Ok(()) = state.changed() => continue,
             };
             let retry = match attempt {
@@ -87,7 +87,7 @@ impl Reloader {
                 }
             };
             tokio::select! {
-                () = notices.next() => pause = RETRY,
+                () = notices.changed() => pause = RETRY,
                 Ok(()) = state.changed() => pause = RETRY,
                 () = retry => {}
             }

@@ -301,7 +301,7 @@ async fn an_answer_that_stands_still_is_given_up_but_a_watch_and_what_is_passed_
     };
     for answer in [list, object] {
         assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (504, &"Timeout".into()));
-        assert!(answer.text().contains("the API server has sent no more of it for 30s"), "{}", answer.text());
+        assert!(answer.text().contains("the response of the API server stalled for 30s"), "{}", answer.text());
     }
     begun.expect_err("it broke off");
     for _ in 0..4 {

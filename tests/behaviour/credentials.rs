@@ -27,14 +27,14 @@ async fn a_rotated_client_certificate_and_token_travel_from_then_on() {
     asked(&server, shows(&first, "one")).await;
     // Not even for a moment is there a pair that goes together while they are replaced one by one.
     replace(&weir.path("client.key"), second.key.as_bytes());
-    weir.logged("the last good ones stay").await;
+    weir.logged("keeping the last valid one").await;
     replace(&weir.path("client.crt"), second.certificate.as_bytes());
     replace(&weir.path("token"), b"two");
     asked_by_reload(&weir, &server, shows(&second, "two")).await;
     // A token file that vanishes: the last good token goes on.
     let from = weir.log_length();
     std::fs::remove_file(weir.path("token")).unwrap();
-    let (_, line) = weir.logged_after(from, "the last good ones stay").await;
+    let (_, line) = weir.logged_after(from, "keeping the last valid one").await;
     assert!(line.to_string().contains("--token-file") && line.to_string().contains("token"), "{line}");
     server.clear_requests();
     asked_by_reload(&weir, &server, shows(&second, "two")).await;
@@ -138,7 +138,7 @@ async fn a_certificate_that_a_plugin_issues_for_a_time_is_asked_for_again() {
     };
     assert_eq!(shown().await.as_deref(), Some(&der(&first)[..]));
     let second = issue("second", 3600);
-    weir.logged("credentials were renewed").await;
+    weir.logged("reloaded credential").await;
     assert_eq!(shown().await.as_deref(), Some(&der(&second)[..]));
 }
 
@@ -154,15 +154,15 @@ async fn a_kubeconfig_that_names_another_server_is_told_to_take_a_restart() {
         .await;
     let from = weir.log_length();
     replace(&weir.path("config"), config(&other, "second").as_bytes());
-    let (from, line) = weir.logged_after(from, "the last good ones stay").await;
-    for word in ["another API server is named now", other.url(), "takes a restart"] {
+    let (from, line) = weir.logged_after(from, "keeping the last valid one").await;
+    for word in ["the API server changed to", other.url(), "requires a restart"] {
         assert!(line.to_string().contains(word), "no {word:?} in {line}");
     }
     server.clear_requests();
     asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
     assert_eq!(other.requests().len(), 0, "a credential is not sent elsewhere");
     replace(&weir.path("config"), config(&server, "third").as_bytes());
-    weir.logged_after(from, "credentials were renewed").await;
+    weir.logged_after(from, "reloaded credential").await;
     asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
 }
 
@@ -179,7 +179,7 @@ async fn the_node_credential_may_come_after_the_start() {
     assert!(refused.text().contains("kubelet.conf"), "{}", refused.text());
     assert_eq!(client.clone().with("authorization", "Bearer mine").get("/api/v1/nodes").await.status, 200);
     replace(&path, kubeconfig(server.url(), ca.pem(), "token: kubelets").as_bytes());
-    weir.logged("credentials were renewed").await;
+    weir.logged("reloaded credential").await;
     assert_eq!(client.get("/api/v1/nodes").await.status, 200);
     assert_eq!(server.requests().last().unwrap().header("authorization"), "Bearer kubelets");
 }

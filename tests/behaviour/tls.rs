@@ -92,7 +92,7 @@ async fn an_api_server_that_does_not_prove_itself_is_a_status_that_says_why() {
         // It is mended without a restart: another CA file, or another certificate of the server.
         if word == "UnknownIssuer" {
             replace(&weir.path("ca.crt"), ca.pem().as_bytes());
-            weir.logged("credentials were renewed").await;
+            weir.logged("reloaded credential").await;
             assert_eq!(weir.client("tool").get(SERVICES).await.status, 200);
         }
     }

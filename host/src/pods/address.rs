@@ -24,8 +24,8 @@ use crate::config::PodsConfig;
 use crate::pods::PodMetrics;
 use weir_store::NetlinkEvents;
 use weir_upstream::Tasks;
-use weir_upstream::in_full;
-use weir_upstream::{BackOff, spread};
+use weir_upstream::error_report;
+use weir_upstream::{BackOff, jitter};
 
 /// The notifications to subscribe to.
 const GROUPS: &[MulticastGroup] = &[MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
@@ -102,14 +102,14 @@ impl PodAddress {
         let mut told: Option<Result<Holder, String>> = None;
         let mut back_off = BackOff::new(RETRY, RETRY_LONGEST);
         loop {
-            let result = self.look(&mut kernel).await.map_err(|error| in_full(&error));
+            let result = self.look(&mut kernel).await.map_err(|error| error_report(&error));
             self.metrics.address(result.is_ok());
             let again = match result {
                 Ok(_) => {
                     back_off.reset();
                     None
                 }
-                Err(_) => Some(back_off.take()),
+                Err(_) => Some(back_off.next_delay()),
             };
             if told.as_ref() != Some(&result) {
                 self.tell(&result, told.is_some());
@@ -134,7 +134,7 @@ impl PodAddress {
             if !heard {
                 // The connection is over: listen anew before looking, so that no change falls between.
                 kernel = None;
-                tokio::time::sleep(spread(RETRY)).await;
+                tokio::time::sleep(jitter(RETRY)).await;
             }
         }
     }

@@ -14,8 +14,8 @@ use rcgen::KeyPair;
 use super::issue::{IssueError, Issuer};
 use super::kept::{Kept, Pair};
 use crate::proxy::{Leaf, ServerTls, TlsError};
-use weir_upstream::in_full;
-use weir_upstream::{BackOff, spread};
+use weir_upstream::error_report;
+use weir_upstream::{BackOff, jitter};
 
 /// Between two looks at what the certificate has to prove.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -65,7 +65,7 @@ impl ServingKeeper {
                     wait
                 }
                 Err(error) => {
-                    let reason = in_full(&error);
+                    let reason = error_report(&error);
                     if told.as_ref() != Some(&reason) {
                         tracing::error!(
                             reason,
@@ -73,7 +73,7 @@ impl ServingKeeper {
                         );
                         told = Some(reason);
                     }
-                    if error.is_decision() { refused.take() } else { failed.take() }
+                    if error.is_decision() { refused.next_delay() } else { failed.next_delay() }
                 }
             };
             tokio::time::sleep(wait).await;
@@ -85,12 +85,12 @@ impl ServingKeeper {
         let mut names = match (self.issuer.names().await, &in_use) {
             (Ok(names), _) => names,
             // Nothing is due that would need it.
-            (Err(_), Some(in_use)) if in_use.renew_at > SystemTime::now() => return Ok(spread(LOOK_AGAIN)),
+            (Err(_), Some(in_use)) if in_use.renew_at > SystemTime::now() => return Ok(jitter(LOOK_AGAIN)),
             (Err(error), _) => return Err(error),
         };
         names.insert(self.address.to_string());
         if let Some(due) = in_use.as_ref().and_then(|in_use| in_use.good_for(&names)) {
-            return Ok(due.min(spread(LOOK)));
+            return Ok(due.min(jitter(LOOK)));
         }
         let key = self.key()?;
         let issued = self.issuer.issue(&key, &names).await;
@@ -103,8 +103,8 @@ impl ServingKeeper {
         }
         let shown = self
             .show(pair, "was issued")
-            .map_err(|error| IssueError::Unusable { name: "just issued".to_owned(), reason: in_full(&error) })?;
-        Ok(in_use.insert(shown).good_for(&names).unwrap_or_default().min(spread(LOOK)))
+            .map_err(|error| IssueError::Unusable { name: "just issued".to_owned(), reason: error_report(&error) })?;
+        Ok(in_use.insert(shown).good_for(&names).unwrap_or_default().min(jitter(LOOK)))
     }
 
     /// The key of the request that an earlier start left open, else a new one. It is on disk before the request is made: a
@@ -123,7 +123,7 @@ impl ServingKeeper {
     fn show(&self, pair: Pair, what: &'static str) -> Result<InUse, TlsError> {
         let leaf = pair.leaf;
         self.tls.show(pair.chain, pair.key).inspect_err(|error| {
-            tracing::warn!(reason = in_full(error), "a certificate for the HTTPS port can not be used");
+            tracing::warn!(reason = error_report(error), "a certificate for the HTTPS port can not be used");
         })?;
         let left = leaf.ends.duration_since(SystemTime::now()).unwrap_or_default();
         tracing::info!(days_left = left.as_secs() / 86_400, "the certificate of the HTTPS port {what}");
@@ -144,7 +144,7 @@ impl InUse {
 /// Between 70 and 90 % of its life, so that a thousand nodes do not come at once.
 fn renewal(leaf: &Leaf) -> SystemTime {
     let fifth = leaf.life() / 5;
-    leaf.begins + leaf.life() * 7 / 10 + (spread(fifth * 2).saturating_sub(fifth))
+    leaf.begins + leaf.life() * 7 / 10 + (jitter(fifth * 2).saturating_sub(fifth))
 }
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> Resul
             Ok(Some(request)) => request,
             Ok(None) => return Err(IssueError::Gone(name.to_owned())),
             Err(error) => {
-                let reason = weir_upstream::in_full(&error);
+                let reason = weir_upstream::error_report(&error);
                 tracing::warn!(name, reason, "whether a certificate was issued is not known yet");
                 continue;
             }

@@ -16,7 +16,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 
 use weir_runtime::Failure;
-use weir_upstream::AnswerError;
+use weir_upstream::ResponseBodyError;
 
 use super::metrics::ProxyMetrics;
 
@@ -29,7 +29,7 @@ pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 pub(super) enum BodyError {
     /// The API server's side broke off.
     #[error(transparent)]
-    Upstream(#[from] AnswerError),
+    Upstream(#[from] ResponseBodyError),
     /// A filter with policy Fail failed on an object.
     #[error("{0}")]
     Filter(Failure),

@@ -23,7 +23,7 @@ use super::watch;
 use weir_kube::Encoding;
 use weir_kube::{RequestInfo, ResourceRequest, Verb};
 use weir_upstream::Identity;
-use weir_upstream::{Head, Purpose, UpstreamBody};
+use weir_upstream::{Purpose, RequestHead, UpstreamBody};
 
 /// Bytes copied at once, each way, on an upgraded stream.
 const COPY: usize = 32 << 10;
@@ -71,7 +71,7 @@ pub(super) async fn forward(proxy: &Arc<Proxy>, forward: Forward<'_>, begun: Ins
         (None, false) if resource.is_some_and(ResourceRequest::is_heartbeat) => Purpose::Heartbeat,
         (None, false) => Purpose::Short,
     };
-    let head = Head { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
+    let head = RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
     let mut answer = match proxy.upstream.send(identity, purpose, head, body.map_err(Into::into).boxed_unsync()).await {
         Ok(answer) => answer,
         Err(error) => {

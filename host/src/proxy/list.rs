@@ -50,7 +50,7 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Resp
         let held = match (read.media_type.transform, encoding) {
             (Transform::Table(..), _) => table::list(proxy, &read, *plain).await?,
             (_, Encoding::Protobuf) => {
-                let estimate = plain.estimate();
+                let estimate = plain.estimated_size();
                 let pump = Pump::new(proxy.clone(), read.clone(), encoding, plain);
                 match proxy.budget.lease(estimate).await {
                     Ok(lease) => sized(pump, estimate, lease).await?,

@@ -14,10 +14,10 @@ use super::respond::Refusal;
 use weir_kube::{Encoding, MediaType, Transform};
 use weir_kube::{Query, ResourceRequest, Verb};
 use weir_runtime::{Chain, Stamp};
+use weir_upstream::DecodedBody;
 use weir_upstream::Identity;
-use weir_upstream::Plain;
 use weir_upstream::no_request_body;
-use weir_upstream::{Head, Purpose, UpstreamBody};
+use weir_upstream::{Purpose, RequestHead, UpstreamBody};
 
 /// A matched read. The chain and its stamp are those with which it began: the whole answer is made by them.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub(super) struct Objects {
     /// The head of the answer, fit for what is made of the body.
     pub(super) parts: http::response::Parts,
     /// The body.
-    pub(super) plain: Box<Plain>,
+    pub(super) plain: Box<DecodedBody>,
     /// How it is written: as was asked for, or JSON.
     pub(super) encoding: Encoding,
 }
@@ -125,7 +125,7 @@ impl Read {
         // HEAD is asked as GET: whether the object is hidden shows only in its body, which hyper then leaves out.
         let mut headers = self.headers.clone();
         headers::ask_for(&mut headers, self.media_type.upstream_accept(), self.resource.verb != Verb::Watch);
-        let head = Head { method: Method::GET, path, headers };
+        let head = RequestHead { method: Method::GET, path, headers };
         let answer = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = answer.into_parts();
         headers::prepare_answer(&mut parts);
@@ -148,7 +148,7 @@ fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> 
             parts.status
         )));
     };
-    let plain = Plain::new(&parts.headers, body).map_err(Refusal::Garbage)?;
+    let plain = DecodedBody::new(&parts.headers, body).map_err(Refusal::Garbage)?;
     headers::filtered_answer(&mut parts.headers, encoding.content_type(verb));
     Ok(Objects { parts, plain: Box::new(plain), encoding })
 }

@@ -15,7 +15,7 @@ use weir_kube::GroupResource;
 use weir_kube::{RequestInfoError, Verb};
 use weir_runtime::Failure;
 use weir_upstream::UpstreamError;
-use weir_upstream::{AnswerError, in_full};
+use weir_upstream::{ResponseBodyError, error_report};
 
 /// Why the proxy answers by itself, or ends a watch by itself.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ pub(super) enum Refusal {
     #[error("the API server's answer is not usable: {0}")]
     Broken(#[from] BodyError),
     /// 502, 503 or 504: no answer from the API server.
-    #[error("{}", in_full(.0))]
+    #[error("{}", error_report(.0))]
     Upstream(#[from] UpstreamError),
     /// 503 with Retry-After: what the filters are is not known yet.
     #[error("weir is starting: its filters are not ready yet, and nothing is served unfiltered before they are")]
@@ -105,8 +105,8 @@ pub(super) enum Refusal {
     Expired(&'static str),
 }
 
-impl From<AnswerError> for Refusal {
-    fn from(error: AnswerError) -> Self {
+impl From<ResponseBodyError> for Refusal {
+    fn from(error: ResponseBodyError) -> Self {
         Self::Broken(error.into())
     }
 }
@@ -126,7 +126,7 @@ impl Refusal {
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Broken(BodyError::Upstream(AnswerError::Silent(_))) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Broken(BodyError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
             Self::Garbage(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,

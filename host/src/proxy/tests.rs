@@ -64,7 +64,7 @@ async fn rig_with(adjust: impl FnOnce(&mut Setup)) -> Rig {
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
     let tasks = Tasks::default();
     let upstream = Arc::new(Upstream::new(&setup.upstream, Arc::default()).unwrap());
-    upstream.watch_servers(&tasks);
+    upstream.start_probes(&tasks);
     let proxy = Proxy::new(setup.proxy, upstream, served, Arc::default(), tasks.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -19,8 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use super::leaf::Leaf;
 use super::metrics::ProxyMetrics;
 use crate::config::{SecureConfig, ServingCertificate};
-use weir_upstream::Files;
-use weir_upstream::in_full;
+use weir_upstream::WatchedFiles;
+use weir_upstream::error_report;
 
 /// Why the HTTPS port has no certificate to show. Retryable: files may be mended.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +122,7 @@ impl ServerTls {
         if paths.is_empty() {
             return;
         }
-        let mut files = Files::new(paths);
+        let mut files = WatchedFiles::new(paths);
         // They may have changed while nobody looked.
         self.renew("was read");
         loop {
@@ -145,7 +145,7 @@ impl ServerTls {
                 }
             }
             Err(error) => {
-                let reason = in_full(&error);
+                let reason = error_report(&error);
                 tracing::error!(
                     reason,
                     "the new certificate of the HTTPS port cannot be used: the last good one stays"
@@ -245,7 +245,7 @@ mod tests {
         };
         match ServerTls::load(files, Arc::default()) {
             Ok(_) => String::new(),
-            Err(error) => in_full(&error),
+            Err(error) => error_report(&error),
         }
     }
 

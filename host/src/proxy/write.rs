@@ -32,9 +32,9 @@ use super::respond::Refusal;
 use weir_kube::{Encoding, MediaType, Transform};
 use weir_kube::{Query, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
+use weir_upstream::DecodedBody;
 use weir_upstream::Identity;
-use weir_upstream::Plain;
-use weir_upstream::{Head, Purpose};
+use weir_upstream::{Purpose, RequestHead};
 
 /// What stands for an answer that can not be shown: the write was done all the same.
 const DONE: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -84,7 +84,7 @@ impl Write {
         parts.headers.insert(header::ACCEPT, media_type.upstream_accept());
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
-        let head = Head { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
+        let head = RequestHead { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
         let body = body.map_err(Into::into).boxed_unsync();
         let answer = proxy.upstream.send(self.identity, purpose, head, body).await?;
         let (mut parts, body) = answer.into_parts();
@@ -95,7 +95,7 @@ impl Write {
         let content_type =
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoding = Encoding::from_content_type(content_type);
-        let plain = Plain::new(&parts.headers, body);
+        let plain = DecodedBody::new(&parts.headers, body);
         let shown = match (encoding, plain) {
             (Some(encoding), Ok(plain)) => self.shown(encoding, media_type, plain).await,
             (None, _) => Err(Unshown(format!("content type {content_type:?}"))),
@@ -198,7 +198,7 @@ impl Write {
         &self,
         encoding: Encoding,
         media_type: MediaType,
-        plain: Plain,
+        plain: DecodedBody,
     ) -> Result<(Bytes, Option<Failure>), Unshown> {
         let bytes = plain.collect(LIMIT).await.map_err(|error| Unshown(error.to_string()))?;
         let unshown = |error: weir_document::Error| Unshown(error.to_string());

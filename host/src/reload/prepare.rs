@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::config::Configuration;
 use weir_runtime::{Digest, Filter, FilterEntry, Loader, MAX_MODULE};
-use weir_upstream::in_full;
+use weir_upstream::error_report;
 
 /// Returns the filter of an entry: one of `in_force` if entry and module are unchanged, else a newly loaded and validated
 /// one. Cancel-safe.
@@ -28,7 +28,9 @@ pub async fn prepare(
         return Ok(filter.clone());
     }
     let loaded = loader.load(entry, from.clone(), digest, &module).await;
-    loaded.map(Arc::new).map_err(|error| format!("module {} ({from}, {digest}): {}", entry.module, in_full(&error)))
+    loaded
+        .map(Arc::new)
+        .map_err(|error| format!("module {} ({from}, {digest}): {}", entry.module, error_report(&error)))
 }
 
 /// Returns the bytes of a module and their source. The ConfigMap takes precedence over the directory.

@@ -23,7 +23,7 @@ use super::reflectors::Reflectors;
 use weir_kube::InterfaceAddress;
 use weir_upstream::BackOff;
 use weir_upstream::Tasks;
-use weir_upstream::in_full;
+use weir_upstream::error_report;
 
 /// Notifications come in bursts: a link goes up, then its addresses, then its routes. One read covers a burst.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -87,7 +87,10 @@ pub async fn watch_addresses(reflectors: &Reflectors, tasks: &Tasks) {
 }
 
 fn warn(error: &NetlinkError) {
-    tracing::warn!(error = in_full(error), "cannot watch node addresses, filters read the last known ones, retrying");
+    tracing::warn!(
+        error = error_report(error),
+        "cannot watch node addresses, filters read the last known ones, retrying"
+    );
 }
 
 /// Subscribes before the first read, so that no change is missed between the two.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch::Sender;
 use weir_kube::Lookup;
-use weir_upstream::{BackOff, Reach, Returns, spread};
+use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::discovery::{ServedResource, discover};
 use super::error::ReflectorError;
@@ -22,7 +22,7 @@ pub struct ReflectorClient {
     /// A client with the daemon's own identity. It connects to the API server directly, so filters never apply.
     pub client: kube::Client,
     /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
-    pub reach: Reach,
+    pub connectivity: Connectivity,
 }
 
 /// The state of a reflector.
@@ -39,7 +39,7 @@ pub(super) struct Reflector {
     client: ResourceClient,
     lookup: Arc<Lookup>,
     timing: ReflectorTiming,
-    reconnects: Returns,
+    reconnects: Reconnects,
     writer: StoreWriter,
 }
 
@@ -63,7 +63,7 @@ enum Phase {
 
 impl Reflector {
     pub(super) fn new(
-        ReflectorClient { client, reach }: ReflectorClient,
+        ReflectorClient { client, connectivity }: ReflectorClient,
         lookup: Arc<Lookup>,
         id: ReflectorId,
         store: Arc<Store>,
@@ -73,7 +73,7 @@ impl Reflector {
         let resource = lookup.resource.clone();
         let client = ResourceClient { client, resource, response_timeout: timing.response_timeout };
         let writer = StoreWriter { lookup: lookup.clone(), id, store, state };
-        Self { client, lookup, timing, reconnects: reach.returns(), writer }
+        Self { client, lookup, timing, reconnects: connectivity.reconnects(), writer }
     }
 
     /// Runs until the task is cancelled. Cancel-safe: the store keeps the objects that were written.
@@ -110,7 +110,7 @@ impl Reflector {
                 if version != initial_version || started.elapsed() > self.timing.initial_backoff {
                     backoff.reset();
                 } else {
-                    backoff.wait_or_return(&mut self.reconnects).await;
+                    backoff.wait_or_reconnect(&mut self.reconnects).await;
                 }
                 Phase::Watch(served, version)
             }
@@ -118,7 +118,7 @@ impl Reflector {
                 tracing::debug!(resource = %self.lookup.resource, version, "resourceVersion of the watch has expired, relisting");
                 // The list resets the backoff. Without this wait, a server that expires every version causes a busy loop.
                 if version == initial_version {
-                    backoff.wait_or_return(&mut self.reconnects).await;
+                    backoff.wait_or_reconnect(&mut self.reconnects).await;
                 }
                 Phase::List(served)
             }
@@ -135,16 +135,16 @@ impl Reflector {
         match error {
             RequestError::NotFound => {
                 self.writer.clear();
-                backoff.wait_for(spread(self.timing.rediscovery), &mut self.reconnects).await;
+                backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects).await;
                 Phase::Discover
             }
             RequestError::Expired => {
-                backoff.wait_or_return(&mut self.reconnects).await;
+                backoff.wait_or_reconnect(&mut self.reconnects).await;
                 next
             }
             RequestError::Other(error) => {
                 self.writer.set_error(error);
-                backoff.wait_or_return(&mut self.reconnects).await;
+                backoff.wait_or_reconnect(&mut self.reconnects).await;
                 next
             }
         }

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use weir_kube::GroupResource;
-use weir_upstream::{Gunzip, in_full};
+use weir_upstream::{Gunzip, error_report};
 
 use super::error::ReflectorError;
 
@@ -52,7 +52,7 @@ impl ResourceClient {
             .map_err(|error| self.invalid_response(error))?;
         let response = match tokio::time::timeout(self.response_timeout, self.client.send(request)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.unavailable(in_full(&error))),
+            Ok(Err(error)) => return Err(self.unavailable(error_report(&error))),
             Err(_) => return Err(self.unavailable(format!("no response within {:?}", self.response_timeout))),
         };
         if response.status() == StatusCode::OK {
@@ -143,7 +143,7 @@ impl ResponseChunks {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
             if let Some(gunzip) = &mut self.gunzip
-                && let Some(piece) = gunzip.next_piece().map_err(|error| error.to_string())?
+                && let Some(piece) = gunzip.next_chunk().map_err(|error| error.to_string())?
             {
                 return Ok(Some(piece));
             }
@@ -153,7 +153,7 @@ impl ResponseChunks {
                     (Ok(data), Some(gunzip)) => gunzip.feed(data),
                     (Err(_), _) => {}
                 },
-                Some(Err(error)) => return Err(in_full(&error)),
+                Some(Err(error)) => return Err(error_report(&error)),
                 None => {
                     let ended = self.gunzip.as_ref().map_or(Ok(()), Gunzip::finish);
                     return ended.map(|()| None).map_err(|error| error.to_string());

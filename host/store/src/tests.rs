@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_kube::Lookup;
-use weir_upstream::{Reach, Tasks};
+use weir_upstream::{Connectivity, Tasks};
 
 use super::*;
 
@@ -45,7 +45,7 @@ pub(super) fn client(url: &str) -> kube::Client {
 
 fn reflectors_of(url: &str) -> Reflectors {
     Reflectors::with_timing(
-        Some(ReflectorClient { client: client(url), reach: Reach::default() }),
+        Some(ReflectorClient { client: client(url), connectivity: Connectivity::default() }),
         Tasks::default(),
         TIMING,
     )

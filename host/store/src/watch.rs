@@ -13,7 +13,7 @@ use super::list::{accept, selectors};
 use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use super::stored_object::{key_of, read_object, version_of};
 use weir_kube::Lookup;
-use weir_upstream::spread;
+use weir_upstream::jitter;
 
 /// The largest event that is accepted: ten times the default object limit of etcd.
 const MAX_EVENT: usize = 16 << 20;
@@ -38,7 +38,7 @@ pub(super) async fn watch(
     timeout: Duration,
     handler: &mut (dyn WatchHandler + Send),
 ) -> Result<(), RequestError> {
-    let timeout = spread(timeout).max(Duration::from_secs(1));
+    let timeout = jitter(timeout).max(Duration::from_secs(1));
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}{}",
         served.path,

@@ -137,7 +137,7 @@ pub(super) fn client_builder(
 /// Returns the same configuration with its trusted certificates loaded.
 ///
 /// Given only the path of a CA bundle, kube sets up the platform's verifier first, which fails on a machine without a
-/// system CA bundle. Weir itself reloads the file when it changes ([`crate::ReloadedCredential`]).
+/// system CA bundle. Weir itself reloads the file when it changes.
 pub(super) fn with_roots(config: &kube::Config) -> Result<kube::Config, SetupError> {
     let mut config = config.clone();
     if let Some(path) = config.root_cert_file.take() {

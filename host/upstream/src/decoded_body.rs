@@ -61,7 +61,8 @@ impl DecodedBody {
     pub async fn next(&mut self) -> Result<Option<Bytes>, ResponseBodyError> {
         loop {
             if let Some(gunzip) = &mut self.gunzip
-                && let Some(chunk) = gunzip.next_chunk().map_err(|error| ResponseBodyError::Invalid(error.to_string()))?
+                && let Some(chunk) =
+                    gunzip.next_chunk().map_err(|error| ResponseBodyError::Invalid(error.to_string()))?
             {
                 return Ok(Some(chunk));
             }

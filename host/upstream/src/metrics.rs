@@ -32,7 +32,7 @@ impl UpstreamMetrics {
         self.server_up.get_or_create(&ServerLabel { server: server.clone() }).set(i64::from(up));
     }
 
-    /// Counts an attempt to send a request. `result` is `answered` or the label of an [`crate::UpstreamError`].
+    /// Counts an attempt to send a request. `result` is `answered` or the label of an error.
     pub(crate) fn server_request(&self, server: &Arc<str>, result: &'static str) {
         self.server_requests.get_or_create(&ServerLabels { server: server.clone(), result }).inc();
     }

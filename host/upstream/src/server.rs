@@ -75,7 +75,8 @@ impl Servers {
 
     /// Returns whether the URLs name these servers in this order.
     pub(super) fn matches(&self, urls: &[Uri]) -> bool {
-        let same = |(server, url): (&Server, &Uri)| ServerAddress::new(url).is_ok_and(|address| address == server.address);
+        let same =
+            |(server, url): (&Server, &Uri)| ServerAddress::new(url).is_ok_and(|address| address == server.address);
         urls.len() == self.all.len() && self.all.iter().zip(urls).all(same)
     }
 
@@ -85,7 +86,8 @@ impl Servers {
             ServerMode::Priority => 0,
             ServerMode::RoundRobin => self.requests.fetch_add(1, Ordering::Relaxed),
         };
-        let mut order: Vec<usize> = (0..self.all.len()).map(|index| index.wrapping_add(first) % self.all.len()).collect();
+        let mut order: Vec<usize> =
+            (0..self.all.len()).map(|index| index.wrapping_add(first) % self.all.len()).collect();
         // The sort is stable and keeps the order of the servers that are up.
         order.sort_by_key(|index| self.all.get(*index).is_some_and(|server| !server.is_up()));
         order

@@ -69,7 +69,9 @@ fn parse_limit(received: &[u8]) -> Option<usize> {
         _ => None,
     });
     // The last value of a repeated setting counts. With a limit of 0, hyper queues the request until the server raises it.
-    Some(limits.next_back().map_or(DEFAULT_STREAM_LIMIT, |limit| usize::try_from(limit).unwrap_or(MAX_STREAM_LIMIT).clamp(1, MAX_STREAM_LIMIT)))
+    Some(limits.next_back().map_or(DEFAULT_STREAM_LIMIT, |limit| {
+        usize::try_from(limit).unwrap_or(MAX_STREAM_LIMIT).clamp(1, MAX_STREAM_LIMIT)
+    }))
 }
 
 impl<T: Read + Unpin> Read for SettingsReader<T> {

@@ -42,7 +42,11 @@ impl Transport {
     }
 
     /// Creates a transport that adds no headers.
-    pub(super) fn without_headers(config: &kube::Config, servers: usize, timeout: Duration) -> Result<Self, SetupError> {
+    pub(super) fn without_headers(
+        config: &kube::Config,
+        servers: usize,
+        timeout: Duration,
+    ) -> Result<Self, SetupError> {
         let servers = (0..servers).map(|_| ServerConnections::new(config, timeout)).collect::<Result<_, _>>()?;
         let trust = match (&config.root_cert_file, &config.root_cert) {
             (Some(path), _) => format!("the CA bundle {}", path.display()),

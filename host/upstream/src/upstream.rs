@@ -222,7 +222,9 @@ impl Upstream {
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
         match &result {
             // With several servers only probes mark one as up: a server that shuts down may still respond to requests.
-            Ok(_) if self.servers.len() == 1 && !server.is_up() => self.set_server_up(attempt.index, true, "it responds"),
+            Ok(_) if self.servers.len() == 1 && !server.is_up() => {
+                self.set_server_up(attempt.index, true, "it responds")
+            }
             Err(error) if error.is_connect_error() => self.set_server_up(attempt.index, false, &error_report(error)),
             _ => {}
         }

@@ -149,7 +149,7 @@ async fn without_the_right_inside() {
     let rig = Rig::new();
     let config = PodsConfig { address: ADDRESS.parse().unwrap(), port: 1, interface: Some("weir0".to_owned()) };
     let keeper = PodAddress::new(&config, rig.metrics.clone(), rig.tasks.clone());
-    let told = in_full(&keeper.look(&mut None).await.unwrap_err());
+    let told = error_report(&keeper.look(&mut None).await.unwrap_err());
     assert_eq!(
         told,
         "the interface weir0 can not be made (that takes CAP_NET_ADMIN): Operation not permitted (os error 1)"

@@ -19,8 +19,8 @@ use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 use weir_kube::{Encoding, Transform};
 use weir_runtime::{Failure, Outcome};
-use weir_upstream::Plain;
-use weir_upstream::in_full;
+use weir_upstream::DecodedBody;
+use weir_upstream::error_report;
 
 /// The largest item.
 const ITEM: usize = 32 << 20;
@@ -33,7 +33,7 @@ const SLICE: usize = 16 << 10;
 pub(super) struct Pump {
     proxy: Arc<Proxy>,
     read: Arc<Read>,
-    plain: Box<Plain>,
+    plain: Box<DecodedBody>,
     encoding: Encoding,
     wire: Wire,
     item_type: ObjectType,
@@ -54,7 +54,7 @@ pub(super) enum PumpError {
 
 impl From<SplitError> for PumpError {
     fn from(error: SplitError) -> Self {
-        Self::Garbage(in_full(&error))
+        Self::Garbage(error_report(&error))
     }
 }
 
@@ -82,7 +82,7 @@ impl From<PumpError> for Refusal {
 }
 
 impl Pump {
-    pub(super) fn new(proxy: Arc<Proxy>, read: Arc<Read>, encoding: Encoding, plain: Box<Plain>) -> Self {
+    pub(super) fn new(proxy: Arc<Proxy>, read: Arc<Read>, encoding: Encoding, plain: Box<DecodedBody>) -> Self {
         Self {
             listing: Listing::begin(&proxy.ledger, read.key, read.stamp, &read.query),
             proxy,
@@ -121,7 +121,7 @@ impl Pump {
 
     async fn fill(&mut self) -> Result<(), PumpError> {
         let mut taken = 0;
-        let mut next = self.plain.next_soon().await;
+        let mut next = self.plain.next_with_timeout().await;
         loop {
             match next.map_err(|error| PumpError::Body(error.into()))? {
                 Some(bytes) => {

@@ -17,7 +17,7 @@ use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 use weir_kube::Transform;
 use weir_runtime::Outcome;
-use weir_upstream::Plain;
+use weir_upstream::DecodedBody;
 
 /// A Table on its way through.
 struct Rows {
@@ -33,8 +33,8 @@ struct Rows {
 
 /// The answer; none where it has to be asked for as plain JSON: there is no room for it, or the server knows no Tables of
 /// this resource, or has not sent the objects.
-pub(super) async fn list(proxy: &Arc<Proxy>, read: &Read, plain: Plain) -> Result<Option<Held>, Refusal> {
-    let Ok(mut lease) = proxy.budget.lease(plain.estimate()).await else { return Ok(None) };
+pub(super) async fn list(proxy: &Arc<Proxy>, read: &Read, plain: DecodedBody) -> Result<Option<Held>, Refusal> {
+    let Ok(mut lease) = proxy.budget.lease(plain.estimated_size()).await else { return Ok(None) };
     let limit = proxy.budget.bytes();
     let Some(body) = plain.collect_at_most(limit).await? else {
         return Ok(None);

@@ -23,7 +23,7 @@ use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 use weir_kube::Encoding;
 use weir_runtime::{Outcome, Serving};
-use weir_upstream::{AnswerError, Plain};
+use weir_upstream::{DecodedBody, ResponseBodyError};
 
 /// The largest event.
 const FRAME: usize = 32 << 20;
@@ -47,7 +47,7 @@ enum End {
 pub(super) struct Live {
     proxy: Arc<Proxy>,
     read: Arc<Read>,
-    plain: Box<Plain>,
+    plain: Box<DecodedBody>,
     wire: Wire,
     transitions: Transitions,
     /// What the client is to be told next.
@@ -66,7 +66,7 @@ impl Live {
         proxy: Arc<Proxy>,
         read: Read,
         encoding: Encoding,
-        plain: Box<Plain>,
+        plain: Box<DecodedBody>,
         hidden: Arc<Hidden>,
     ) -> Self {
         proxy.metrics.watches().inc();
@@ -152,7 +152,7 @@ impl Live {
         (events, None)
     }
 
-    fn take(&mut self, next: Result<Option<Bytes>, AnswerError>) {
+    fn take(&mut self, next: Result<Option<Bytes>, ResponseBodyError>) {
         match next {
             Ok(Some(bytes)) => self.wire.push(bytes),
             Ok(None) => {

@@ -8,7 +8,7 @@ use weir_document::{Document, protobuf};
 use crate::proxy::object::{Columns, Object};
 use crate::proxy::object_type::{ObjectType, ObjectTypeError};
 use weir_kube::{Encoding, Transform};
-use weir_upstream::in_full;
+use weir_upstream::error_report;
 
 /// Both ends of a watch.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct Event {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
     /// Not an event.
-    #[error("{}", in_full(.0))]
+    #[error("{}", error_report(.0))]
     Split(SplitError),
     /// Not an object.
     #[error(transparent)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, End, Enforce};
 use weir_kube::Lookup;
-use weir_upstream::{Reach, Tasks};
+use weir_upstream::{Connectivity, Tasks};
 
 use super::*;
 
@@ -71,8 +71,8 @@ async fn an_unavailable_server_is_retried_and_the_reason_is_reported() {
 #[tokio::test]
 async fn restored_connectivity_ends_a_delay() {
     let api = ApiServer::builder().start().await.unwrap();
-    let reach = Reach::default();
-    let server = ReflectorClient { client: client(api.url()), reach: reach.clone() };
+    let connectivity = Connectivity::default();
+    let server = ReflectorClient { client: client(api.url()), connectivity: connectivity.clone() };
     let patient = ReflectorTiming { rediscovery: Duration::from_secs(3600), ..TIMING };
     let reflectors = Reflectors::with_timing(Some(server), Tasks::default(), patient);
     let mut lookup = Lookup::all("widgets.example.org".parse().unwrap());
@@ -81,8 +81,8 @@ async fn restored_connectivity_ends_a_delay() {
     within(handle.synced()).await.unwrap();
     let mut requests = api.request_count();
     let count_before = *requests.borrow_and_update();
-    reach.lost();
-    reach.answered();
+    connectivity.record_failure();
+    connectivity.record_success();
     within(requests.wait_for(|count| *count > count_before)).await.unwrap();
 }
 

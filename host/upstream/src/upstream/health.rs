@@ -114,7 +114,8 @@ impl Upstream {
     async fn probe(&self, index: usize) -> Result<(), String> {
         let mut status = None;
         for path in ["/readyz", "/healthz"] {
-            let head = RequestHead { method: Method::GET, path: PathAndQuery::from_static(path), headers: HeaderMap::new() };
+            let head =
+                RequestHead { method: Method::GET, path: PathAndQuery::from_static(path), headers: HeaderMap::new() };
             let code = self.request_status(index, head).await.map_err(|error| error_report(&error))?;
             status = Some(code);
             if code != StatusCode::NOT_FOUND {
