@@ -24,7 +24,7 @@ use crate::admin::status::FilterStatus;
 use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
-use crate::pods::{PodAddress, ServingKeeper};
+use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, TlsError};
 use crate::reload::{Reloader, watch_source};
 use crate::revalidate::validate_reads;
@@ -106,7 +106,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     if let Some(pods) = &config.pods {
         let address = PodAddress::new(pods, metrics.pods, tasks.clone());
-        tasks.spawn_until_stop(address.keep().instrument(tracing::info_span!("pods")));
+        tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
     // The API servers, for clients' requests and for the daemon's own.
@@ -160,8 +160,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         let requested = |secure: &SecureConfig| secure.certificate == ServingCertificate::Requested;
         if let (Some(pods), true) = (&config.pods, config.secure.as_ref().is_some_and(requested)) {
             let client = upstream.node_client();
-            let keeper = ServingKeeper::new(client, &config.node_name, pods.address, &cache, tls.clone());
-            tasks.spawn_until_stop(keeper.keep().instrument(tracing::info_span!("certificate")));
+            let manager = CertificateManager::new(client, &config.node_name, pods.address, &cache, tls.clone());
+            tasks.spawn_until_stop(manager.run().instrument(tracing::info_span!("certificate")));
         }
         proxy.serve_tls(listener, tls);
     }

@@ -1,12 +1,14 @@
-//! How pods of this node reach the daemon: at a local [`address`], with a serving [`certificate`] that the cluster's CA has
-//! signed, so that their clients trust it as the API server.
+//! Makes the daemon reachable for pods of this node.
+//!
+//! It keeps a local [`address`] on an interface. It also obtains a [`serving_certificate`] signed by the cluster's CA, so
+//! that clients in pods trust the daemon as the API server.
 
 mod address;
-mod certificate;
-mod issue;
-mod kept;
+mod cert_store;
+mod certificate_request;
 mod metrics;
+mod serving_certificate;
 
 pub use self::address::PodAddress;
-pub use self::certificate::ServingKeeper;
 pub use self::metrics::PodMetrics;
+pub use self::serving_certificate::CertificateManager;

@@ -92,7 +92,7 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
         }
     }
     // The certificate of the HTTPS port is asked for with these rights, too.
-    weir.logged("a certificate for the HTTPS port was asked for").await;
+    weir.logged("requested a certificate for the HTTPS port").await;
     let looked_at = async {
         while !seen
             .lock()

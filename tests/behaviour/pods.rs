@@ -95,7 +95,7 @@ async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
     assert!(request["metadata"]["name"].as_str().unwrap().starts_with("weir-edge-a-"), "{request}");
     let made = server.requests().into_iter().find(|request| request.method == "POST").unwrap();
     assert_eq!(made.header("authorization"), "Bearer weirs");
-    weir.logged("the certificate of the HTTPS port was issued").await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
     for name in [
         "169.254.20.10",
         "10.96.0.1",
@@ -112,7 +112,7 @@ async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
     assert_eq!(weir.stop().await, Some(0));
 
     let weir = setup(&server, cache.path()).start_ready().await;
-    weir.logged("the certificate of the HTTPS port was kept").await;
+    weir.logged("installed stored certificate on the HTTPS port").await;
     let url = weir.secure_url().await;
     assert_eq!(hand.client(&url, "kubernetes").get("/version").await.status, 200);
     assert!((29.9..30.1).contains(&days_left(&weir).await));
@@ -122,7 +122,7 @@ async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
     // Another address for pods has to be proven by another certificate.
     let weir = setup(&server, cache.path()).flag("--pod-address", "169.254.20.11").start_ready().await;
     hand.sign(30 * DAY).await;
-    weir.logged("the certificate of the HTTPS port was issued").await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
     let url = weir.secure_url().await;
     assert_eq!(hand.client(&url, "169.254.20.11").get("/version").await.status, 200);
 }
@@ -137,12 +137,12 @@ async fn a_restarted_daemon_takes_its_open_request_up_again() {
     assert_eq!(weir.stop().await, Some(0));
     // Neither a stop nor a kill leaves a request behind that nobody waits for.
     let weir = setup(&server, cache.path()).start_ready().await;
-    weir.logged("the open request for a certificate of the HTTPS port is taken up again").await;
+    weir.logged("resumed the open certificate request for the HTTPS port").await;
     drop(weir);
     // It is approved while nobody waits.
     assert_eq!(hand.sign(30 * DAY).await["metadata"]["name"], open["metadata"]["name"]);
     let weir = setup(&server, cache.path()).start_ready().await;
-    weir.logged("the certificate of the HTTPS port was issued").await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
     let url = weir.secure_url().await;
     assert_eq!(hand.client(&url, "kubernetes").get("/version").await.status, 200);
     assert_eq!(hand.requests().len(), 1, "one approval was enough");
@@ -159,9 +159,9 @@ async fn a_decided_request_is_not_taken_up_again() {
     let condition = json!({"type": "Denied", "status": "True", "reason": "Policy", "message": "not today"});
     hand.decide(&denied, &json!({"conditions": [condition]}));
     let weir = setup(&server, cache.path()).start_ready().await;
-    weir.logged("there is no new certificate for the HTTPS port").await;
+    weir.logged("cannot obtain a certificate for the HTTPS port").await;
     assert_ne!(hand.sign(30 * DAY).await["metadata"]["name"], denied["metadata"]["name"]);
-    weir.logged("the certificate of the HTTPS port was issued").await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
 }
 
 #[tokio::test]
@@ -172,13 +172,13 @@ async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied
     let weir = setup(&server, cache.path()).start_ready().await;
     let began = SystemTime::now();
     hand.sign(Duration::from_secs(10)).await;
-    let (from, _) = weir.logged_after(0, "the certificate of the HTTPS port was issued").await;
+    let (from, _) = weir.logged_after(0, "installed issued certificate on the HTTPS port").await;
     let denied = hand.next().await;
     let passed = began.elapsed().unwrap();
     assert!((6..10).contains(&passed.as_secs()), "at 70 to 90 % of its life: {passed:?}");
     let condition = json!({"type": "Denied", "status": "True", "reason": "Policy", "message": "not today"});
     hand.decide(&denied, &json!({"conditions": [condition]}));
-    let (from, line) = weir.logged_after(from, "there is no new certificate for the HTTPS port").await;
+    let (from, line) = weir.logged_after(from, "cannot obtain a certificate for the HTTPS port").await;
     let name = denied["metadata"]["name"].as_str().unwrap();
     for word in [name, "denied", "Policy", "not today"] {
         assert!(line.to_string().contains(word), "no {word:?} in {line}");
@@ -186,7 +186,7 @@ async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied
     assert!(days_left(&weir).await < 1.0, "the old one stays");
     // It is asked for again.
     hand.sign(30 * DAY).await;
-    weir.logged_after(from, "the certificate of the HTTPS port was issued").await;
+    weir.logged_after(from, "installed issued certificate on the HTTPS port").await;
     assert!((29.9..30.1).contains(&days_left(&weir).await));
     let url = weir.secure_url().await;
     assert_eq!(hand.client(&url, "kubernetes").get("/version").await.status, 200);
@@ -204,7 +204,7 @@ async fn the_node_credential_asks_where_there_is_one() {
     );
     let weir = setup(&server, cache.path()).file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
     hand.sign(DAY).await;
-    weir.logged("the certificate of the HTTPS port was issued").await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
     let asked: Vec<_> = server
         .requests()
         .into_iter()
@@ -224,8 +224,8 @@ async fn what_is_issued_and_does_not_fit_is_told_and_not_shown() {
     let other = hand.ca.server().certificate;
     let approved = json!({"type": "Approved", "status": "True"});
     hand.decide(&request, &json!({"conditions": [approved], "certificate": STANDARD.encode(other)}));
-    let line = weir.logged("there is no new certificate for the HTTPS port").await.to_string();
-    assert!(line.contains("is of no use: it is not for 10.96.0.1, 169.254.20.10, kubernetes"), "{line}");
+    let line = weir.logged("cannot obtain a certificate for the HTTPS port").await.to_string();
+    assert!(line.contains("is not usable: it lacks 10.96.0.1, 169.254.20.10, kubernetes"), "{line}");
     assert_eq!(weir.metric(EXPIRY).await, 0.0);
 }
 
@@ -247,7 +247,7 @@ async fn a_real_api_server_takes_the_request_of_the_daemon_and_of_the_node() {
         let setup = Setup::kubeconfig(&plane.kubeconfig("weir")).filters("filters: []").requesting(cache.path());
         let setup = credential.into_iter().fold(setup, |setup, path| setup.flag("--node-kubeconfig", path));
         let weir = setup.start_ready().await;
-        let line = weir.logged("a certificate for the HTTPS port was asked for").await;
+        let line = weir.logged("requested a certificate for the HTTPS port").await;
         let path = format!("{all}/{}", line["fields"]["name"].as_str().unwrap());
         let request = admin.json(&path).await;
         assert_eq!(request["spec"]["username"], user);
@@ -261,7 +261,7 @@ async fn a_real_api_server_takes_the_request_of_the_daemon_and_of_the_node() {
             let answer = whole(admin.send(Method::PATCH, &format!("{path}/{part}"), patch).await).await.unwrap();
             assert_eq!(answer.status, 200, "{}", answer.text());
         }
-        weir.logged("the certificate of the HTTPS port was issued").await;
+        weir.logged("installed issued certificate on the HTTPS port").await;
         let client = Client::naming(&weir.secure_url().await, "pod", ca.pem(), "kubernetes.default.svc");
         assert_eq!(client.get("/version").await.status, 200);
     }
@@ -281,10 +281,10 @@ async fn get_through_inside() {
     let cache = tempfile::tempdir().unwrap();
     let setup = || setup(&server, cache.path()).without("--pod-interface").without("--secure-bind-address");
     let weir = setup().start_ready().await;
-    weir.logged("the pod address is on the daemon's interface").await;
+    weir.logged("pod address is on the daemon's interface").await;
     assert_eq!(weir.metric("weir_pod_address_up").await, 1.0);
     hand.sign(DAY).await;
-    weir.logged("the certificate of the HTTPS port was issued").await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
     let url = "https://169.254.20.10:10268";
     assert_eq!(weir.secure_url().await, url);
     let client = || Client::trusting(url, "pod", Some(hand.ca.pem()), None);
@@ -299,6 +299,6 @@ async fn get_through_inside() {
     assert_eq!(weir.stop().await, Some(0));
     assert!(ip(&["link", "show", "weir0"]).status.success(), "it stays");
     let weir = setup().start_ready().await;
-    weir.logged("the pod address is on the daemon's interface").await;
+    weir.logged("pod address is on the daemon's interface").await;
     assert_eq!(client().get("/version").await.status, 200);
 }

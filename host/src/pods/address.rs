@@ -34,10 +34,10 @@ const KINDS: &[InfoKind] = &[InfoKind::Dummy, InfoKind::Bridge];
 /// Notifications come in bursts. One read covers a burst.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Bounds one read and repair. The kernel usually responds within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay after a failure, doubled up to the maximum. Any notification ends it.
 const RETRY: Duration = Duration::from_secs(1);
-const RETRY_LONGEST: Duration = Duration::from_secs(300);
+const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// The task that keeps the pod address on an interface.
 #[derive(Debug)]
@@ -53,21 +53,21 @@ pub struct PodAddress {
 enum AddressError {
     #[error("netlink is not available")]
     Socket(#[source] io::Error),
-    #[error("links and addresses can not be listed")]
+    #[error("cannot list links and addresses")]
     Dump(#[source] io::Error),
-    #[error("the interface {interface} can not be {done}{}", if is_right(source) { " (that takes CAP_NET_ADMIN)" } else { "" })]
+    #[error("cannot {action} interface {interface}{}", if is_permission(source) { " (requires CAP_NET_ADMIN)" } else { "" })]
     Refused {
         interface: String,
-        done: &'static str,
+        action: &'static str,
         #[source]
         source: io::Error,
     },
-    #[error("there is an interface {0}, and it is none that the daemon makes")]
+    #[error("the interface {0} exists, and the daemon did not create it")]
     Taken(String),
-    #[error("no interface has it, and --pod-interface is empty")]
+    #[error("no interface has the address, and --pod-interface is empty")]
     Absent,
-    #[error("the kernel did not answer within {PATIENCE:?}")]
-    Slow,
+    #[error("the kernel did not respond within {TIMEOUT:?}")]
+    Timeout,
 }
 
 /// The interface that has the address.
@@ -96,13 +96,13 @@ impl PodAddress {
         Self { address: config.address, interface: config.interface.clone(), metrics, tasks }
     }
 
-    /// Runs until the daemon stops.
-    pub async fn keep(self) {
-        let mut kernel = None;
-        let mut told: Option<Result<Holder, String>> = None;
-        let mut back_off = BackOff::new(RETRY, RETRY_LONGEST);
+    /// Runs until it is cancelled. Cancel safe: it holds no state that the next start needs.
+    pub async fn run(self) {
+        let mut netlink = None;
+        let mut logged: Option<Result<Holder, String>> = None;
+        let mut back_off = BackOff::new(RETRY, RETRY_MAX);
         loop {
-            let result = self.look(&mut kernel).await.map_err(|error| error_report(&error));
+            let result = self.check(&mut netlink).await.map_err(|error| error_report(&error));
             self.metrics.address(result.is_ok());
             let again = match result {
                 Ok(_) => {
@@ -111,59 +111,60 @@ impl PodAddress {
                 }
                 Err(_) => Some(back_off.next_delay()),
             };
-            if told.as_ref() != Some(&result) {
-                self.tell(&result, told.is_some());
-                told = Some(result);
+            if logged.as_ref() != Some(&result) {
+                self.log_result(&result);
+                logged = Some(result);
             }
-            let news = async {
-                match &mut kernel {
-                    Some(kernel) => kernel.changed(SETTLE).await,
+            let notified = async {
+                match &mut netlink {
+                    Some(netlink) => netlink.changed(SETTLE).await,
                     None => std::future::pending().await,
                 }
             };
-            let retried = async {
+            let retry = async {
                 match again {
                     Some(wait) => tokio::time::sleep(wait).await,
                     None => std::future::pending().await,
                 }
             };
-            let heard = tokio::select! {
-                heard = news => heard,
-                () = retried => true,
+            let connected = tokio::select! {
+                connected = notified => connected,
+                () = retry => true,
             };
-            if !heard {
-                // The connection is over: listen anew before looking, so that no change falls between.
-                kernel = None;
+            if !connected {
+                // The netlink connection ended. Subscribe again before the next check, so that no change is missed.
+                netlink = None;
                 tokio::time::sleep(jitter(RETRY)).await;
             }
         }
     }
 
-    fn tell(&self, result: &Result<Holder, String>, again: bool) {
+    fn log_result(&self, result: &Result<Holder, String>) {
         let (address, interface) = (self.address, self.interface.as_deref().unwrap_or_default());
         match result {
             Ok(Holder::Own) => {
-                tracing::info!(%address, interface, "the pod address is on the daemon's interface{}", if again { " again" } else { "" });
+                tracing::info!(%address, interface, "pod address is on the daemon's interface");
             }
             Ok(Holder::Other(interface)) => {
-                tracing::info!(%address, interface, "the pod address is on an interface of the node, which is left alone");
+                tracing::info!(%address, interface, "pod address is on an existing interface, leaving it unchanged");
             }
             Err(reason) => {
-                tracing::error!(%address, interface, reason, "--pod-address can not be put on --pod-interface: pods get through once something brings it");
+                tracing::error!(%address, interface, reason, "cannot add the pod address to an interface, pods cannot connect until it exists");
             }
         }
     }
 
     /// Finds the interface with the address, or repairs the interface of the daemon.
-    async fn look(&self, kernel: &mut Option<NetlinkEvents>) -> Result<Holder, AddressError> {
-        let open = match kernel {
+    async fn check(&self, netlink: &mut Option<NetlinkEvents>) -> Result<Holder, AddressError> {
+        let open = match netlink {
             Some(open) => open,
-            None => kernel.insert(NetlinkEvents::subscribe(GROUPS, &self.tasks).map_err(AddressError::Socket)?),
+            None => netlink.insert(NetlinkEvents::subscribe(GROUPS, &self.tasks).map_err(AddressError::Socket)?),
         };
-        tokio::time::timeout(PATIENCE, self.mend(open.handle())).await.unwrap_or(Err(AddressError::Slow))
+        tokio::time::timeout(TIMEOUT, self.repair(open.handle())).await.unwrap_or(Err(AddressError::Timeout))
     }
 
-    async fn mend(&self, handle: &Handle) -> Result<Holder, AddressError> {
+    /// Cancel safe: the next call continues with what is missing.
+    async fn repair(&self, handle: &Handle) -> Result<Holder, AddressError> {
         let found = links(handle).await?;
         let holders = holders(handle, self.address).await?;
         let holding = |link: &&Link| holders.contains(&link.index);
@@ -173,16 +174,16 @@ impl PodAddress {
         }
         let Some(name) = &self.interface else { return Err(AddressError::Absent) };
         let refused =
-            |done| move |error| AddressError::Refused { interface: name.clone(), done, source: io_error(error) };
+            |action| move |error| AddressError::Refused { interface: name.clone(), action, source: io_error(error) };
         let link = match found.into_iter().find(|link| &link.name == name) {
             Some(link) if !link.own => return Err(AddressError::Taken(name.clone())),
             Some(link) => link,
             None => {
-                make(handle, name).await.map_err(refused("made"))?;
-                let made = links(handle).await?.into_iter().find(|link| &link.name == name);
-                made.ok_or_else(|| AddressError::Refused {
+                create_interface(handle, name).await.map_err(refused("create"))?;
+                let created = links(handle).await?.into_iter().find(|link| &link.name == name);
+                created.ok_or_else(|| AddressError::Refused {
                     interface: name.clone(),
-                    done: "found after it was made",
+                    action: "find created",
                     source: io::ErrorKind::NotFound.into(),
                 })?
             }
@@ -190,29 +191,29 @@ impl PodAddress {
         if !holders.contains(&link.index) {
             let length = if self.address.is_ipv4() { 32 } else { 128 };
             let mut request = handle.address().add(link.index, self.address, length);
-            // Nobody else is on this link: no need to wait and see whether the address is somebody's.
+            // Skip duplicate address detection, because the link has no other hosts.
             request.message_mut().header.flags = AddressHeaderFlags::Nodad;
-            request.execute().await.map_err(refused("given the address"))?;
+            request.execute().await.map_err(refused("add the address to"))?;
         }
         if !link.up {
             let request = handle.link().set(LinkUnspec::new_with_index(link.index).up().build());
-            request.execute().await.map_err(refused("put up"))?;
+            request.execute().await.map_err(refused("set up"))?;
         }
         Ok(Holder::Own)
     }
 }
 
 /// Creates the interface and sets it up.
-async fn make(handle: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
-    let mut made = Ok(());
+async fn create_interface(handle: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
+    let mut created = Ok(());
     for kind in KINDS {
         let link = LinkMessageBuilder::<LinkDummy>::new_with_info_kind(kind.clone()).name(name.to_owned()).up();
-        made = handle.link().add(link.build()).execute().await;
-        if !made.clone().is_err_and(|error| io_error(error).kind() == io::ErrorKind::Unsupported) {
+        created = handle.link().add(link.build()).execute().await;
+        if !created.clone().is_err_and(|error| io_error(error).kind() == io::ErrorKind::Unsupported) {
             break;
         }
     }
-    made
+    created
 }
 
 async fn links(handle: &Handle) -> Result<Vec<Link>, AddressError> {
@@ -247,7 +248,7 @@ async fn holders(handle: &Handle, address: IpAddr) -> Result<HashSet<u32>, Addre
         let local = |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Local(ip) if *ip == address);
         let only = |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Address(ip) if *ip == address);
         let has_local = message.attributes.iter().any(|attribute| matches!(attribute, AddressAttribute::Local(_)));
-        // On a point-to-point link `Address` is the peer's.
+        // On a point-to-point link, `Address` is the address of the peer.
         if message.attributes.iter().any(|attribute| if has_local { local(attribute) } else { only(attribute) }) {
             holders.insert(message.header.index);
         }
@@ -262,7 +263,7 @@ fn io_error(error: rtnetlink::Error) -> io::Error {
     }
 }
 
-fn is_right(error: &io::Error) -> bool {
+fn is_permission(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 

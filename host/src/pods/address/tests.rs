@@ -1,4 +1,4 @@
-//! In a network namespace of their own, where that can be had: each test starts itself again within one.
+//! Each test runs itself again in a new network namespace, if the machine allows that.
 
 use std::process::Command;
 
@@ -28,9 +28,9 @@ fn in_own_network(test: &str, with: &[&str]) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// A keeper that runs, and a look at what it does.
+/// A running task, and access to the interfaces that it changes.
 struct Rig {
-    kernel: NetlinkEvents,
+    netlink: NetlinkEvents,
     metrics: Arc<PodMetrics>,
     tasks: Tasks,
 }
@@ -39,74 +39,74 @@ impl Rig {
     fn new() -> Self {
         assert!(std::env::var_os(INSIDE).is_some(), "it would change the interfaces of this machine");
         let (metrics, tasks) = (Arc::<PodMetrics>::default(), Tasks::default());
-        Self { kernel: NetlinkEvents::subscribe(GROUPS, &tasks).unwrap(), metrics, tasks }
+        Self { netlink: NetlinkEvents::subscribe(GROUPS, &tasks).unwrap(), metrics, tasks }
     }
 
     fn keep(&self, address: &str) {
         let config = PodsConfig { address: address.parse().unwrap(), port: 1, interface: Some("weir0".to_owned()) };
-        self.tasks.spawn_until_stop(PodAddress::new(&config, self.metrics.clone(), self.tasks.clone()).keep());
+        self.tasks.spawn_until_stop(PodAddress::new(&config, self.metrics.clone(), self.tasks.clone()).run());
     }
 
-    /// Waits until an interface has the address or not, and gives the interface.
+    /// Waits until an interface has the address, or none has it, and returns the interface.
     async fn holder(&mut self, address: &str, expected: bool) -> Option<Link> {
         let address = address.parse().unwrap();
         let found = async {
             loop {
-                let holders = holders(self.kernel.handle(), address).await.unwrap();
-                let links = links(self.kernel.handle()).await.unwrap();
+                let holders = holders(self.netlink.handle(), address).await.unwrap();
+                let links = links(self.netlink.handle()).await.unwrap();
                 let link = links.into_iter().find(|link| holders.contains(&link.index) && link.up);
                 if link.is_some() == expected {
                     return link;
                 }
-                assert!(self.kernel.changed(SETTLE).await);
+                assert!(self.netlink.changed(SETTLE).await);
             }
         };
         tokio::time::timeout(Duration::from_secs(20), found).await.expect("in time")
     }
 
     async fn link(&self, name: &str) -> Option<Link> {
-        links(self.kernel.handle()).await.unwrap().into_iter().find(|link| link.name == name)
+        links(self.netlink.handle()).await.unwrap().into_iter().find(|link| link.name == name)
     }
 
     async fn dummy(&self, name: &str, address: &str) {
-        let handle = self.kernel.handle();
-        make(handle, name).await.unwrap();
+        let handle = self.netlink.handle();
+        create_interface(handle, name).await.unwrap();
         let index = self.link(name).await.unwrap().index;
         handle.address().add(index, address.parse().unwrap(), 24).execute().await.unwrap();
     }
 }
 
 #[test]
-fn an_address_that_is_nowhere_is_put_on_an_interface_and_mended() {
-    in_own_network("mended_inside", &[]);
+fn an_address_without_an_interface_is_added_and_repaired() {
+    in_own_network("repaired_inside", &[]);
 }
 
 #[tokio::test]
 #[ignore = "started by another test, in a network namespace of its own"]
-async fn mended_inside() {
+async fn repaired_inside() {
     let mut rig = Rig::new();
     for address in [ADDRESS, "fd00::10"] {
         rig.keep(address);
         let first = rig.holder(address, true).await.unwrap();
         assert_eq!((first.name.as_str(), first.own, first.up), ("weir0", true, true));
-        let handle = rig.kernel.handle().clone();
+        let handle = rig.netlink.handle().clone();
         let mut addresses = handle.address().get().set_address_filter(address.parse().unwrap()).execute();
         let message = addresses.try_next().await.unwrap().unwrap();
         assert_eq!(message.header.prefix_len, if address == ADDRESS { 32 } else { 128 });
-        // Somebody takes the address away.
+        // Something removes the address.
         handle.address().del(message).execute().await.unwrap();
         assert_eq!(rig.holder(address, true).await.unwrap().index, first.index);
-        // Somebody puts the interface down.
+        // Something sets the interface down.
         handle.link().set(LinkUnspec::new_with_index(first.index).down().build()).execute().await.unwrap();
         assert_eq!(rig.holder(address, true).await.unwrap().index, first.index);
-        // Somebody deletes it.
+        // Something deletes the interface.
         handle.link().del(first.index).execute().await.unwrap();
         assert_ne!(rig.holder(address, true).await.unwrap().index, first.index, "a new one");
     }
 }
 
 #[test]
-fn an_address_that_an_interface_has_is_left_alone_until_it_goes() {
+fn an_address_on_an_existing_interface_is_left_alone_until_it_goes() {
     in_own_network("left_alone_inside", &[]);
 }
 
@@ -115,44 +115,41 @@ fn an_address_that_an_interface_has_is_left_alone_until_it_goes() {
 async fn left_alone_inside() {
     let mut rig = Rig::new();
     rig.dummy("node0", ADDRESS).await;
-    let mut looked = PodAddress::new(
+    let mut task = PodAddress::new(
         &PodsConfig { address: ADDRESS.parse().unwrap(), port: 1, interface: Some("weir0".to_owned()) },
         rig.metrics.clone(),
         rig.tasks.clone(),
     );
-    assert_eq!(looked.look(&mut None).await.unwrap(), Holder::Other("node0".to_owned()));
+    assert_eq!(task.check(&mut None).await.unwrap(), Holder::Other("node0".to_owned()));
     assert!(rig.link("weir0").await.is_none());
     rig.keep(ADDRESS);
     let index = rig.link("node0").await.unwrap().index;
-    rig.kernel.handle().link().del(index).execute().await.unwrap();
+    rig.netlink.handle().link().del(index).execute().await.unwrap();
     assert_eq!(rig.holder(ADDRESS, true).await.unwrap().name, "weir0");
-    // An interface of that name that is of another kind is not touched.
-    looked.interface = Some("lo".to_owned());
-    looked.address = "169.254.20.11".parse().unwrap();
-    let error = looked.look(&mut None).await.unwrap_err();
-    assert_eq!(error.to_string(), "there is an interface lo, and it is none that the daemon makes");
-    looked.interface = None;
-    assert!(matches!(looked.look(&mut None).await, Err(AddressError::Absent)));
+    // An existing interface of another kind stays unchanged.
+    task.interface = Some("lo".to_owned());
+    task.address = "169.254.20.11".parse().unwrap();
+    let error = task.check(&mut None).await.unwrap_err();
+    assert_eq!(error.to_string(), "the interface lo exists, and the daemon did not create it");
+    task.interface = None;
+    assert!(matches!(task.check(&mut None).await, Err(AddressError::Absent)));
 }
 
 #[test]
-fn without_the_right_it_is_told_which_one_is_missing() {
+fn the_error_names_a_missing_capability() {
     in_own_network(
-        "without_the_right_inside",
+        "without_the_capability_inside",
         &["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", "--"],
     );
 }
 
 #[tokio::test]
 #[ignore = "started by another test, in a network namespace of its own"]
-async fn without_the_right_inside() {
+async fn without_the_capability_inside() {
     let rig = Rig::new();
     let config = PodsConfig { address: ADDRESS.parse().unwrap(), port: 1, interface: Some("weir0".to_owned()) };
-    let keeper = PodAddress::new(&config, rig.metrics.clone(), rig.tasks.clone());
-    let told = error_report(&keeper.look(&mut None).await.unwrap_err());
-    assert_eq!(
-        told,
-        "the interface weir0 can not be made (that takes CAP_NET_ADMIN): Operation not permitted (os error 1)"
-    );
+    let task = PodAddress::new(&config, rig.metrics.clone(), rig.tasks.clone());
+    let report = error_report(&task.check(&mut None).await.unwrap_err());
+    assert_eq!(report, "cannot create interface weir0 (requires CAP_NET_ADMIN): Operation not permitted (os error 1)");
     assert!(rig.link("weir0").await.is_none());
 }

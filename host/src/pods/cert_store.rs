@@ -1,0 +1,180 @@
+//! Stores the serving certificate and the key of an open request across restarts.
+//!
+//! One file holds the certificate chain with its key, another the key of the request. Files are replaced atomically, and
+//! only the daemon's user can read them.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use rcgen::KeyPair;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::proxy::Leaf;
+
+/// The file names in the cache directory.
+const CERTIFICATE: &str = "serving-certificate.pem";
+const PENDING_KEY: &str = "serving-certificate-request.pem";
+
+/// A certificate chain with its private key.
+#[derive(Debug)]
+pub(super) struct KeyAndChain {
+    /// The chain, with the serving certificate first.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    /// The private key.
+    pub(super) key: PrivateKeyDer<'static>,
+    /// Names and validity of the serving certificate.
+    pub(super) leaf: Leaf,
+    pem: String,
+}
+
+/// The store in the cache directory.
+#[derive(Debug)]
+pub(super) struct CertStore {
+    path: PathBuf,
+    pending: PathBuf,
+}
+
+/// The text is not a key and a certificate chain.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PemError {
+    /// The text is not PEM, or a part is missing.
+    #[error("no PEM key and certificate")]
+    Pem(#[source] pem::Error),
+    /// The certificate is not valid X.509.
+    #[error("the certificate is not valid")]
+    Certificate,
+}
+
+impl KeyAndChain {
+    /// Parses a PEM text with key and chain, in any order.
+    pub(super) fn from_pem(pem: String) -> Result<Self, PemError> {
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(PemError::Pem)?;
+        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(PemError::Pem)?;
+        let first = chain.first().ok_or(PemError::Pem(pem::Error::NoItemsFound))?;
+        let leaf = Leaf::of(first).ok_or(PemError::Certificate)?;
+        Ok(Self { chain, key, leaf, pem })
+    }
+}
+
+impl CertStore {
+    /// Creates a store in a directory, which may not exist yet.
+    pub(super) fn new(cache: &Path) -> Self {
+        Self { path: cache.join(CERTIFICATE), pending: cache.join(PENDING_KEY) }
+    }
+
+    /// Loads the stored certificate. Returns `None` if there is none, and logs one that is not usable.
+    pub(super) fn load(&self) -> Option<KeyAndChain> {
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot read the stored serving certificate");
+                return None;
+            }
+        };
+        KeyAndChain::from_pem(text)
+            .inspect_err(|error| {
+                tracing::warn!(path = %self.path.display(), %error, "stored serving certificate is not usable");
+            })
+            .ok()
+    }
+
+    /// Replaces the stored certificate.
+    pub(super) fn store(&self, pair: &KeyAndChain) -> io::Result<()> {
+        replace(&self.path, &pair.pem)
+    }
+
+    /// Loads the key of the certificate request that an earlier run left open. Logs a key that is not usable.
+    pub(super) fn pending(&self) -> Option<KeyPair> {
+        let text = std::fs::read_to_string(&self.pending).ok()?;
+        KeyPair::from_pem(&text)
+            .inspect_err(|error| {
+                tracing::warn!(path = %self.pending.display(), %error, "stored key of the certificate request is not usable");
+            })
+            .ok()
+    }
+
+    /// Stores the key of a request before the request is created.
+    pub(super) fn store_pending(&self, key: &KeyPair) -> io::Result<()> {
+        replace(&self.pending, &key.serialize_pem())
+    }
+
+    /// Removes that key once the request is decided.
+    pub(super) fn remove_pending(&self) {
+        match std::fs::remove_file(&self.pending) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.pending.display(), %error, "cannot remove the key of a decided certificate request");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Replaces a file atomically, with mode 0600.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+
+    fn pair(name: &str) -> KeyAndChain {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        KeyAndChain::from_pem(signing_key.serialize_pem() + &cert.pem()).unwrap()
+    }
+
+    #[test]
+    fn only_the_daemon_can_read_the_certificate_and_it_is_replaced_atomically() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = CertStore::new(&folder.path().join("new"));
+        assert!(store.load().is_none());
+        for name in ["a", "b"] {
+            let stored = pair(name);
+            store.store(&stored).unwrap();
+            let loaded = store.load().unwrap();
+            assert_eq!((loaded.chain, loaded.key, loaded.leaf), (stored.chain, stored.key, stored.leaf));
+            assert_eq!(std::fs::metadata(&store.path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn only_the_daemon_can_read_the_pending_key_until_the_request_is_decided() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = CertStore::new(&folder.path().join("new"));
+        assert!(store.pending().is_none());
+        store.remove_pending();
+        let key = KeyPair::generate().unwrap();
+        store.store_pending(&key).unwrap();
+        assert_eq!(store.pending().unwrap().serialize_pem(), key.serialize_pem());
+        assert_eq!(std::fs::metadata(&store.pending).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&store.pending, "no key").unwrap();
+        assert!(store.pending().is_none());
+        store.remove_pending();
+        assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_invalid_certificate_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = CertStore::new(folder.path());
+        let whole = pair("a").pem;
+        for text in ["", "no PEM", whole.split("-----BEGIN CERTIFICATE").next().unwrap()] {
+            std::fs::write(&store.path, text).unwrap();
+            assert!(store.load().is_none(), "{text}");
+        }
+    }
+}

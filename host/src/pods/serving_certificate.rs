@@ -1,0 +1,175 @@
+//! Manages the serving certificate that the daemon requests from the cluster.
+//!
+//! It stores the certificate on disk, and requests a new one well before expiry or when the required names change. After
+//! a failure it logs the reason and retries, and the current certificate stays in use.
+//!
+//! Memory: one certificate with its key.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::KeyPair;
+
+use super::cert_store::{CertStore, KeyAndChain};
+use super::certificate_request::{CertificateRequester, RequestError};
+use crate::proxy::{Leaf, ServerTls, TlsError};
+use weir_upstream::error_report;
+use weir_upstream::{BackOff, jitter};
+
+/// The time between two checks of the required names.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
+/// The time to the next check after a failed one.
+const CHECK_RETRY: Duration = Duration::from_secs(60);
+/// The delay after a failure, doubled up to the maximum.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The delay after a rejected request, doubled up to the maximum. It needs action by an operator.
+const REJECTED: Duration = Duration::from_secs(10);
+const REJECTED_MAX: Duration = Duration::from_secs(3600);
+
+/// The task that provides the HTTPS port with a certificate.
+pub struct CertificateManager {
+    requester: CertificateRequester,
+    address: IpAddr,
+    store: CertStore,
+    tls: Arc<ServerTls>,
+}
+
+/// The certificate in use.
+struct InUse {
+    leaf: Leaf,
+    renew_at: SystemTime,
+}
+
+impl CertificateManager {
+    /// Creates the task without starting it. It requests certificates for `node` with this client.
+    #[must_use]
+    pub fn new(client: kube::Client, node: &str, address: IpAddr, cache: &Path, tls: Arc<ServerTls>) -> Self {
+        let requester = CertificateRequester { client, node: node.to_owned() };
+        Self { requester, address, store: CertStore::new(cache), tls }
+    }
+
+    /// Runs until it is cancelled. Cancel safe: an open request is resumed after a restart.
+    pub async fn run(self) {
+        let stored = self.store.load().filter(|pair| pair.leaf.ends > SystemTime::now());
+        let mut in_use = stored.and_then(|pair| self.install(pair, "stored").ok());
+        let (mut failed, mut rejected) = (BackOff::new(RETRY, RETRY_MAX), BackOff::new(REJECTED, REJECTED_MAX));
+        let mut logged = None;
+        loop {
+            let wait = match self.step(&mut in_use).await {
+                Ok(wait) => {
+                    failed.reset();
+                    rejected.reset();
+                    logged = None;
+                    wait
+                }
+                Err(error) => {
+                    let reason = error_report(&error);
+                    if logged.as_ref() != Some(&reason) {
+                        tracing::error!(reason, "cannot obtain a certificate for the HTTPS port, retrying");
+                        logged = Some(reason);
+                    }
+                    if error.is_rejection() { rejected.next_delay() } else { failed.next_delay() }
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Obtains a new certificate if one is due, and returns the time until the next check.
+    ///
+    /// Cancel safe: the key of an open request is on disk.
+    async fn step(&self, in_use: &mut Option<InUse>) -> Result<Duration, RequestError> {
+        let mut names = match (self.requester.names().await, &in_use) {
+            (Ok(names), _) => names,
+            // The names are unknown, but the certificate in use is not due for renewal.
+            (Err(_), Some(in_use)) if in_use.renew_at > SystemTime::now() => return Ok(jitter(CHECK_RETRY)),
+            (Err(error), _) => return Err(error),
+        };
+        names.insert(self.address.to_string());
+        if let Some(due) = in_use.as_ref().and_then(|in_use| in_use.remaining(&names)) {
+            return Ok(due.min(jitter(CHECK_INTERVAL)));
+        }
+        let key = self.key()?;
+        let issued = self.requester.request(&key, &names).await;
+        if !issued.as_ref().is_err_and(|error| !error.is_rejection()) {
+            self.store.remove_pending();
+        }
+        let pair = issued?;
+        if let Err(error) = self.store.store(&pair) {
+            tracing::warn!(%error, "cannot store the certificate for the HTTPS port, the next start requests another one");
+        }
+        let installed = self
+            .install(pair, "issued")
+            .map_err(|error| RequestError::Unusable { name: "just issued".to_owned(), reason: error_report(&error) })?;
+        Ok(in_use.insert(installed).remaining(&names).unwrap_or_default().min(jitter(CHECK_INTERVAL)))
+    }
+
+    /// Returns the key of the request that an earlier run left open, otherwise a new key.
+    ///
+    /// The key is stored before the request is created. A restarted daemon then resumes the request, and nobody has to
+    /// approve a second one.
+    fn key(&self) -> Result<KeyPair, RequestError> {
+        if let Some(key) = self.store.pending() {
+            return Ok(key);
+        }
+        let key = KeyPair::generate().map_err(RequestError::Generate)?;
+        if let Err(error) = self.store.store_pending(&key) {
+            tracing::warn!(%error, "cannot store the key of the certificate request, a restart creates another request");
+        }
+        Ok(key)
+    }
+
+    /// Installs a certificate on the HTTPS port. `origin` is `stored` or `issued`.
+    fn install(&self, pair: KeyAndChain, origin: &'static str) -> Result<InUse, TlsError> {
+        let leaf = pair.leaf;
+        self.tls.show(pair.chain, pair.key).inspect_err(|error| {
+            tracing::warn!(reason = error_report(error), "certificate for the HTTPS port is not usable");
+        })?;
+        let left = leaf.ends.duration_since(SystemTime::now()).unwrap_or_default();
+        tracing::info!(days_left = left.as_secs() / 86_400, "installed {origin} certificate on the HTTPS port");
+        Ok(InUse { renew_at: renewal_time(&leaf), leaf })
+    }
+}
+
+impl InUse {
+    /// Returns the time until renewal, or `None` if renewal is due or a name is missing.
+    fn remaining(&self, names: &BTreeSet<String>) -> Option<Duration> {
+        if !names.is_subset(&self.leaf.names) {
+            return None;
+        }
+        self.renew_at.duration_since(SystemTime::now()).ok().filter(|left| !left.is_zero())
+    }
+}
+
+/// Returns a random time at 70 to 90 % of the lifetime, so that a thousand nodes do not renew at once.
+fn renewal_time(leaf: &Leaf) -> SystemTime {
+    let fifth = leaf.life() / 5;
+    leaf.begins + leaf.life() * 7 / 10 + (jitter(fifth * 2).saturating_sub(fifth))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_renewed_at_70_to_90_percent_of_its_life_and_at_once_for_other_names() {
+        let begins = SystemTime::now();
+        let day = Duration::from_secs(86_400);
+        let names = BTreeSet::from(["kubernetes".to_owned()]);
+        let leaf = Leaf { begins, ends: begins + day, names: names.clone() };
+        let mut ends = (day, Duration::ZERO);
+        for _ in 0..100 {
+            let at = renewal_time(&leaf).duration_since(begins).unwrap();
+            ends = (ends.0.min(at), ends.1.max(at));
+        }
+        assert!(ends.0 >= day * 7 / 10 && ends.1 <= day * 9 / 10 && ends.1 - ends.0 > day / 20, "{ends:?}");
+        let in_use = InUse { renew_at: renewal_time(&leaf), leaf: leaf.clone() };
+        assert!(in_use.remaining(&names).unwrap() > day * 6 / 10);
+        assert_eq!(in_use.remaining(&BTreeSet::from(["other".to_owned()])), None);
+        assert_eq!(InUse { renew_at: begins, leaf }.remaining(&names), None);
+    }
+}
