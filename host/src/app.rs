@@ -16,15 +16,15 @@ use crate::admin::Admin;
 use crate::admin::metrics::Metrics;
 use crate::admin::status::StatusBoard;
 use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, ServingCertificate, Upstream, UpstreamError};
-use crate::feed::{FeedWorld, Feeds, Server, follow_addresses};
-use crate::filter::{Lookups, Serving, validate_reads};
+use crate::feed::{FeedHandle, FeedWorld, Feeds, Server, follow_addresses};
+use crate::filter::{Lookups, Serving, validate_dependencies};
 use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
 use crate::pods::{PodAddress, ServingKeeper};
 use crate::problem::in_full;
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, SetupError, TlsError};
 use crate::sockets::Sockets;
 use crate::tasks::Tasks;
-use crate::wasm::{Engine, EngineError, Lookup, World};
+use crate::wasm::{ClusterView, Engine, EngineError, Lookup, LookupSubscription};
 use crate::workers::Workers;
 
 /// Why the daemon did not start.
@@ -163,7 +163,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let lookups = Arc::new(FeedLookups { feeds: feeds.clone(), world: Arc::new(world) });
     let compiler = Some(Compiler::new(&cache));
-    let loader = Loader::new(engine.clone(), compiler, lookups, metrics.clone(), 2 * workers);
+    let loader = Loader::new(engine.clone(), compiler, lookups, metrics.runtime().clone(), 2 * workers);
 
     // The set in force.
     let place = match config.source {
@@ -181,7 +181,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         metrics: metrics.clone(),
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
-    tasks.spawn_until_stop(validate_reads(feeds.clone(), served.clone()).instrument(tracing::info_span!("lookups")));
+    tasks.spawn_until_stop(validate_dependencies(feeds.clone(), served.clone()).instrument(tracing::info_span!("lookups")));
 
     // The ports.
     let admin = Admin::new(board, metrics.clone(), engine, feeds);
@@ -230,6 +230,12 @@ fn bind(flag: &'static str, address: std::net::SocketAddr) -> impl FnOnce(std::i
     move |source| ServeError::Bind { flag, address, source }
 }
 
+/// Keeps the feeds of one filter open.
+#[derive(Debug)]
+struct FeedHandles(#[expect(dead_code, reason = "held for its drop")] Vec<FeedHandle>);
+
+impl LookupSubscription for FeedHandles {}
+
 /// Lookups answered from feeds.
 #[derive(Debug)]
 struct FeedLookups {
@@ -238,7 +244,7 @@ struct FeedLookups {
 }
 
 impl LookupSource for FeedLookups {
-    fn world(&self) -> Arc<dyn World> {
+    fn view(&self) -> Arc<dyn ClusterView> {
         self.world.clone()
     }
 
@@ -246,7 +252,7 @@ impl LookupSource for FeedLookups {
         let handles: Vec<_> = lookups.iter().map(|lookup| self.feeds.open(lookup)).collect();
         async move {
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
-            Ok(Box::new(handles) as Lookups)
+            Ok(Box::new(FeedHandles(handles)) as Lookups)
         }
         .boxed()
     }

@@ -11,22 +11,27 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::admin::metrics::Metrics;
-use crate::filter::Lookups;
+use crate::filter::{Lookups, RuntimeMetrics};
 use crate::module::{Loader, LookupSource};
-use crate::wasm::{Engine, EngineError, Lookup, World};
+use crate::wasm::{ClusterView, Engine, EngineError, Lookup, LookupSubscription};
 
-/// Lookups answered from a world that does not change.
+/// Lookups that never change need nothing to keep them up to date.
 #[derive(Debug)]
-struct Still(Arc<dyn World>);
+struct Fixed;
+
+impl LookupSubscription for Fixed {}
+
+/// Lookups answered from a cluster that does not change.
+#[derive(Debug)]
+struct Still(Arc<dyn ClusterView>);
 
 impl LookupSource for Still {
-    fn world(&self) -> Arc<dyn World> {
+    fn view(&self) -> Arc<dyn ClusterView> {
         self.0.clone()
     }
 
     fn follow(&self, _lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        Box::pin(std::future::ready(Ok(Box::new(()) as Lookups)))
+        Box::pin(std::future::ready(Ok(Box::new(Fixed) as Lookups)))
     }
 }
 
@@ -35,6 +40,6 @@ impl LookupSource for Still {
 ///
 /// # Errors
 /// When this machine can't run compiled modules.
-pub fn loader(world: Arc<dyn World>) -> Result<Loader, EngineError> {
-    Ok(Loader::new(Engine::new(None)?, None, Arc::new(Still(world)), Arc::new(Metrics::default()), 1))
+pub fn loader(view: Arc<dyn ClusterView>) -> Result<Loader, EngineError> {
+    Ok(Loader::new(Engine::new(None)?, None, Arc::new(Still(view)), Arc::new(RuntimeMetrics::default()), 1))
 }

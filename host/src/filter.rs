@@ -1,23 +1,28 @@
-//! What filters make of documents: the live set, the chain of one (component, resource), outcomes and failure policy.
+//! Filters and chains: the set in force, the chain of one (component, resource), outcomes, failure policy, the trace cache
+//! and the dependencies of each filter.
 
 mod breaker;
 mod chain;
+mod dependency_set;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
-mod foresight;
+mod guards;
+mod metrics;
 mod outcome;
-mod reads;
-#[cfg(test)]
-mod script;
 mod serving;
 mod set;
-mod validate;
-
-pub use chain::{Chain, Stamp, Unwritable, Written};
-pub use filter::{Filter, Lookups, Proven, RecordedReads};
-pub use outcome::{Failure, FailureClass, Outcome};
 #[cfg(test)]
-pub(crate) use script::Script;
+mod test_filter;
+mod trace_cache;
+mod validate;
+mod version;
+
+pub use chain::{Chain, ChainFilter, Unwritable, Written};
+pub use dependency_set::{ChangeSet, DependencySet};
+pub use filter::{Filter, FilterParts, Lookups};
+pub use metrics::RuntimeMetrics;
+pub use outcome::{Failure, FailureClass, Filtered, Outcome};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
-pub use validate::validate_reads;
+pub use validate::validate_dependencies;
+pub use version::{ChainVersion, tick};

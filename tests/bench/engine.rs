@@ -32,8 +32,8 @@ const SHORT: f64 = 0.1;
 /// When the module is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Calls {
-    /// As the daemon does: where nothing is foreseen.
-    Foreseen,
+    /// As the daemon does: where nothing is replayed.
+    Replayed,
     /// For each object.
     Each,
 }
@@ -139,7 +139,7 @@ async fn chain(kind: Kind, calls: Calls) -> Chain {
     let loader = loader(Arc::new(world)).unwrap();
     let loaded = loader.load(&entry, "bench".to_owned(), Digest::of(&module), &module).await.unwrap();
     if calls == Calls::Each {
-        loaded.distrust();
+        loaded.disable_replay();
     }
     let resource = kind.resource().parse().unwrap();
     FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, Class::Read).unwrap()
@@ -234,11 +234,11 @@ fn rate(megabytes: f64, mut work: impl FnMut()) -> f64 {
 // === impl Calls ===
 
 impl Calls {
-    const BOTH: [Self; 2] = [Self::Foreseen, Self::Each];
+    const BOTH: [Self; 2] = [Self::Replayed, Self::Each];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Foreseen => "foreseen where it can be",
+            Self::Replayed => "replayed where possible",
             Self::Each => "each by a call",
         }
     }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::filter::FailureClass;
+use crate::filter::RuntimeMetrics;
 
 /// Counted in seconds, as Prometheus wants durations.
 type Seconds = Counter<f64, AtomicU64>;
@@ -19,12 +19,7 @@ type Seconds = Counter<f64, AtomicU64>;
 /// The registry and its families; one per daemon, shared by reference.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    objects: Family<ObjectLabels, Counter>,
-    foreseen: Family<FilterLabel, Counter>,
-    failures: Family<FailureLabels, Counter>,
-    filter_seconds: Family<FilterLabel, Seconds>,
-    impure: Family<FilterLabel, Counter>,
-    breaker_open: Family<FilterLabel, Gauge>,
+    runtime: Arc<RuntimeMetrics>,
     reloads: Family<ResultLabel, Counter>,
     requests: Family<RequestLabels, Counter>,
     request_bytes: Family<ClassLabel, Counter>,
@@ -37,23 +32,6 @@ pub struct Metrics {
     serving_certificate: Family<NoLabels, Gauge>,
     /// Without a series where pods are not to reach the daemon.
     pod_address: Family<NoLabels, Gauge>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FilterLabel {
-    filter: Arc<str>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ObjectLabels {
-    filter: Arc<str>,
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailureLabels {
-    filter: Arc<str>,
-    class: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,51 +70,11 @@ struct RequestLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
-/// What one filter did with a batch of objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BatchCounts {
-    /// Passed as they were.
-    pub kept: u64,
-    /// Changed.
-    pub edited: u64,
-    /// Hidden.
-    pub hidden: u64,
-    /// The filter failed on them, whatever the failure policy then did.
-    pub failed: u64,
-    /// Of those kept or hidden: the ones that needed no call.
-    pub foreseen: u64,
-}
-
 impl Metrics {
-    /// Counts one batch of one filter, with the wall time spent in it.
-    pub fn batch(&self, filter: &Arc<str>, counts: BatchCounts, time: Duration) {
-        for (outcome, count) in
-            [("kept", counts.kept), ("edited", counts.edited), ("hidden", counts.hidden), ("failed", counts.failed)]
-        {
-            if count > 0 {
-                self.objects.get_or_create(&ObjectLabels { filter: filter.clone(), outcome }).inc_by(count);
-            }
-        }
-        let label = FilterLabel { filter: filter.clone() };
-        if counts.foreseen > 0 {
-            self.foreseen.get_or_create(&label).inc_by(counts.foreseen);
-        }
-        self.filter_seconds.get_or_create(&label).inc_by(time.as_secs_f64());
-    }
-
-    /// Counts one failure of a filter by class.
-    pub fn failure(&self, filter: &Arc<str>, class: FailureClass) {
-        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: class.label() }).inc();
-    }
-
-    /// Counts an object whose outcome differed when it was run again on a fresh instance.
-    pub fn impure(&self, filter: &Arc<str>) {
-        self.impure.get_or_create(&FilterLabel { filter: filter.clone() }).inc();
-    }
-
-    /// Tells whether a filter's breaker is open.
-    pub fn breaker(&self, filter: &Arc<str>, open: bool) {
-        self.breaker_open.get_or_create(&FilterLabel { filter: filter.clone() }).set(i64::from(open));
+    /// The metrics of filters.
+    #[must_use]
+    pub fn runtime(&self) -> &Arc<RuntimeMetrics> {
+        &self.runtime
     }
 
     /// Counts a reload by its result: `applied`, `unchanged`, `refused`.
@@ -186,20 +124,7 @@ impl Metrics {
 
     /// Registers every family under its public name.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
-        registry.register(
-            "weir_filter_foreseen",
-            "Objects judged without a call, because the same steps brought the same with others",
-            self.foreseen.clone(),
-        );
-        registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
-        registry.register("weir_filter_seconds", "Wall time spent in a filter", self.filter_seconds.clone());
-        registry.register(
-            "weir_filter_impure",
-            "Objects whose outcome differed on a fresh instance",
-            self.impure.clone(),
-        );
-        registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
+        self.runtime.register(registry);
         registry.register("weir_reloads", "Reloads by result", self.reloads.clone());
         registry.register("weir_requests", "Finished requests by class and status code", self.requests.clone());
         registry.register("weir_request_bytes", "Body bytes sent to clients by class", self.request_bytes.clone());

@@ -156,6 +156,12 @@ impl Feeds {
         self.0.hub.snapshot()
     }
 
+    /// The version of the state that [`Feeds::snapshot`] gives now.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0.hub.version()
+    }
+
     /// Every open feed, by resource.
     #[must_use]
     pub fn status(&self) -> Vec<FeedStatus> {

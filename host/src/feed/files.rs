@@ -12,7 +12,7 @@ use weir_document::{Document, Selector, resource_of};
 
 use super::object::hold;
 use super::store::{Delta, Objects};
-use crate::wasm::{Address, Endpoint, LookedUp, Lookup, Selection, Snapshot, World};
+use crate::wasm::{Address, Endpoint, CachedObject, Lookup, Selection, Snapshot, ClusterView};
 
 /// A fixed world. Clones share it.
 #[derive(Clone)]
@@ -183,7 +183,11 @@ impl State {
 }
 
 impl Snapshot for State {
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 
@@ -196,9 +200,13 @@ impl Snapshot for State {
     }
 }
 
-impl World for FileWorld {
+impl ClusterView for FileWorld {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         self.0.clone()
+    }
+
+    fn version(&self) -> u64 {
+        0
     }
 
     fn node_name(&self) -> &str {

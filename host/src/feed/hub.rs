@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use super::change::{BEHIND, Change, MAX_KEYS};
 use super::store::{Delta, Objects};
-use crate::wasm::{Address, LookedUp, Lookup, Selection, Snapshot};
+use crate::wasm::{Address, CachedObject, Lookup, Selection, Snapshot};
 
 /// Distinguishes a feed from an earlier one of the same lookup that is still being stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub(super) struct FeedId(pub(super) u64);
 /// One consistent state of everything.
 #[derive(Debug, Clone)]
 pub(super) struct WorldState {
+    version: u64,
     feeds: HashMap<Arc<Lookup>, (FeedId, Arc<Objects>), foldhash::fast::RandomState>,
     addresses: Arc<[Address]>,
 }
@@ -31,12 +32,16 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn new() -> Self {
-        let state = WorldState { feeds: HashMap::default(), addresses: Arc::new([]) };
+        let state = WorldState { version: 0, feeds: HashMap::default(), addresses: Arc::new([]) };
         Self { state: ArcSwap::from_pointee(state), writing: Mutex::default(), changes: broadcast::Sender::new(BEHIND) }
     }
 
     pub(super) fn snapshot(&self) -> Arc<WorldState> {
         self.state.load_full()
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.state.load().version
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<Change>> {
@@ -107,6 +112,7 @@ impl Hub {
     fn write(&self, step: impl FnOnce(&mut WorldState)) {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = WorldState::clone(&self.state.load());
+        next.version += 1;
         step(&mut next);
         self.state.store(Arc::new(next));
     }
@@ -119,7 +125,11 @@ impl WorldState {
 }
 
 impl Snapshot for WorldState {
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 

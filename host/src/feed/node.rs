@@ -193,7 +193,7 @@ fn address(message: &AddressMessage, names: &HashMap<u32, String>, defaults: &Ha
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wasm::World;
+    use crate::wasm::ClusterView;
 
     #[test]
     fn only_default_routes_of_the_main_table_count() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use weir_document::{Document, Path, TypeMeta};
 
 use super::store::{Held, Key};
-use crate::wasm::LookedUp;
+use crate::wasm::CachedObject;
 
 /// Paths that every object is read at.
 struct Paths {
@@ -49,7 +49,7 @@ pub(super) fn hold(
     let key = read_key(&document)?;
     let Some(paths) = PATHS.as_ref() else {
         // The paths are constants that parse; a test says so.
-        return Ok((key, Held { object: Arc::new(LookedUp::new(document)), version: Box::default() }));
+        return Ok((key, Held { object: Arc::new(CachedObject::new(document)), version: Box::default() }));
     };
     let version = document.text(&paths.version)?.unwrap_or_default().into();
     document.remove(&paths.managed_fields)?;
@@ -64,7 +64,7 @@ pub(super) fn hold(
     if let Some(type_meta) = default_type {
         document = document.with_type(type_meta.clone());
     }
-    Ok((key, Held { object: Arc::new(LookedUp::new(document)), version }))
+    Ok((key, Held { object: Arc::new(CachedObject::new(document)), version }))
 }
 
 /// The key alone, for an object that is gone.

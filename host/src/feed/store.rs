@@ -16,7 +16,7 @@ use weir_document::Selector;
 
 use self::cache::Caches;
 use super::change::ObjectKey;
-use crate::wasm::{LookedUp, Selection};
+use crate::wasm::{CachedObject, Selection};
 
 /// An object's namespace and name in one string, `namespace\0name`: sorts by namespace, then name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +25,7 @@ pub(super) struct Key(Arc<str>);
 /// One object of a feed.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
-    pub(super) object: Arc<LookedUp>,
+    pub(super) object: Arc<CachedObject>,
     /// Its `metadata.resourceVersion`; equal ones are the same object.
     pub(super) version: Box<str>,
 }
@@ -99,7 +99,7 @@ impl Objects {
     }
 
     /// The objects of a namespace (none: of all), in order.
-    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&Key, &Arc<LookedUp>)> {
+    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&Key, &Arc<CachedObject>)> {
         let (from, to) = match namespace {
             Some(namespace) => (joined(namespace, ""), Some(format!("{namespace}\u{1}"))),
             None => (String::new(), None),
@@ -115,7 +115,7 @@ impl Objects {
             return Ok(found);
         }
         let selector = Selector::parse(label_selector).map_err(|error| error.to_string())?;
-        let chosen: Vec<(Key, Arc<LookedUp>)> = match self.indexed(label_selector) {
+        let chosen: Vec<(Key, Arc<CachedObject>)> = match self.indexed(label_selector) {
             Some(some) => some
                 .into_iter()
                 .filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace() == namespace))
@@ -132,7 +132,7 @@ impl Objects {
 
     /// The objects that the first requirement of a selector names, where that is an equality: a superset of what the whole
     /// selector matches, from an index over that label.
-    fn indexed(&self, label_selector: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    fn indexed(&self, label_selector: &str) -> Option<Vec<(Key, Arc<CachedObject>)>> {
         let (label, value) = first_equality(label_selector)?;
         if let Some(found) = self.caches().indexed(label, value) {
             return Some(found);
@@ -178,7 +178,7 @@ impl Objects {
 }
 
 /// Whether a selector matches an object's labels. Labels that can not be read count as absent.
-fn selects(selector: &Selector, object: &LookedUp) -> bool {
+fn selects(selector: &Selector, object: &CachedObject) -> bool {
     selector.is_empty() || selector.matches(|label| object.document().label(label).ok().flatten())
 }
 

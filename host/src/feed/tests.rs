@@ -8,7 +8,7 @@ use weir_apiserver::{Action, ApiServer, End, Enforce, Gzip, Resource};
 
 use super::*;
 use crate::tasks::Tasks;
-use crate::wasm::{Lookup, Snapshot, World};
+use crate::wasm::{Lookup, Snapshot, ClusterView};
 
 /// A served API and feeds on it.
 struct Scene {

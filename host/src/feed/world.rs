@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::feeds::Feeds;
-use crate::wasm::{Endpoint, Snapshot, World};
+use crate::wasm::{Endpoint, Snapshot, ClusterView};
 
 /// The daemon's world: its feeds, its node, its endpoint.
 #[derive(Debug, Clone)]
@@ -26,9 +26,13 @@ impl FeedWorld {
     }
 }
 
-impl World for FeedWorld {
+impl ClusterView for FeedWorld {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         self.feeds.snapshot()
+    }
+
+    fn version(&self) -> u64 {
+        self.feeds.version()
     }
 
     fn node_name(&self) -> &str {

@@ -8,16 +8,15 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::compile::{CompileError, Compiler};
-use crate::admin::metrics::Metrics;
 use crate::config::{Digest, FilterEntry, MatchRule};
-use crate::filter::{Filter, Lookups, Proven, RecordedReads};
+use crate::filter::{DependencySet, Filter, FilterParts, Lookups, RuntimeMetrics};
 use crate::resource::GroupResource;
-use crate::wasm::{Bounds, Engine, LinkError, Linked, Lookup, Pool, RawLookup, StartError, Surroundings, World};
+use crate::wasm::{Bounds, Engine, LinkError, Linked, Lookup, Pool, RawLookup, StartError, InstanceContext, ClusterView};
 
 /// Where lookups come from: feeds in the daemon, files in `weir run`.
 pub trait LookupSource: Send + Sync + std::fmt::Debug {
     /// What filters read.
-    fn world(&self) -> Arc<dyn World>;
+    fn view(&self) -> Arc<dyn ClusterView>;
 
     /// Begins to follow these kinds, and ends when all are complete once. They are followed while the returned value
     /// lives. Waits as long as the API server can't be reached; fails when waiting would not help.
@@ -31,7 +30,7 @@ pub struct Loader {
     /// None: modules are compiled in this process (`weir run`, where the author waits for his own module).
     compiler: Option<Compiler>,
     lookups: Arc<dyn LookupSource>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<RuntimeMetrics>,
     /// Instances of one filter that may be out at once.
     instances: usize,
     /// Code by digest: filters that share a module share its code.
@@ -80,7 +79,7 @@ impl Loader {
         engine: Engine,
         compiler: Option<Compiler>,
         lookups: Arc<dyn LookupSource>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<RuntimeMetrics>,
         instances: usize,
     ) -> Self {
         Self { engine, compiler, lookups, metrics, instances, linked: Mutex::default() }
@@ -101,13 +100,13 @@ impl Loader {
             return Err(LoadError::Digest { found: digest, wanted });
         }
         let linked = self.link(digest, module).await?;
-        let reads = RecordedReads::default();
-        let surroundings = |lookups| {
-            Arc::new(Surroundings {
+        let dependencies = DependencySet::default();
+        let context = |lookups| {
+            Arc::new(InstanceContext {
                 filter: entry.name.shared(),
-                world: self.lookups.world(),
+                view: self.lookups.view(),
                 lookups,
-                recorder: reads.recorder(),
+                epoch: dependencies.epoch(),
             })
         };
         let bounds = Bounds {
@@ -116,16 +115,24 @@ impl Loader {
         };
         let settings = entry.settings_json();
         let ticking = self.engine.ticking();
-        let description = linked.describe(surroundings(Vec::new()), bounds).await?;
-        let (_, plan) = linked.instance(surroundings(Vec::new()), bounds, &settings).await?;
+        let description = linked.describe(context(Vec::new()), bounds).await?;
+        let (_, plan) = linked.instance(context(Vec::new()), bounds, &settings).await?;
         drop(ticking);
         let matches = rules(entry, &plan.matches)?;
         let lookups = lookups(entry, &plan.lookups)?;
         let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
-        let pool = Pool::new(linked, surroundings(lookups), bounds, settings, self.instances);
-        let proven =
-            Proven { entry: entry.clone(), digest, source, description, matches, pool, reads, lookups: followed };
-        Ok(Filter::new(proven, self.metrics.clone()))
+        let pool = Pool::new(linked, context(lookups), bounds, settings, self.instances);
+        let parts = FilterParts {
+            entry: entry.clone(),
+            digest,
+            source,
+            description,
+            matches,
+            pool,
+            dependencies,
+            lookups: followed,
+        };
+        Ok(Filter::new(parts, self.metrics.clone()))
     }
 
     /// Forgets code that no filter of these digests uses.

@@ -135,7 +135,11 @@ impl Reloader {
         self.loader.retain(|digest| filters.iter().any(|filter| filter.digest() == digest));
         // In force, then shown, then told: who sees the one may rely on the one before.
         if !same {
-            self.serving.send_replace(Serving::Live(Arc::new(FilterSet::new(filters.clone()))));
+            let set = match before.as_deref() {
+                Some(before) => FilterSet::succeeding(before, filters.clone()),
+                None => FilterSet::new(filters.clone()),
+            };
+            self.serving.send_replace(Serving::Live(Arc::new(set)));
         }
         self.board.live(&filters, Reloaded::applied(&source, &configuration.warnings));
         self.metrics.reload(if same { "unchanged" } else { "applied" });

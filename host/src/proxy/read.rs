@@ -13,13 +13,13 @@ use super::ledger::Key;
 use super::request::{Query, Request, ResourceRequest, Verb};
 use super::respond::Refusal;
 use super::upstream::{Head, Purpose, UpstreamBody};
-use crate::filter::{Chain, Stamp};
+use crate::filter::{Chain, ChainVersion};
 
 /// A matched read. The chain and its stamp are those with which it began: the whole answer is made by them.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) chain: Chain,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: ChainVersion,
     pub(super) component: String,
     pub(super) key: Key,
     pub(super) method: Method,
@@ -70,7 +70,7 @@ impl Read {
         let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
-            stamp: chain.stamp(),
+            stamp: chain.version(),
             chain,
             component,
             key,

@@ -3,6 +3,7 @@
 
 mod filtered;
 mod identity;
+mod script;
 mod tls;
 
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
+use self::script::Script;
 use super::{ListenError, Proxy, ProxyConfig};
 use crate::admin::metrics::Metrics;
-use crate::filter::{FilterSet, Script, Serving, ServingSender};
+use crate::filter::{FilterSet, Serving, ServingSender};
 use crate::tasks::Tasks;
 
 /// Everything between a client and an API server.
@@ -63,7 +65,7 @@ async fn rig_with(adjust: impl FnOnce(&mut ProxyConfig)) -> Rig {
 
 impl Rig {
     fn filter(&self, rule: &str, script: &Script) {
-        self.serving.send_replace(Serving::Live(FilterSet::scripted(rule, script.clone())));
+        self.serving.send_replace(Serving::Live(script.set(rule)));
     }
 
     fn no_filters(&self) {

@@ -8,10 +8,10 @@ use rpds::RedBlackTreeMapSync;
 use weir_document::Selector;
 
 use super::{Key, joined, selects};
-use crate::wasm::{LookedUp, Selection};
+use crate::wasm::{CachedObject, Selection};
 
 /// Label value, then key: `value\0namespace\0name` → the object.
-pub(super) type Index = RedBlackTreeMapSync<Box<str>, (Key, Arc<LookedUp>)>;
+pub(super) type Index = RedBlackTreeMapSync<Box<str>, (Key, Arc<CachedObject>)>;
 
 /// Selections kept; the oldest goes first.
 const MAX_SELECTIONS: usize = 256;
@@ -37,7 +37,7 @@ struct Cached {
 }
 
 /// An index over one label.
-pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a Key, &'a Arc<LookedUp>)>) -> Index {
+pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a Key, &'a Arc<CachedObject>)>) -> Index {
     let mut index = Index::new_sync();
     for (key, object) in objects {
         if let Some(at) = place(label, key, object) {
@@ -48,7 +48,7 @@ pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a Key, &'a
 }
 
 /// Where an object stands in the index over a label.
-fn place(label: &str, key: &Key, object: &LookedUp) -> Option<Box<str>> {
+fn place(label: &str, key: &Key, object: &CachedObject) -> Option<Box<str>> {
     let value = object.document().label(label).ok().flatten()?;
     Some(joined(&value, key.as_str()).into())
 }
@@ -64,7 +64,7 @@ impl Caches {
         namespace: Option<&str>,
         label_selector: &str,
         selector: Selector,
-        chosen: Vec<(Key, Arc<LookedUp>)>,
+        chosen: Vec<(Key, Arc<CachedObject>)>,
     ) -> Arc<Selection> {
         if let Some(found) = self.selection(namespace, label_selector) {
             return found;
@@ -89,7 +89,7 @@ impl Caches {
     }
 
     /// What an index has under a value. None: there is no such index.
-    pub(super) fn indexed(&self, label: &str, value: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    pub(super) fn indexed(&self, label: &str, value: &str) -> Option<Vec<(Key, Arc<CachedObject>)>> {
         let index = self.indexes.get(label)?;
         let (from, to) = (joined(value, ""), format!("{value}\u{1}"));
         let bounds = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
@@ -97,7 +97,7 @@ impl Caches {
     }
 
     /// Takes an index, if there is room, and answers from it.
-    pub(super) fn add_index(&mut self, label: &str, index: Index, value: &str) -> Option<Vec<(Key, Arc<LookedUp>)>> {
+    pub(super) fn add_index(&mut self, label: &str, index: Index, value: &str) -> Option<Vec<(Key, Arc<CachedObject>)>> {
         if self.indexes.len() >= MAX_INDEXES {
             return None;
         }
@@ -106,7 +106,7 @@ impl Caches {
     }
 
     /// Goes over to the next moment, in which one object is different.
-    pub(super) fn apply(&mut self, key: &Key, old: Option<&Arc<LookedUp>>, new: Option<&Arc<LookedUp>>) {
+    pub(super) fn apply(&mut self, key: &Key, old: Option<&Arc<CachedObject>>, new: Option<&Arc<CachedObject>>) {
         for (label, index) in &mut self.indexes {
             if let Some(at) = old.and_then(|old| place(label, key, old)) {
                 index.remove_mut(&at);
@@ -124,7 +124,7 @@ impl Caches {
 }
 
 impl Cached {
-    fn apply(&mut self, key: &Key, new: Option<&Arc<LookedUp>>) {
+    fn apply(&mut self, key: &Key, new: Option<&Arc<CachedObject>>) {
         let new = new.filter(|object| selects(&self.selector, object));
         let at = self.keys.binary_search(key);
         if at.is_err() && new.is_none() {

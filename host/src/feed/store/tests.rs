@@ -23,7 +23,7 @@ fn remove(namespace: &str, name: &str) -> Delta {
 }
 
 fn names(selection: &Selection) -> Vec<String> {
-    let name = |object: &Arc<LookedUp>| {
+    let name = |object: &Arc<CachedObject>| {
         let document = object.document();
         format!("{}/{}", document.namespace().unwrap().unwrap_or_default(), document.name().unwrap())
     };
