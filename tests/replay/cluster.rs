@@ -1,0 +1,160 @@
+//! A cluster that changes: what filters look up.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use weir::feed::FileWorld;
+use weir::wasm::{Address, CachedObject, ClusterView, Endpoint, Lookup, Selection, Snapshot};
+
+use super::dice::Dice;
+
+pub const NODE: &str = "edge-a";
+pub const NAMESPACES: &[&str] = &["team", "default"];
+pub const SERVICES: &[&str] = &["web", "db", "kubernetes"];
+pub const NODES: &[&str] = &["edge-a", "edge-b", "cloud-a"];
+pub const POOLS: &[&str] = &["hangzhou", "beijing"];
+const KEYS: &[&str] = &[
+    "kubernetes.io/hostname",
+    "openyurt.io/nodepool",
+    "kubernetes.io/hostname, openyurt.io/nodepool, *",
+    "openyurt.io/nodepool,*",
+    "unknown",
+];
+
+/// An object of the cluster: resource, namespace and name.
+pub type Changed = (&'static str, &'static str, &'static str);
+
+/// Clones share the state.
+#[derive(Debug, Clone)]
+pub struct Cluster(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    objects: Vec<(Changed, Option<Value>)>,
+    now: Arc<Version>,
+}
+
+/// The cluster at one moment.
+#[derive(Debug)]
+struct Version {
+    number: u64,
+    world: FileWorld,
+    objects: Arc<dyn Snapshot>,
+}
+
+impl Cluster {
+    pub fn new(dice: &mut Dice) -> Self {
+        let mut objects: Vec<(Changed, Option<Value>)> = Vec::new();
+        for namespace in NAMESPACES {
+            for name in SERVICES {
+                objects.push((("services", namespace, name), None));
+            }
+            objects.push((("endpointslices.discovery.k8s.io", namespace, "web-1"), None));
+        }
+        objects.extend(NODES.iter().map(|name| (("nodes", "", *name), None)));
+        objects.extend(POOLS.iter().map(|name| (("nodepools.apps.openyurt.io", "", *name), None)));
+        for (key, value) in &mut objects {
+            *value = object(*key, dice);
+        }
+        let now = Arc::new(Version::new(0, &objects));
+        Self(Arc::new(Mutex::new(State { objects, now })))
+    }
+
+    /// Changes some objects.
+    pub fn change(&self, dice: &mut Dice) -> Vec<Changed> {
+        let mut state = self.0.lock().unwrap();
+        let mut changed = Vec::new();
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(state.objects.len());
+            let (key, value) = &mut state.objects[at];
+            *value = object(*key, dice);
+            changed.push(*key);
+        }
+        state.now = Arc::new(Version::new(state.now.number + 1, &state.objects));
+        changed
+    }
+}
+
+/// One of the states of an object; sometimes it is not there.
+fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value> {
+    if dice.one_in(6) {
+        return None;
+    }
+    let mut metadata = json!({"name": name, "resourceVersion": dice.next().to_string(), "labels": {}, "annotations": {}});
+    if !namespace.is_empty() {
+        metadata["namespace"] = json!(namespace);
+    }
+    if dice.one_in(2) {
+        metadata["labels"]["apps.openyurt.io/nodepool"] = json!(dice.pick(POOLS));
+    }
+    if dice.one_in(2) {
+        metadata["annotations"]["openyurt.io/topologyKeys"] = json!(dice.pick(KEYS));
+    }
+    let nodes: Vec<_> = NODES.iter().filter(|_| dice.one_in(2)).collect();
+    Some(match resource {
+        "services" => json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
+            "spec": {"type": "ClusterIP", "selector": {"app": dice.pick(SERVICES)}}}),
+        "nodes" => json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}),
+        "nodepools.apps.openyurt.io" => json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool",
+            "metadata": metadata, "status": {"nodes": nodes}}),
+        _ => {
+            metadata["labels"]["kubernetes.io/service-name"] = json!("web");
+            let endpoints: Vec<_> = nodes.iter().map(|node| json!({"addresses": ["10.0.0.1"], "nodeName": node,
+                "conditions": {"ready": dice.one_in(2)}})).collect();
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+                "addressType": "IPv4", "endpoints": endpoints})
+        }
+    })
+}
+
+impl Version {
+    fn new(number: u64, objects: &[(Changed, Option<Value>)]) -> Self {
+        let objects = objects.iter().filter_map(|(_, object)| object.clone());
+        let addresses = vec![Address {
+            interface_name: "eth0".to_owned(),
+            ip: "10.0.0.7".parse().unwrap(),
+            prefix_length: 24,
+            default_route: true,
+        }];
+        let endpoint = Endpoint { host: "10.0.0.9".to_owned(), port: 9443 };
+        let world = FileWorld::new(NODE, objects, addresses, Some(endpoint)).unwrap();
+        let objects = world.snapshot();
+        Self { number, world, objects }
+    }
+}
+
+impl ClusterView for Cluster {
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        self.0.lock().unwrap().now.clone()
+    }
+
+    fn version(&self) -> u64 {
+        self.0.lock().unwrap().now.number
+    }
+
+    fn node_name(&self) -> &str {
+        NODE
+    }
+
+    fn secure_endpoint(&self) -> Option<Endpoint> {
+        self.0.lock().unwrap().now.world.secure_endpoint()
+    }
+}
+
+impl Snapshot for Version {
+    fn version(&self) -> u64 {
+        self.number
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        self.objects.get(lookup, namespace, name)
+    }
+
+    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+        self.objects.find(lookup, namespace, label_selector)
+    }
+
+    fn addresses(&self) -> Arc<[Address]> {
+        self.objects.addresses()
+    }
+}
