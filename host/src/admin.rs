@@ -1,6 +1,5 @@
 //! The admin port: is the daemon alive, is it ready, what does it measure, which filters are in force.
 
-pub mod metrics;
 mod port;
 pub mod status;
 

@@ -5,27 +5,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, try_join_all};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use prometheus_client::registry::Registry;
+use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, RuntimeMetrics, Serving, code_cache};
+use weir_store::{Feeds, Server, follow_addresses};
+use weir_upstream::{
+    Renewal, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics, Workers, in_full,
+};
+
 use crate::admin::Admin;
-use crate::admin::metrics::Metrics;
 use crate::admin::status::StatusBoard;
-use crate::config::{ConfigSource, LogConfig, LogFormat, ServeConfig, ServingCertificate, Upstream, UpstreamError};
-use crate::feed::{FeedHandle, FeedWorld, Feeds, Server, follow_addresses};
-use crate::filter::{Lookups, Serving, validate_dependencies};
-use crate::module::{Compiler, Loader, LookupSource, Place, Reloader, code_cache};
-use crate::pods::{PodAddress, ServingKeeper};
-use crate::problem::in_full;
-use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, SetupError, TlsError};
+use crate::config::{LogConfig, LogFormat, ServeConfig, ServingCertificate};
+use crate::lookups::{FeedLookups, FeedWorld};
+use crate::pods::{PodAddress, PodMetrics, ServingKeeper};
+use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyMetrics, ServerTls, TlsError};
+use crate::reload::{Place, ReloadMetrics, Reloader};
+use crate::revalidate::validate_dependencies;
 use crate::sockets::Sockets;
-use crate::tasks::Tasks;
-use crate::wasm::{ClusterView, Engine, EngineError, Lookup, LookupSubscription};
-use crate::workers::Workers;
 
 /// Why the daemon did not start.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum ServeError {
     Socket(std::net::SocketAddr),
     /// The daemon's or the node's credentials.
     #[error(transparent)]
-    Upstream(#[from] UpstreamError),
+    Upstream(#[from] SourceError),
     /// They can't be used for the API server.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -89,7 +89,19 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let began = std::time::Instant::now();
     let workers = Workers::start().map_err(system("the threads for connections could not be started"))?;
     let tasks = Tasks::default().with_workers(workers);
-    let metrics = Arc::new(Metrics::default());
+    let mut registry = Registry::default();
+    let (proxy_metrics, upstream_metrics, runtime_metrics, reload_metrics, pod_metrics) = (
+        Arc::<ProxyMetrics>::default(),
+        Arc::<UpstreamMetrics>::default(),
+        Arc::<RuntimeMetrics>::default(),
+        Arc::<ReloadMetrics>::default(),
+        Arc::<PodMetrics>::default(),
+    );
+    runtime_metrics.register(&mut registry);
+    reload_metrics.register(&mut registry);
+    proxy_metrics.register(&mut registry);
+    upstream_metrics.register(&mut registry);
+    pod_metrics.register(&mut registry);
     let board = Arc::new(StatusBoard::default());
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT can not be handled"))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM can not be handled"))?;
@@ -106,14 +118,14 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
                 false => sockets.listen(secure.address).await,
             };
             let listener = listener.map_err(bind("--secure-bind-address/--secure-port", secure.address))?;
-            Some((listener, ServerTls::load(secure, metrics.clone())?))
+            Some((listener, ServerTls::load(secure, proxy_metrics.clone())?))
         }
         None => None,
     };
 
     let requested = config.secure.as_ref().is_some_and(|secure| secure.certificate == ServingCertificate::Requested);
     if let Some(pods) = &config.pods {
-        let address = PodAddress::new(pods, metrics.clone(), tasks.clone());
+        let address = PodAddress::new(pods, pod_metrics, tasks.clone());
         tasks.spawn_until_stop(address.keep().instrument(tracing::info_span!("pods")));
     }
     if let Some(address) = sockets.left().first() {
@@ -123,12 +135,12 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The API servers: clients' requests and the daemon's own go to the same ones.
     let own = config.upstream.load().await?;
 
-    let mut proxy_config = ProxyConfig::new(own.config);
-    proxy_config.other_servers = own.servers.iter().skip(1).cloned().collect();
-    proxy_config.server_mode = config.server_mode;
-    let node = config.node_kubeconfig.clone().map(Upstream::Kubeconfig);
+    let mut upstream_config = UpstreamConfig::new(own.config);
+    upstream_config.other_servers = own.servers.iter().skip(1).cloned().collect();
+    upstream_config.server_mode = config.server_mode;
+    let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
     // What is to be lent may come later: kubelet writes it when it has joined the cluster.
-    proxy_config.lent = match &node {
+    upstream_config.lent = match &node {
         Some(node) => Some(match node.load().await {
             Ok(loaded) => Ok(loaded.config),
             Err(error) => {
@@ -139,37 +151,44 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         }),
         None => None,
     };
-    proxy_config.lend_to = config.lend_to.clone();
-    proxy_config.start_wait = config.start_wait;
-    proxy_config.drain = config.drain;
-    proxy_config.compression = config.compression;
-    proxy_config.answer_memory = config.answer_memory;
-    proxy_config.allow_remote_plaintext = config.allow_remote_plaintext;
+    let upstream = Arc::new(Upstream::new(&upstream_config, upstream_metrics)?);
+    upstream.watch_servers(&tasks);
+    let renewals = node.map(|node| (Renewal::Lent, node));
+    for (which, source) in std::iter::once((Renewal::Own, config.upstream.clone())).chain(renewals) {
+        tasks.spawn_until_stop(upstream.clone().renew(which, source));
+    }
+    let client = upstream.client();
+
+    let proxy_config = ProxyConfig {
+        lend_to: config.lend_to.clone(),
+        start_wait: config.start_wait,
+        drain: config.drain,
+        compression: config.compression,
+        answer_memory: config.answer_memory,
+        allow_remote_plaintext: config.allow_remote_plaintext,
+        ..ProxyConfig::default()
+    };
     let (serving, served) = watch::channel(Serving::Unknown);
-    let proxy = Proxy::new(proxy_config, served.clone(), metrics.clone(), tasks.clone())?;
-    proxy.renew_credentials(config.upstream.clone(), node);
-    let client = proxy.client();
+    let proxy = Proxy::new(proxy_config, upstream.clone(), served.clone(), proxy_metrics, tasks.clone());
 
     // What filters look up.
-    let server = Server { client: client.clone(), reach: proxy.reach() };
-    let feeds = Feeds::new(Some(server), &config.node_name, tasks.clone());
+    let server = Server { client: client.clone(), reach: upstream.reach() };
+    let feeds = Feeds::new(Some(server), tasks.clone());
     // Read once before anything looks at them: the first outcomes need not be made again.
     follow_addresses(&feeds, &tasks).instrument(tracing::info_span!("node")).await;
-    let world = FeedWorld::new(feeds.clone(), config.secure_endpoint());
+    let world = FeedWorld::new(feeds.clone(), &config.node_name, config.secure_endpoint());
 
     // Modules.
     let (cache, _temporary) = cache_directory(config.cache_dir)?;
     let engine = Engine::new(Some(&code_cache(&cache)))?;
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let lookups = Arc::new(FeedLookups { feeds: feeds.clone(), world: Arc::new(world) });
+    let lookups = Arc::new(FeedLookups::new(world));
+    let view = lookups.view();
     let compiler = Some(Compiler::new(&cache));
-    let loader = Loader::new(engine.clone(), compiler, lookups, metrics.runtime().clone(), 2 * workers);
+    let loader = Loader::new(engine.clone(), compiler, lookups, runtime_metrics, 2 * workers);
 
     // The set in force.
-    let place = match config.source {
-        ConfigSource::File(path) => Place::File(path),
-        ConfigSource::ConfigMap { namespace, name } => Place::ConfigMap { client, namespace, name },
-    };
+    let place = Place::of(config.source, client);
     let found = place.follow(&tasks);
     let reloader = Reloader {
         place,
@@ -178,19 +197,21 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         loader,
         serving,
         board: board.clone(),
-        metrics: metrics.clone(),
+        metrics: reload_metrics,
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
-    tasks.spawn_until_stop(validate_dependencies(feeds.clone(), served.clone()).instrument(tracing::info_span!("lookups")));
+    tasks.spawn_until_stop(
+        validate_dependencies(feeds.clone(), view, served.clone()).instrument(tracing::info_span!("lookups")),
+    );
 
     // The ports.
-    let admin = Admin::new(board, metrics.clone(), engine, feeds);
+    let admin = Admin::new(board, registry, engine, feeds);
     let admin_address = admin_listener.local_addr().map_err(system("the admin port has no address"))?;
     tracing::info!(address = %admin_address, "admin port listens");
     admin.serve(admin_listener, &tasks);
     let address = proxy_listener.local_addr().map_err(system("the proxy's port has no address"))?;
-    let upstream: Vec<_> = own.servers.iter().map(ToString::to_string).collect();
-    tracing::info!(%address, upstream = upstream.join(","), node = config.node_name, "proxy listens");
+    let servers: Vec<_> = own.servers.iter().map(ToString::to_string).collect();
+    tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(proxy_listener)?;
     if let Some((listener, tls)) = secure {
         let address = listener.local_addr().map_err(system("the HTTPS port has no address"))?;
@@ -198,7 +219,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         if let Some(pods) = &config.pods
             && requested
         {
-            let keeper = ServingKeeper::new(proxy.node_client(), &config.node_name, pods.address, &cache, tls.clone());
+            let keeper =
+                ServingKeeper::new(upstream.node_client(), &config.node_name, pods.address, &cache, tls.clone());
             tasks.spawn_until_stop(keeper.keep().instrument(tracing::info_span!("certificate")));
         }
         proxy.serve_tls(listener, tls);
@@ -228,34 +250,6 @@ async fn listen(
 
 fn bind(flag: &'static str, address: std::net::SocketAddr) -> impl FnOnce(std::io::Error) -> ServeError {
     move |source| ServeError::Bind { flag, address, source }
-}
-
-/// Keeps the feeds of one filter open.
-#[derive(Debug)]
-struct FeedHandles(#[expect(dead_code, reason = "held for its drop")] Vec<FeedHandle>);
-
-impl LookupSubscription for FeedHandles {}
-
-/// Lookups answered from feeds.
-#[derive(Debug)]
-struct FeedLookups {
-    feeds: Feeds,
-    world: Arc<FeedWorld>,
-}
-
-impl LookupSource for FeedLookups {
-    fn view(&self) -> Arc<dyn ClusterView> {
-        self.world.clone()
-    }
-
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        let handles: Vec<_> = lookups.iter().map(|lookup| self.feeds.open(lookup)).collect();
-        async move {
-            try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
-            Ok(Box::new(FeedHandles(handles)) as Lookups)
-        }
-        .boxed()
-    }
 }
 
 /// Says once when the first set is in force.

@@ -1,20 +1,14 @@
 //! Weir: a Kubernetes API proxy whose response filters are WebAssembly components.
 //!
-//! The road of a request, in five hops: `main` → [`app`] → [`proxy`] → [`filter`] (the chain) → [`wasm`] (the instance).
+//! The road of a request, in five hops: `main` → [`app`] → [`proxy`] → `weir_runtime::Chain` → its instance.
 
 pub mod admin;
 pub mod app;
-pub mod author;
+pub mod cli;
 pub mod config;
-pub mod feed;
-pub mod files;
-pub mod filter;
-pub mod module;
+pub mod lookups;
 pub mod pods;
-pub mod problem;
 pub mod proxy;
-pub mod resource;
+pub mod reload;
+mod revalidate;
 pub mod sockets;
-pub mod tasks;
-pub mod wasm;
-pub mod workers;

@@ -21,18 +21,18 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Serve(config) => end(weir::app::serve(*config), 1),
-        Command::Run(flags) => match weir::author::run(&flags) {
+        Command::Run(flags) => match weir::cli::run(&flags) {
             Ok(ran) if ran.failed == 0 => ExitCode::SUCCESS,
             Ok(_) => ExitCode::FAILURE,
             Err(error) => end(Err::<(), _>(error), 1),
         },
-        Command::Check(flags) => end(weir::author::check(&flags), USAGE),
-        Command::Compile(flags) => end(weir::module::compile_child(&flags.cache_dir), 1),
+        Command::Check(flags) => end(weir::cli::check(&flags), USAGE),
+        Command::Compile(flags) => end(weir_runtime::compile_child(&flags.cache_dir), 1),
     }
 }
 
 fn end<E: std::error::Error>(result: Result<(), E>, code: u8) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    eprintln!("weir: {}", weir::problem::in_full(&error));
+    eprintln!("weir: {}", weir_upstream::in_full(&error));
     ExitCode::from(code)
 }

@@ -5,6 +5,8 @@ mod address;
 mod certificate;
 mod issue;
 mod kept;
+mod metrics;
 
 pub use self::address::PodAddress;
 pub use self::certificate::ServingKeeper;
+pub use self::metrics::PodMetrics;

@@ -1,17 +1,15 @@
 //! The proxy: what a node's clients talk to.
 //!
-//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by [`request`], its identity by [`identity`]) → either
-//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. [`upstream`]
-//! carries both. [`accept`] says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
+//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by `weir_kube::Request`, its identity by [`identity`]) → either
+//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. `weir_upstream`
+//! carries both. `weir_kube::Form` says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
-mod accept;
 mod access;
 mod body;
 mod budget;
 mod certificate;
 mod compress;
-mod encoding;
 mod forward;
 mod gather;
 mod get;
@@ -21,10 +19,10 @@ mod leaf;
 mod ledger;
 mod list;
 mod listener;
+mod metrics;
 mod object;
 mod owner;
 mod read;
-pub mod request;
 mod respond;
 mod reviews;
 mod route;
@@ -32,7 +30,6 @@ mod route;
 mod tests;
 mod tls;
 mod until;
-mod upstream;
 mod watch;
 mod write;
 
@@ -40,37 +37,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use weir_runtime::ServingReceiver;
+use weir_upstream::{Tasks, Upstream};
 
 use self::budget::Budget;
 pub use self::leaf::Leaf;
 use self::ledger::Ledger;
 pub use self::listener::ListenError;
+pub use self::metrics::ProxyMetrics;
 pub use self::tls::{ServerTls, TlsError};
-pub use self::upstream::SetupError;
-use self::upstream::{Renewal, Upstream};
-use crate::admin::metrics::Metrics;
-use crate::config::{self, Compression, ServerMode};
-use crate::feed::Reach;
-use crate::filter::ServingReceiver;
-use crate::tasks::Tasks;
+use crate::config::Compression;
 
 /// How the proxy is to work.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// Where the preferred API server is, which CA all are trusted by, and who the daemon is there; its credentials are
-    /// not used for clients' requests.
-    pub upstream: kube::Config,
-    /// API servers of the same cluster beside that one.
-    pub other_servers: Vec<http::Uri>,
-    /// Which of several is asked.
-    pub server_mode: ServerMode,
-    /// The identity lent to loopback clients that bring none; without it nothing is lent. Where it cannot be used yet:
-    /// why, for those whom it would be lent to.
-    pub lent: Option<Result<kube::Config, String>>,
-    /// Users of this machine whom it is lent to; empty: all.
+    /// Users of this machine whom the node's identity is lent to; empty: all.
     pub lend_to: Vec<u32>,
-    /// Bound on dialling the API server, TLS included.
-    pub connect_timeout: Duration,
     /// How long a read waits for the first complete filter set before it is answered 503.
     pub start_wait: Duration,
     /// Whether a listener may be bound beyond loopback.
@@ -85,17 +67,11 @@ pub struct ProxyConfig {
     pub drain: Duration,
 }
 
-impl ProxyConfig {
-    /// Usual limits, nothing lent, loopback only.
-    #[must_use]
-    pub fn new(upstream: kube::Config) -> Self {
+impl Default for ProxyConfig {
+    /// Usual limits, loopback only.
+    fn default() -> Self {
         Self {
-            upstream,
-            other_servers: Vec::new(),
-            server_mode: ServerMode::default(),
-            lent: None,
             lend_to: Vec::new(),
-            connect_timeout: Duration::from_secs(10),
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
             max_connections: 4096,
@@ -113,7 +89,7 @@ pub struct Proxy {
     lend_to: Vec<u32>,
     reviews: reviews::Reviews,
     serving: ServingReceiver,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
     ledger: Ledger,
     failed: list::Failed,
@@ -126,19 +102,16 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Makes the clients for the API server; dials nothing.
-    ///
-    /// # Errors
-    /// Credentials or an address that cannot be used.
+    /// A proxy for these API servers.
+    #[must_use]
     pub fn new(
         config: ProxyConfig,
+        upstream: Arc<Upstream>,
         serving: ServingReceiver,
-        metrics: Arc<Metrics>,
+        metrics: Arc<ProxyMetrics>,
         tasks: Tasks,
-    ) -> Result<Arc<Self>, SetupError> {
-        let upstream = Arc::new(Upstream::new(&config, metrics.clone())?);
-        upstream.watch_servers(&tasks);
-        Ok(Arc::new(Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             upstream,
             lend_to: config.lend_to,
             reviews: reviews::Reviews::default(),
@@ -153,33 +126,7 @@ impl Proxy {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             drain: config.drain,
-        }))
-    }
-
-    /// A client for the daemon's own requests: over the same servers and with the same fail-over as those of clients.
-    #[must_use]
-    pub fn client(&self) -> kube::Client {
-        self.upstream.client()
-    }
-
-    /// A client with the node's identity where there is one to lend, else with the daemon's own.
-    #[must_use]
-    pub fn node_client(&self) -> kube::Client {
-        self.upstream.node_client()
-    }
-
-    /// Tells whether the API server is reached, of all requests that go there.
-    #[must_use]
-    pub fn reach(&self) -> Reach {
-        self.upstream.reach()
-    }
-
-    /// Takes credentials anew when the files change that they come from.
-    pub fn renew_credentials(&self, own: config::Upstream, lent: Option<config::Upstream>) {
-        let lent = lent.map(|lent| (Renewal::Lent, lent));
-        for (which, source) in std::iter::once((Renewal::Own, own)).chain(lent) {
-            self.tasks.spawn_until_stop(self.upstream.clone().renew(which, source));
-        }
+        })
     }
 
     /// Serves plain HTTP on a bound listener until the daemon stops; returns at once.

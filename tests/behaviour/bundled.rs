@@ -4,15 +4,17 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir::author::loader;
-use weir::config::{Class, Digest, FilterEntry};
-use weir::feed::FileWorld;
-use weir::filter::{FilterSet, Outcome as Made};
-use weir::module::{LoadError, Loader};
-use weir::resource::GroupResource;
-use weir::wasm::{Address, Endpoint, StartError};
+use weir::cli::loader;
+use weir::lookups::FileWorld;
 use weir_document::{Document, resource_of};
 use weir_filter::cases::{Case, CaseFile, Outcome, Tally};
+use weir_kube::Address;
+use weir_kube::Class;
+use weir_kube::GroupResource;
+use weir_runtime::{Digest, FilterEntry};
+use weir_runtime::{Endpoint, StartError};
+use weir_runtime::{FilterSet, Outcome as Made};
+use weir_runtime::{LoadError, Loader};
 use weir_tests::built;
 
 /// Filters and the least number of cases each must have.

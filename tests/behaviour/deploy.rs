@@ -19,7 +19,7 @@ async fn deployed() -> ApiServer {
     let server = edge().await;
     let client = Client::new(server.url(), "kubectl").with("content-type", "application/json");
     for file in FILES {
-        let objects = weir::feed::read_objects(&text(file)).unwrap();
+        let objects = weir_store::read_objects(&text(file)).unwrap();
         assert!(!objects.is_empty(), "{file}");
         for object in objects {
             let version = object["apiVersion"].as_str().unwrap();

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir::author::loader;
-use weir::config::{Class, Digest, FilterEntry};
-use weir::feed::FileWorld;
-use weir::filter::{Chain, FilterSet, Outcome};
+use weir::cli::loader;
+use weir::lookups::FileWorld;
 use weir_document::list::{Batch, Outcome as Join, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
 use weir_filter::native::{Node, Runner, World};
 use weir_filter::{Filter, Verdict};
+use weir_kube::Class;
+use weir_runtime::{Chain, FilterSet, Outcome};
+use weir_runtime::{Digest, FilterEntry};
 use weir_tests::built;
 
 use crate::baseline::Baseline;

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use weir::feed::FileWorld;
-use weir::wasm::{Address, CachedObject, ClusterView, Endpoint, Lookup, Selection, Snapshot};
+use weir::lookups::FileWorld;
+use weir_document::{CachedObject, Selection};
+use weir_kube::{Address, Lookup};
+use weir_runtime::{ClusterView, Endpoint, Snapshot};
 
 use super::dice::Dice;
 

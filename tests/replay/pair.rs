@@ -8,12 +8,12 @@ use futures_util::future::BoxFuture;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use weir::config::{Class, Digest, FilterEntry};
-use weir::filter::{Chain, ChangeSet, Filter, FilterSet, Lookups, Outcome, RuntimeMetrics};
-use weir::module::{Loader, LookupSource};
-use weir::resource::GroupResource;
-use weir::wasm::{ClusterView, Dependency, Engine, Lookup, LookupSubscription};
 use weir_document::Document;
+use weir_kube::{Class, GroupResource, Lookup};
+use weir_runtime::{
+    Chain, ChangeSet, ClusterView, Dependency, Digest, Engine, Filter, FilterEntry, FilterSet, Loader, LookupSource,
+    LookupSubscription, Lookups, Outcome, RuntimeMetrics,
+};
 use weir_tests::built;
 
 use super::cluster::{Changed, Cluster};

@@ -1,7 +1,7 @@
 //! Endpoints by the node they are on, in the three shapes that Kubernetes writes them: EndpointSlice v1 and v1beta1,
 //! and Endpoints v1. Reads and cuts whole columns; keeps nothing.
 
-use weir_filter::{Error, Object, Path, Rows, Texts, cluster};
+use weir_filter::{Error, Object, Path, Rows, StringSet, cluster};
 
 /// The label of a slice that names its Service.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -54,7 +54,7 @@ impl Shape {
     /// Cuts the endpoints on other nodes than these, and those on no node. Of an Endpoints the subsets go that
     /// have no address left. Says whether anything is left to list: a slice is always left, an Endpoints if it has a
     /// subset.
-    pub fn cut(self, object: &mut Object<'_>, nodes: &Texts) -> Result<bool, Error> {
+    pub fn cut(self, object: &mut Object<'_>, nodes: &StringSet) -> Result<bool, Error> {
         match self {
             Self::Slice(names) => {
                 object.retain_in(names, nodes)?;

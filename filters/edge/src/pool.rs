@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
-use weir_filter::{Error, Lookup, Memo, Path, Texts, cluster, node};
+use weir_filter::{Error, Lookup, Memo, Path, StringSet, cluster, node};
 
 use crate::names::Names;
 
@@ -110,7 +110,7 @@ pub enum PoolSource {
 #[derive(Debug)]
 pub struct Members {
     names: Names,
-    texts: Texts,
+    name_set: StringSet,
     fingerprint: u64,
 }
 
@@ -121,8 +121,8 @@ impl Members {
     }
 
     /// Their names, for cutting what is on other nodes.
-    pub fn texts(&self) -> &Texts {
-        &self.texts
+    pub fn name_set(&self) -> &StringSet {
+        &self.name_set
     }
 
     /// Equal members, equal number: for what is derived from them.
@@ -189,7 +189,7 @@ impl PoolMembers {
         self.memo.get(fingerprint, || {
             let names = names();
             let all = || names.iter().flatten();
-            Rc::new(Members { names: all().collect(), texts: all().collect(), fingerprint })
+            Rc::new(Members { names: all().collect(), name_set: all().collect(), fingerprint })
         })
     }
 }

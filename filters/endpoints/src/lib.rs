@@ -68,7 +68,7 @@ impl Filter for Endpoints {
         let Some(members) = self.members.get() else {
             return Ok(Verdict::Keep);
         };
-        let left = shape.cut(object, members.texts())?;
+        let left = shape.cut(object, members.name_set())?;
         Ok(if left { Verdict::Keep } else { Verdict::Hide })
     }
 }

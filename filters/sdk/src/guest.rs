@@ -95,8 +95,8 @@ impl Handle<'_> {
         self.raw().text(compiled(at))
     }
 
-    pub(crate) fn one_of(&self, at: &Path, texts: &[String]) -> Option<u32> {
-        self.raw().one_of(compiled(at), texts)
+    pub(crate) fn one_of(&self, at: &Path, values: &[String]) -> Option<u32> {
+        self.raw().one_of(compiled(at), values)
     }
 
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
@@ -140,8 +140,8 @@ impl Handle<'_> {
         self.raw().retain(compiled(at), keep)
     }
 
-    pub(crate) fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), String> {
-        self.raw().retain_in(compiled(at), &texts.0)
+    pub(crate) fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), String> {
+        self.raw().retain_in(compiled(at), &values.0)
     }
 
     pub(crate) fn append(&mut self, at: &Path, value: Value) -> Result<(), String> {
@@ -173,12 +173,12 @@ fn to_host(value: Value) -> objects::Value {
     }
 }
 
-/// A set of texts that the host keeps.
-pub(crate) struct Texts(objects::Texts);
+/// A set of strings that the host keeps.
+pub(crate) struct StringSet(objects::StringSet);
 
-impl Texts {
-    pub(crate) fn new(texts: &[String]) -> Self {
-        Self(objects::Texts::new(texts))
+impl StringSet {
+    pub(crate) fn new(strings: &[String]) -> Self {
+        Self(objects::StringSet::new(strings))
     }
 }
 

@@ -46,7 +46,7 @@ pub mod node;
 mod object;
 mod path;
 mod settings;
-mod texts;
+mod string_set;
 mod value;
 
 #[cfg(not(target_family = "wasm"))]
@@ -72,7 +72,7 @@ pub use filter::{Filter, Lookup, Plan, Verdict};
 pub use memo::Memo;
 pub use object::Object;
 pub use path::Path;
-pub use texts::Texts;
+pub use string_set::StringSet;
 pub use value::Value;
 
 /// Makes a [`Filter`] the one that this crate's module exports. Name, version and summary are those of Cargo.toml

@@ -4,7 +4,7 @@
 //! A read of malformed bytes ends the call in the host. Natively it yields an empty answer and the run fails
 //! afterwards, so that reads need no `?` in either world.
 
-use crate::{Column, Error, Path, Rows, Texts, Value, backend};
+use crate::{Column, Error, Path, Rows, StringSet, Value, backend};
 
 static NAME: Path = Path::new("metadata.name");
 
@@ -79,8 +79,8 @@ impl<'a> Object<'a> {
 
     /// Which of these texts [`text`](Self::text) would give at the path. The question to ask of names: most objects
     /// answer it alike, and those that answer all questions alike are judged without a call.
-    pub fn one_of(&self, at: &Path, texts: &[String]) -> Option<usize> {
-        self.handle.one_of(at, texts).and_then(|position| usize::try_from(position).ok())
+    pub fn one_of(&self, at: &Path, values: &[String]) -> Option<usize> {
+        self.handle.one_of(at, values).and_then(|position| usize::try_from(position).ok())
     }
 
     /// The values of all rows, in one crossing.
@@ -148,8 +148,8 @@ impl<'a> Object<'a> {
 
     /// Keeps the elements of the last `[*]` whose value at the path is one of the texts, and cuts the others, those without
     /// a value too. As `column` and `retain` are together, and objects may be cut so without a call.
-    pub fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), Error> {
-        self.handle.retain_in(at, &texts.0).map_err(Error::new)
+    pub fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), Error> {
+        self.handle.retain_in(at, &values.0).map_err(Error::new)
     }
 
     /// Adds an element to the array at the path in every row; a missing array is made.

@@ -29,7 +29,7 @@
 use serde::Deserialize;
 use weir_edge::addresses::{SERVICE_LABEL, Shape};
 use weir_edge::pool::{Members, PoolMembers, PoolSource};
-use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, Texts, Verdict, cluster};
+use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster};
 
 const TOPOLOGY_KEYS: &str = "openyurt.io/topologyKeys";
 const SLICES: &str = "endpointslices.discovery.k8s.io";
@@ -57,7 +57,7 @@ impl Default for Settings {
 pub struct ServiceTopology {
     members: PoolMembers,
     /// This node alone.
-    this_node: Texts,
+    this_node: StringSet,
     pool_topology: bool,
     preference_lists: bool,
     /// The position of the chosen key in a Service's list, by all that it was chosen from.
@@ -155,7 +155,7 @@ impl ServiceTopology {
         };
         match (key, members) {
             (Key::Node, _) => shape.cut(object, &self.this_node)?,
-            (Key::Pool, Some(members)) => shape.cut(object, members.texts())?,
+            (Key::Pool, Some(members)) => shape.cut(object, members.name_set())?,
             (Key::Pool, None) | (Key::All, _) => true,
         };
         Ok(())

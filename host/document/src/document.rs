@@ -4,7 +4,7 @@
 //! the object's first two levels (16 bytes a member) and marks its brackets and quotes (half the size of the JSON). Edits
 //! build a new buffer; the old one lives on in checkpoints.
 
-use crate::{Error, Path, Texts, TypeMeta, Value, json, path::Step, protect, protobuf, rows::Rows};
+use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Step, protect, protobuf, rows::Rows};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -160,10 +160,10 @@ impl Document {
         Ok(())
     }
 
-    /// Cuts the elements of the last `[*]` whose value at the path is none of the texts, as a column's cell: those of
+    /// Cuts the elements of the last `[*]` whose value at the path is not in the set, as a column's cell: those of
     /// missing and null go too.
-    pub fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), Error> {
-        let keep = self.among(at, texts)?;
+    pub fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), Error> {
+        let keep = self.among(at, values)?;
         self.retain(at, keep.bits())
     }
 

@@ -27,6 +27,7 @@
 //! The same holds for protobuf ([`protobuf`]): an object is read and edited by the field numbers of a schema, in the terms
 //! of JSON, so that a filter cannot tell which of the two it is given.
 
+mod cached;
 mod column;
 mod document;
 mod error;
@@ -37,19 +38,18 @@ mod protect;
 pub mod protobuf;
 mod resource;
 mod rows;
-mod selector;
 mod split;
-mod texts;
+mod string_set;
 mod value;
 
+pub use cached::{CachedObject, Selection};
 pub use column::Column;
 pub use document::{Checkpoint, Document};
 pub use error::Error;
 pub use path::{Path, PathError};
 pub use resource::resource_of;
-pub use selector::{Selector, SelectorError};
 pub use split::SplitError;
-pub use texts::Texts;
+pub use string_set::StringSet;
 pub use value::{TypeMeta, Value};
 
 /// The largest object, in bytes: positions are kept in 31 bits.

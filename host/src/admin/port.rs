@@ -20,11 +20,10 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::metrics::Metrics;
 use super::status::StatusBoard;
-use crate::feed::{FeedStatus, Feeds};
-use crate::tasks::Tasks;
-use crate::wasm::Engine;
+use weir_runtime::Engine;
+use weir_store::{FeedStatus, Feeds};
+use weir_upstream::Tasks;
 
 /// Connections at a time: probes, one or two scrapers and a person.
 const MAX_CONNECTIONS: usize = 64;
@@ -63,9 +62,7 @@ struct Sampled {
 impl Admin {
     /// Over the daemon's status and figures.
     #[must_use]
-    pub fn new(board: Arc<StatusBoard>, metrics: Arc<Metrics>, engine: Engine, feeds: Feeds) -> Self {
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
+    pub fn new(board: Arc<StatusBoard>, mut registry: Registry, engine: Engine, feeds: Feeds) -> Self {
         let sampled = Sampled::default();
         sampled.register(&mut registry);
         Self(Arc::new(Shown { board, engine, feeds, registry, sampled, scraping: Mutex::default() }))
@@ -229,12 +226,18 @@ mod tests {
 
     use super::super::status::{Reloaded, Trouble};
     use super::*;
-    use crate::wasm::Lookup;
+    use weir_kube::Lookup;
 
-    fn admin() -> (Admin, Arc<StatusBoard>, Arc<Metrics>) {
-        let (board, metrics) = (Arc::new(StatusBoard::default()), Arc::new(Metrics::default()));
-        let feeds = Feeds::new(None, "n1", Tasks::default());
-        (Admin::new(board.clone(), metrics.clone(), Engine::new(None).unwrap(), feeds), board, metrics)
+    use crate::proxy::ProxyMetrics;
+    use crate::reload::ReloadMetrics;
+
+    fn admin() -> (Admin, Arc<StatusBoard>, ReloadMetrics) {
+        let (board, mut registry) = (Arc::new(StatusBoard::default()), Registry::default());
+        let metrics = ReloadMetrics::default();
+        metrics.register(&mut registry);
+        ProxyMetrics::default().register(&mut registry);
+        let feeds = Feeds::new(None, Tasks::default());
+        (Admin::new(board.clone(), registry, Engine::new(None).unwrap(), feeds), board, metrics)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
@@ -294,7 +297,7 @@ mod tests {
     #[tokio::test]
     async fn a_lookup_in_trouble_is_told_where_one_looks_for_it() {
         let (admin, ..) = admin();
-        let lookup = Lookup::test("services");
+        let lookup = Lookup::all("services".parse().unwrap());
         let _feed = admin.0.feeds.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
         assert!(text.ends_with("yet; looking up services: there is no API server to ask\n"), "{text}");

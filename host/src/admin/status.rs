@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::config::{FilterEntry, FilterName};
-use crate::filter::Filter;
+use weir_runtime::Filter;
+use weir_runtime::{FilterEntry, FilterName};
 
 /// The board; one per daemon, shared by reference.
 #[derive(Debug, Default)]

@@ -4,12 +4,9 @@ use serde_json::{Map, Value};
 use weir_document::Path;
 
 use super::manifest::{kind, yaml};
-use super::model::{FailurePolicy, FilterEntry, Writes};
-use super::name::{FilterName, ModuleFile};
 use super::problem::Problems;
-use super::rule::MatchRule;
-use super::{Limits, limits};
-use crate::resource::GroupResource;
+use weir_kube::GroupResource;
+use weir_runtime::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleFile, TimeLimit};
 
 /// The ConfigMap key of the ordered form.
 pub(super) const FILTERS_YAML: &str = "filters.yaml";
@@ -179,9 +176,8 @@ impl Keys<'_> {
         };
         let at = format!("{}.limits", self.at);
         let mut keys = Keys { at: &at, map, problems: self.problems };
-        let memory =
-            keys.number_or_text("memory").and_then(|text| keys.parsed::<limits::MemoryLimit, _>("memory", &text));
-        let time = keys.text("time").and_then(|text| keys.parsed::<limits::TimeLimit, _>("time", &text));
+        let memory = keys.number_or_text("memory").and_then(|text| keys.parsed::<MemoryLimit, _>("memory", &text));
+        let time = keys.text("time").and_then(|text| keys.parsed::<TimeLimit, _>("time", &text));
         keys.unknown("memory and time");
         Limits { memory: memory.unwrap_or_default(), time: time.unwrap_or_default() }
     }
@@ -213,31 +209,6 @@ impl Keys<'_> {
     fn unknown(self, known: &str) {
         for key in self.map.keys() {
             self.problems.add(format!("{}.{key}", self.at), format_args!("unknown key: known are {known}"));
-        }
-    }
-}
-
-impl std::str::FromStr for Writes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "refuse" => Ok(Self::Refuse),
-            "pass" => Ok(Self::Pass),
-            other => Err(format!("{other:?} is not what becomes of writes: refuse or pass")),
-        }
-    }
-}
-
-impl std::str::FromStr for FailurePolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "Fail" => Ok(Self::Fail),
-            "Ignore" => Ok(Self::Ignore),
-            "Hide" => Ok(Self::Hide),
-            other => Err(format!("{other:?} is not a failure policy: Fail, Ignore or Hide")),
         }
     }
 }

@@ -5,9 +5,19 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::serve::{Compression, LogFormat, ServeConfig, ServerMode};
+use super::serve::{Compression, LogFormat, ServeConfig};
+use weir_upstream::ServerMode;
+
+/// How `--server-mode` is read.
+fn server_mode() -> impl TypedValueParser<Value = ServerMode> {
+    PossibleValuesParser::new(["round-robin", "priority"]).map(|mode| match mode.as_str() {
+        "priority" => ServerMode::Priority,
+        _ => ServerMode::RoundRobin,
+    })
+}
 
 /// A validated command line.
 #[derive(Debug, Clone)]
@@ -101,7 +111,7 @@ pub(super) struct ServeFlags {
     #[arg(long, env = "WEIR_SERVER", value_name = "URL[,URL…]", value_delimiter = ',')]
     pub(super) server: Vec<http::Uri>,
     /// Which of several API servers is asked
-    #[arg(long, env = "WEIR_SERVER_MODE", value_name = "MODE", default_value = "round-robin")]
+    #[arg(long, env = "WEIR_SERVER_MODE", value_name = "MODE", default_value = "round-robin", value_parser = server_mode())]
     pub(super) server_mode: ServerMode,
     /// Server and identity of the daemon's own requests
     #[arg(long, env = "WEIR_KUBECONFIG", value_name = "FILE")]
@@ -246,7 +256,9 @@ fn settings(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ConfigSource, ServingCertificate, Upstream};
+    use weir_upstream::ServerSource;
+
+    use crate::config::{ConfigSource, ServingCertificate};
 
     fn line(text: &str) -> Result<Command, Refusal> {
         line_in(None, text)
@@ -280,7 +292,7 @@ mod tests {
         );
         assert_eq!(config.start_wait, std::time::Duration::from_secs(10));
         assert_eq!(config.secure_endpoint(), None);
-        assert!(matches!(config.upstream, Upstream::Server { .. }));
+        assert!(matches!(config.upstream, ServerSource::Server { .. }));
     }
 
     #[test]
@@ -341,7 +353,7 @@ mod tests {
         else {
             panic!()
         };
-        let Upstream::Server { urls, .. } = &config.upstream else { panic!() };
+        let ServerSource::Server { urls, .. } = &config.upstream else { panic!() };
         assert_eq!(urls.iter().map(ToString::to_string).collect::<Vec<_>>(), ["https://b:1/", "https://a/"]);
         assert_eq!(config.server_mode, ServerMode::Priority);
         assert_eq!(serve("").server_mode, ServerMode::RoundRobin);
@@ -370,7 +382,9 @@ mod tests {
         let in_cluster = |host: &str| Some(InCluster { host: host.to_owned(), port: "443".to_owned() });
         for (host, url) in [("10.96.0.1", "https://10.96.0.1:443/"), ("fd00::1", "https://[fd00::1]:443/")] {
             let Ok(Command::Serve(config)) = line_in(in_cluster(host), "serve --node-name n") else { panic!() };
-            let Upstream::Server { urls, certificate_authority, token_file, .. } = config.upstream else { panic!() };
+            let ServerSource::Server { urls, certificate_authority, token_file, .. } = config.upstream else {
+                panic!()
+            };
             assert_eq!(urls[0].to_string(), url);
             let folder = std::path::Path::new("/var/run/secrets/kubernetes.io/serviceaccount");
             assert_eq!((certificate_authority, token_file), (Some(folder.join("ca.crt")), Some(folder.join("token"))));
@@ -379,7 +393,7 @@ mod tests {
         else {
             panic!()
         };
-        let Upstream::Server { urls, token_file, .. } = config.upstream else { panic!() };
+        let ServerSource::Server { urls, token_file, .. } = config.upstream else { panic!() };
         assert_eq!((urls[0].to_string().as_str(), token_file), ("http://a/", None), "what is said goes first");
     }
 

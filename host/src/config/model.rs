@@ -7,14 +7,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::{Map, Value};
-use weir_document::Path;
 
 use super::entry::{FILTERS_YAML, MAX_FILTERS, read_list};
 use super::manifest::Manifest;
 use super::problem::{ConfigurationError, Problems};
-use super::{Digest, FilterName, Limits, MatchRule, ModuleFile};
-use crate::resource::GroupResource;
+use weir_runtime::{FilterEntry, FilterName, MatchRule, ModuleFile};
 
 /// What the filters' ConfigMap says. The default is that of an absent ConfigMap: no filters.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,70 +22,6 @@ pub struct Configuration {
     pub binary_data: BTreeMap<String, Bytes>,
     /// Valid, but worth telling: shown by `weir check` and on `/filters`.
     pub warnings: Vec<String>,
-}
-
-/// One filter as configured.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FilterEntry {
-    /// Unique in the configuration.
-    pub name: FilterName,
-    /// Where its code is.
-    pub module: ModuleFile,
-    /// What the code must be.
-    pub digest: Option<Digest>,
-    /// None: the rules of the module's plan. Never empty unless written so, which matches nothing.
-    pub matches: Option<Vec<MatchRule>>,
-    /// Given to the module as JSON text.
-    pub settings: Map<String, Value>,
-    /// What becomes of an object on which it fails.
-    pub failure_policy: FailurePolicy,
-    /// What becomes of a write that would put back what the filter alters.
-    pub writes: Writes,
-    /// What it may look up; none: [`default_grants`].
-    pub grants: Option<Vec<GroupResource>>,
-    /// Per call.
-    pub limits: Limits,
-    /// Guarded paths that it may edit nevertheless.
-    pub edits: Vec<Path>,
-}
-
-/// What becomes of an object on which a filter fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum FailurePolicy {
-    /// The answer fails: the client never sees an object that was not filtered.
-    #[default]
-    Fail,
-    /// The object passes as it came to this filter.
-    Ignore,
-    /// The object is left out.
-    Hide,
-}
-
-/// What becomes of a write that replaces an object which the filter shows altered, or not at all, to its writer: written
-/// back, the filter's cut would become the cluster's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Writes {
-    /// It is refused with 403.
-    #[default]
-    Refuse,
-    /// It passes: the writer is known to write only what it means.
-    Pass,
-}
-
-/// What a filter may look up when its entry says nothing: what the bundled filters need, and never secrets.
-#[must_use]
-pub fn default_grants() -> Vec<GroupResource> {
-    [
-        ("services", ""),
-        ("endpointslices", "discovery.k8s.io"),
-        ("endpoints", ""),
-        ("nodes", ""),
-        ("nodepools", "apps.openyurt.io"),
-        ("nodebuckets", "apps.openyurt.io"),
-        ("namespaces", ""),
-    ]
-    .map(|(resource, group)| GroupResource::new(resource, group))
-    .into()
 }
 
 /// What the flat keys begin with.
@@ -172,49 +105,6 @@ fn overlay(filters: &mut Vec<FilterEntry>, key: &str, name: &str, text: &str, pr
         }
         (None, true) => {}
         (None, false) => filters.push(FilterEntry::of(name, Some(rules))),
-    }
-}
-
-impl FilterEntry {
-    /// A filter with defaults: its module is the file of its name.
-    #[must_use]
-    pub fn of(name: FilterName, matches: Option<Vec<MatchRule>>) -> Self {
-        Self {
-            module: ModuleFile::of_filter(&name),
-            name,
-            digest: None,
-            matches,
-            settings: Map::new(),
-            failure_policy: FailurePolicy::default(),
-            writes: Writes::default(),
-            grants: None,
-            limits: Limits::default(),
-            edits: Vec::new(),
-        }
-    }
-
-    /// The settings as the module receives them.
-    #[must_use]
-    pub fn settings_json(&self) -> String {
-        Value::Object(self.settings.clone()).to_string()
-    }
-
-    /// What it may look up.
-    #[must_use]
-    pub fn granted(&self) -> Vec<GroupResource> {
-        self.grants.clone().unwrap_or_else(default_grants)
-    }
-}
-
-impl FailurePolicy {
-    /// As it is written in the configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "Fail",
-            Self::Ignore => "Ignore",
-            Self::Hide => "Hide",
-        }
     }
 }
 

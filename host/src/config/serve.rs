@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::{InCluster, ServeFlags};
-use super::limits::{duration, quantity};
 use super::secure::{PodsConfig, SecureConfig};
-use super::upstream::Upstream;
-use crate::wasm::Endpoint;
+use super::upstream;
+use weir_runtime::{Endpoint, duration, quantity};
+use weir_upstream::{ServerMode, ServerSource};
 
 /// A validated `weir serve`.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
     /// The API server and the daemon's own identity there.
-    pub upstream: Upstream,
+    pub upstream: ServerSource,
     /// Which of several API servers is asked.
     pub server_mode: ServerMode,
     /// The identity lent to loopback clients that bring none; none: nothing is lent.
@@ -50,16 +50,6 @@ pub struct ServeConfig {
     pub answer_memory: usize,
     /// How to log.
     pub log: LogConfig,
-}
-
-/// Which of several API servers is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum ServerMode {
-    /// All that work, in turn.
-    #[default]
-    RoundRobin,
-    /// The first one that works, in the order given.
-    Priority,
 }
 
 /// Where the filters' configuration comes from. Shown as in messages: `ConfigMap kube-system/weir-filters`.
@@ -110,7 +100,7 @@ pub enum LogFormat {
 impl ServeConfig {
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let upstream = Upstream::from_flags(&flags, in_cluster, &mut problems);
+        let upstream = upstream::from_flags(&flags, in_cluster, &mut problems);
         let secure = SecureConfig::from_flags(&flags, &mut problems);
         let pods = PodsConfig::from_flags(&flags, &mut problems);
         if !flags.lend_to_uids.is_empty() && flags.node_kubeconfig.is_none() {

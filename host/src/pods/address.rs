@@ -20,11 +20,11 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags};
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
 use rtnetlink::{Handle, LinkDummy, LinkMessageBuilder, LinkUnspec, MulticastGroup, new_multicast_connection};
 
-use crate::admin::metrics::Metrics;
 use crate::config::PodsConfig;
-use crate::feed::{BackOff, spread};
-use crate::problem::in_full;
-use crate::tasks::Tasks;
+use crate::pods::PodMetrics;
+use weir_upstream::Tasks;
+use weir_upstream::in_full;
+use weir_upstream::{BackOff, spread};
 
 /// What to listen to.
 const GROUPS: &[MulticastGroup] = &[MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
@@ -43,7 +43,7 @@ const RETRY_LONGEST: Duration = Duration::from_secs(300);
 pub struct PodAddress {
     address: IpAddr,
     interface: Option<String>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<PodMetrics>,
     tasks: Tasks,
 }
 
@@ -98,7 +98,7 @@ struct Link {
 impl PodAddress {
     /// Does nothing yet.
     #[must_use]
-    pub fn new(config: &PodsConfig, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
+    pub fn new(config: &PodsConfig, metrics: Arc<PodMetrics>, tasks: Tasks) -> Self {
         Self { address: config.address, interface: config.interface.clone(), metrics, tasks }
     }
 
@@ -109,7 +109,7 @@ impl PodAddress {
         let mut back_off = BackOff::new(RETRY, RETRY_LONGEST);
         loop {
             let result = self.look(&mut kernel).await.map_err(|error| in_full(&error));
-            self.metrics.pod_address(result.is_ok());
+            self.metrics.address(result.is_ok());
             let again = match result {
                 Ok(_) => {
                     back_off.reset();

@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use super::issue::{IssueError, Issuer};
 use super::kept::{Kept, Pair};
-use crate::feed::{BackOff, spread};
-use crate::problem::in_full;
 use crate::proxy::{Leaf, ServerTls, TlsError};
+use weir_upstream::in_full;
+use weir_upstream::{BackOff, spread};
 
 /// Between two looks at what the certificate has to prove.
 const LOOK: Duration = Duration::from_secs(3600);

@@ -13,7 +13,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use super::kept::Pair;
-use crate::feed::BackOff;
+use weir_upstream::BackOff;
 
 /// The signer of what kube-apiserver and pods trust kubelets by.
 const SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -136,7 +136,7 @@ async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> Resul
             Ok(Some(request)) => request,
             Ok(None) => return Err(IssueError::Gone(name.to_owned())),
             Err(error) => {
-                let reason = crate::problem::in_full(&error);
+                let reason = weir_upstream::in_full(&error);
                 tracing::warn!(name, reason, "whether a certificate was issued is not known yet");
                 continue;
             }

@@ -7,12 +7,12 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
-use super::body::whole_request_body;
 use super::certificate::Subject;
-use super::headers::Identity;
-use super::request::{Request, Target, Verb};
 use super::respond::Refusal;
-use super::upstream::{Head, Purpose, Upstream};
+use weir_kube::{Request, Target, Verb};
+use weir_upstream::Identity;
+use weir_upstream::whole_request_body;
+use weir_upstream::{Head, Purpose, Upstream};
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/subjectaccessreviews");
 /// The largest answer that is read.

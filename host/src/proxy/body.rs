@@ -1,13 +1,13 @@
 //! The bodies that the proxy sends, why one breaks off, and what is tied to a body's life.
 //!
 //! An answer that cannot be finished is aborted, never closed: a well-formed shorter list would make informers delete
-//! what is missing. What a request occupies upstream lives in its body ([`super::upstream::UpstreamBody`]) and is given
+//! what is missing. What a request occupies upstream lives in its body ([`weir_upstream::UpstreamBody`]) and is given
 //! back when that is dropped, at its end or because the client has gone; so does its count.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -15,24 +15,21 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 
-use crate::admin::metrics::Metrics;
-use crate::filter::Failure;
+use weir_runtime::Failure;
+use weir_upstream::AnswerError;
+
+use super::metrics::ProxyMetrics;
 
 /// A boxed body of an answer to a client.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
-/// A boxed body of a request to the API server.
-pub(super) type RequestBody = UnsyncBoxBody<Bytes, tower::BoxError>;
 
 /// Why a body breaks off after its headers were sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum BodyError {
     /// The API server's side broke off.
-    #[error("the API server's answer broke off")]
-    Upstream(#[source] hyper::Error),
-    /// The API server has stopped in the middle of what is no watch.
-    #[error("the API server has sent no more of it for {0:?}")]
-    Silent(Duration),
+    #[error(transparent)]
+    Upstream(#[from] AnswerError),
     /// A filter with policy Fail failed on an object.
     #[error("{0}")]
     Filter(Failure),
@@ -59,16 +56,10 @@ pub(super) fn full(bytes: Bytes) -> ResponseBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// No request body.
-#[must_use]
-pub(super) fn no_request_body() -> RequestBody {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
-/// A request body that is there already.
-#[must_use]
-pub(super) fn whole_request_body(bytes: Bytes) -> RequestBody {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+impl From<hyper::Error> for BodyError {
+    fn from(error: hyper::Error) -> Self {
+        Self::Upstream(error.into())
+    }
 }
 
 /// Holds on to something as long as a body lives.
@@ -109,7 +100,7 @@ struct Metered {
 /// What is counted of one request; counted when it is dropped.
 #[derive(Debug)]
 pub(super) struct Meter {
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
     class: &'static str,
     code: u16,
     bytes: u64,
@@ -119,7 +110,7 @@ pub(super) struct Meter {
 impl Meter {
     /// For a request that began at `begun`.
     #[must_use]
-    pub(super) fn new(metrics: Arc<Metrics>, class: &'static str, begun: Instant) -> Self {
+    pub(super) fn new(metrics: Arc<ProxyMetrics>, class: &'static str, begun: Instant) -> Self {
         Self { metrics, class, code: 0, bytes: 0, begun }
     }
 

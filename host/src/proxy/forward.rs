@@ -13,16 +13,17 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::Proxy;
-use super::accept::Encoding;
 use super::body::{BodyError, Meter, ResponseBody, empty, full};
-use super::headers::{self, Identity};
+use super::headers::{self};
 use super::ledger::Key;
 use super::listener::Peer;
-use super::request::{Request, ResourceRequest, Verb};
 use super::respond::Refusal;
 use super::until::Until;
-use super::upstream::{Head, Purpose, UpstreamBody};
 use super::watch;
+use weir_kube::Encoding;
+use weir_kube::{Request, ResourceRequest, Verb};
+use weir_upstream::Identity;
+use weir_upstream::{Head, Purpose, UpstreamBody};
 
 /// Bytes copied at once, each way, on an upgraded stream.
 const COPY: usize = 32 << 10;
@@ -98,7 +99,7 @@ pub(super) async fn forward(
 
 /// An upstream body as it is.
 pub(super) fn through(body: UpstreamBody) -> ResponseBody {
-    body.map_err(BodyError::Upstream).boxed_unsync()
+    body.map_err(BodyError::from).boxed_unsync()
 }
 
 /// A watch that consists of the event that makes an informer list again.

@@ -5,12 +5,12 @@ use http::{Method, Response, header};
 use http_body::Body as _;
 
 use super::Proxy;
-use super::accept::Form;
 use super::body::{ResponseBody, empty, full};
 use super::object::Object;
 use super::read::{Answer, Objects, Read};
 use super::respond::Refusal;
-use crate::filter::Outcome;
+use weir_kube::Form;
+use weir_runtime::Outcome;
 
 /// The largest object: etcd's are 1.5 MiB, aggregated APIs may have larger ones.
 pub(super) const LIMIT: usize = 32 << 20;

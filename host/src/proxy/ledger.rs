@@ -20,9 +20,9 @@ use sha2::{Digest as _, Sha256};
 use weir_document::Document;
 
 pub(super) use self::listing::Listing;
-use super::headers::Identity;
-use super::request::{Query, ResourceRequest};
-use crate::filter::ChainVersion;
+use weir_kube::{Query, ResourceRequest};
+use weir_runtime::ChainVersion;
+use weir_upstream::Identity;
 
 const CLIENTS: usize = 1024;
 const RECORDS: usize = 4;
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_client_is_its_credential_its_agent_and_its_question() {
         let resource = |path: &str| {
-            let parsed = crate::proxy::request::Request::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
+            let parsed = weir_kube::Request::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
             (parsed.resource().unwrap().clone(), parsed.query)
         };
         let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);

@@ -24,11 +24,11 @@ use self::blocks::Blocks;
 pub(super) use self::failed::Failed;
 use self::pump::Pump;
 use super::Proxy;
-use super::accept::{Encoding, Form, Shape};
 use super::body::{BodyError, ResponseBody, empty, full};
 use super::budget::{Lease, OverBudget};
 use super::read::{Answer, Objects, Read};
 use super::respond::Refusal;
+use weir_kube::{Encoding, Form, Shape};
 
 /// Output that is held back until the answer's head is sent.
 const HELD: usize = 256 << 10;

@@ -26,7 +26,7 @@ use super::certificate::Subject;
 use super::gather::{Gathered, gather};
 use super::owner::owner;
 use super::tls::ServerTls;
-use crate::tasks::Tasks;
+use weir_upstream::Tasks;
 
 /// Time for a client to send a request's head. Idle connections count as waiting for one, so it is longer than clients
 /// keep those (client-go: 90 s): the side that closes first must not be the one that cannot know of a request under way.

@@ -5,10 +5,11 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use weir_document::protobuf::Envelope;
+use http::HeaderMap;
+use weir_document::protobuf::{Envelope, kind_of};
 use weir_document::{Document, Error, Path, PathError, TypeMeta, Value};
 
-use super::accept::{Encoding, Include, MetaVersion, Shape};
+use weir_kube::{Encoding, Form, Include, MetaVersion, Query, ResourceRequest, Shape};
 
 /// An object as it came.
 #[derive(Debug, Clone)]
@@ -92,14 +93,14 @@ impl Object {
     /// # Errors
     /// Metadata that cannot be read.
     pub(super) fn show(&self, edited: Option<&Bytes>, shape: Shape) -> Result<Bytes, Error> {
-        let cut = |version: MetaVersion| self.edited(edited)?.only_metadata(&version.partial());
+        let cut = |version: MetaVersion| self.edited(edited)?.only_metadata(&partial(version));
         match (&self.wrapper, shape, edited) {
             (Wrapper::Table(table), Shape::Table(version, include), None) => {
                 let object = shown_in_row(&self.document, version, include)?;
                 Ok(replaced(table, &paths()?.first_object, object)?.bytes().clone())
             }
             (Wrapper::Envelope(..), Shape::Metadata(version), _) => {
-                Ok(Envelope::seal(&version.partial(), &cut(version)?))
+                Ok(Envelope::seal(&partial(version), &cut(version)?))
             }
             (_, Shape::Metadata(version), _) => cut(version),
             (Wrapper::Envelope(envelope, _), _, None) => Ok(envelope.body().clone()),
@@ -194,6 +195,22 @@ pub(super) fn row(row: &Document, object: &Document, version: MetaVersion, inclu
     Ok(replaced(row, &paths()?.object, shown_in_row(object, version, include)?)?.bytes().clone())
 }
 
+/// What an object is of which only the metadata is shown.
+pub(super) fn partial(version: MetaVersion) -> TypeMeta {
+    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
+}
+
+/// What a list of such is.
+pub(super) fn partial_list(version: MetaVersion) -> TypeMeta {
+    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
+}
+
+/// The form that a read of a resource asks for.
+pub(super) fn form(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Form {
+    let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
+    Form::of(headers, protobuf, query)
+}
+
 /// The metadata of a JSON list or Table.
 ///
 /// # Errors
@@ -205,7 +222,7 @@ pub(super) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
 fn shown_in_row(object: &Document, version: MetaVersion, include: Include) -> Result<Option<Value>, Error> {
     match include {
         Include::None => Ok(Some(Value::Null)),
-        Include::Metadata => json(&object.only_metadata(&version.partial())?),
+        Include::Metadata => json(&object.only_metadata(&partial(version))?),
         Include::Object => Ok(None),
     }
 }

@@ -4,16 +4,19 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 
 use super::Proxy;
-use super::accept::{Encoding, Form, Shape};
-use super::body::{ResponseBody, no_request_body};
-use super::encoding::Plain;
+use super::body::ResponseBody;
 use super::forward;
-use super::headers::{self, Identity};
+use super::headers::{self};
 use super::ledger::Key;
-use super::request::{Query, Request, ResourceRequest, Verb};
+use super::object::form;
 use super::respond::Refusal;
-use super::upstream::{Head, Purpose, UpstreamBody};
-use crate::filter::{Chain, ChainVersion};
+use weir_kube::{Encoding, Form, Shape};
+use weir_kube::{Query, Request, ResourceRequest, Verb};
+use weir_runtime::{Chain, ChainVersion};
+use weir_upstream::Identity;
+use weir_upstream::Plain;
+use weir_upstream::no_request_body;
+use weir_upstream::{Head, Purpose, UpstreamBody};
 
 /// A matched read. The chain and its stamp are those with which it began: the whole answer is made by them.
 #[derive(Debug, Clone)]
@@ -66,7 +69,7 @@ impl Read {
     ) -> Self {
         let mut headers = parts.headers;
         let key = Key::of(&headers, identity, &resource, &query);
-        let form = Form::of(&headers, &resource, &query);
+        let form = form(&headers, &resource, &query);
         let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {

@@ -8,13 +8,13 @@ use weir_document::json::EventType;
 use weir_document::protobuf::{self, Envelope};
 use weir_document::{TypeMeta, json};
 
-use super::accept::Encoding;
 use super::body::{BodyError, ResponseBody, full};
-use super::request::{Malformed, Verb};
-use super::upstream::UpstreamError;
-use crate::filter::Failure;
-use crate::problem::in_full;
-use crate::resource::GroupResource;
+use weir_kube::Encoding;
+use weir_kube::GroupResource;
+use weir_kube::{Malformed, Verb};
+use weir_runtime::Failure;
+use weir_upstream::UpstreamError;
+use weir_upstream::{AnswerError, in_full};
 
 /// Why the proxy answers by itself, or ends a watch by itself.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +135,12 @@ struct Cause {
     message: String,
 }
 
+impl From<AnswerError> for Refusal {
+    fn from(error: AnswerError) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
 impl Refusal {
     /// The HTTP status code.
     #[must_use]
@@ -150,7 +156,7 @@ impl Refusal {
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Broken(BodyError::Silent(_)) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Broken(BodyError::Upstream(AnswerError::Silent(_))) => StatusCode::GATEWAY_TIMEOUT,
             Self::Garbage(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -246,7 +252,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::filter::FailureClass;
+    use weir_runtime::FailureClass;
 
     fn status(refusal: &Refusal) -> Value {
         serde_json::to_value(refusal.status()).unwrap()

@@ -7,17 +7,17 @@ use std::time::Instant;
 use http::{Method, Response};
 use hyper::body::Incoming;
 
-use super::accept::Encoding;
 use super::body::{Meter, ResponseBody};
 use super::compress::compressed;
 use super::listener::Peer;
 use super::read::Read;
-use super::request::{Request, ResourceRequest, Verb, component};
 use super::respond::Refusal;
 use super::write::Write;
 use super::{Proxy, forward, get, list, watch};
-use crate::config::Class;
-use crate::filter::{Chain, Serving};
+use weir_kube::Class;
+use weir_kube::Encoding;
+use weir_kube::{Request, ResourceRequest, Verb, component};
+use weir_runtime::{Chain, Serving};
 
 impl Proxy {
     /// Answers one request. The answer's body holds what the request occupies.

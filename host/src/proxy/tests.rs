@@ -21,11 +21,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
-use self::script::Script;
 use super::{ListenError, Proxy, ProxyConfig};
-use crate::admin::metrics::Metrics;
-use crate::filter::{FilterSet, Serving, ServingSender};
-use crate::tasks::Tasks;
+use weir_runtime::{FilterSet, Serving, ServingSender};
+use weir_upstream::{Tasks, Upstream, UpstreamConfig};
+
+use self::script::Script;
 
 /// Everything between a client and an API server.
 struct Rig {
@@ -42,21 +42,29 @@ struct Events {
     rest: Vec<u8>,
 }
 
-fn config(server: &ApiServer) -> ProxyConfig {
-    ProxyConfig::new(kube::Config::new(server.url().parse().unwrap()))
+/// How the proxy and its way to the API server are made.
+struct Setup {
+    upstream: UpstreamConfig,
+    proxy: ProxyConfig,
+}
+
+fn upstream(server: &ApiServer) -> UpstreamConfig {
+    UpstreamConfig::new(kube::Config::new(server.url().parse().unwrap()))
 }
 
 async fn rig() -> Rig {
     rig_with(|_| {}).await
 }
 
-async fn rig_with(adjust: impl FnOnce(&mut ProxyConfig)) -> Rig {
+async fn rig_with(adjust: impl FnOnce(&mut Setup)) -> Rig {
     let server = ApiServer::builder().start().await.unwrap();
-    let mut config = config(&server);
-    adjust(&mut config);
+    let mut setup = Setup { upstream: upstream(&server), proxy: ProxyConfig::default() };
+    adjust(&mut setup);
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
     let tasks = Tasks::default();
-    let proxy = Proxy::new(config, served, Arc::new(Metrics::default()), tasks.clone()).unwrap();
+    let upstream = Arc::new(Upstream::new(&setup.upstream, Arc::default()).unwrap());
+    upstream.watch_servers(&tasks);
+    let proxy = Proxy::new(setup.proxy, upstream, served, Arc::default(), tasks.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     proxy.serve(listener).unwrap();
@@ -148,10 +156,10 @@ fn names(list: &Value) -> Vec<&str> {
 async fn a_listener_beyond_loopback_is_refused_unless_allowed() {
     let server = ApiServer::builder().start().await.unwrap();
     for (allow, refused) in [(false, true), (true, false)] {
-        let mut config = config(&server);
-        config.allow_remote_plaintext = allow;
+        let config = ProxyConfig { allow_remote_plaintext: allow, ..ProxyConfig::default() };
+        let upstream = Arc::new(Upstream::new(&upstream(&server), Arc::default()).unwrap());
         let (_serving, served) = watch::channel(Serving::Unknown);
-        let proxy = Proxy::new(config, served, Arc::default(), Tasks::default()).unwrap();
+        let proxy = Proxy::new(config, upstream, served, Arc::default(), Tasks::default());
         let result = proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());
         assert_eq!(matches!(result, Err(ListenError::NotLoopback(_))), refused);
     }
@@ -159,7 +167,7 @@ async fn a_listener_beyond_loopback_is_refused_unless_allowed() {
 
 #[tokio::test]
 async fn reads_wait_for_the_first_set_and_other_requests_do_not() {
-    let rig = rig_with(|config| config.start_wait = Duration::from_millis(50)).await;
+    let rig = rig_with(|setup| setup.proxy.start_wait = Duration::from_millis(50)).await;
     rig.serving.send_replace(Serving::Unknown);
     let (status, refusal) = rig.json("/api/v1/services").await;
     assert_eq!((status, &refusal["reason"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("ServiceUnavailable")));
@@ -172,7 +180,7 @@ async fn reads_wait_for_the_first_set_and_other_requests_do_not() {
 #[tokio::test]
 async fn a_stopping_daemon_ends_filtered_watches_cleanly_and_drains() {
     let rig = rig().await;
-    rig.filter("*/services", &Script::new(|_| crate::filter::Outcome::Unchanged));
+    rig.filter("*/services", &Script::new(|_| weir_runtime::Outcome::Unchanged));
     rig.service("a", "ClusterIP");
     let mut events = rig.watch("/api/v1/services?watch=1").await;
     assert_eq!(events.told().await, "ADDED a");

@@ -17,10 +17,10 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use super::leaf::Leaf;
-use crate::admin::metrics::Metrics;
+use super::metrics::ProxyMetrics;
 use crate::config::{SecureConfig, ServingCertificate};
-use crate::files::Files;
-use crate::problem::in_full;
+use weir_upstream::Files;
+use weir_upstream::in_full;
 
 /// Why the HTTPS port has no certificate to show. Retryable: files may be mended.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ pub struct ServerTls {
     /// The last one that was given to [`ServerTls::show`].
     issued: Mutex<Option<Identity>>,
     config: ArcSwap<ServerConfig>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProxyMetrics>,
 }
 
 /// A chain with its key.
@@ -90,7 +90,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`TlsError`], naming the file.
-    pub fn load(source: SecureConfig, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsError> {
+    pub fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, TlsError> {
         let config = read(&source, None, &metrics)?;
         Ok(Arc::new(Self { source, issued: Mutex::default(), config: ArcSwap::from_pointee(config), metrics }))
     }
@@ -156,7 +156,7 @@ impl ServerTls {
 }
 
 /// The configuration as the files say now, with what was issued where it is to be asked for.
-fn read(source: &SecureConfig, issued: Option<Identity>, metrics: &Metrics) -> Result<ServerConfig, TlsError> {
+fn read(source: &SecureConfig, issued: Option<Identity>, metrics: &ProxyMetrics) -> Result<ServerConfig, TlsError> {
     let unusable = |error| match &source.certificate {
         ServingCertificate::Files { certificate, key } => {
             TlsError::Pair { certificate: certificate.clone(), key: key.clone(), source: error }

@@ -11,9 +11,9 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 
-use super::accept::Encoding;
 use super::body::BodyError;
-use super::upstream::UpstreamBody;
+use weir_kube::Encoding;
+use weir_upstream::UpstreamBody;
 
 /// The watch's body.
 pub(super) struct Until {
@@ -70,7 +70,7 @@ impl Body for Until {
         if self.end.is_none() && self.place.is_between() {
             return Poll::Ready(None);
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx).map_err(BodyError::Upstream);
+        let frame = Pin::new(&mut self.body).poll_frame(cx).map_err(BodyError::from);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {

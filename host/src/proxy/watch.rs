@@ -16,8 +16,8 @@ use super::Proxy;
 use super::body::{BodyError, ResponseBody};
 use super::forward::relist;
 use super::read::{Answer, Objects, Read};
-use super::request::Query;
 use super::respond::Refusal;
+use weir_kube::Query;
 
 /// Answers a matched watch.
 pub(super) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {

@@ -21,18 +21,19 @@ use weir_document::json::{self, Joiner, ListSplitter, Piece};
 use weir_document::{Document, TypeMeta};
 
 use super::Proxy;
-use super::accept::{Encoding, Form, Shape};
 use super::body::{Meter, ResponseBody, full};
-use super::encoding::Plain;
 use super::forward;
 use super::get::LIMIT;
-use super::headers::{self, Identity};
-use super::object::Object;
+use super::headers::{self};
+use super::object::{Object, form};
 use super::read::{Answer, Objects, Read};
-use super::request::{Request, ResourceRequest, Verb};
 use super::respond::Refusal;
-use super::upstream::{Head, Purpose};
-use crate::filter::{Chain, Failure, Unwritable};
+use weir_kube::{Encoding, Form, Shape};
+use weir_kube::{Request, ResourceRequest, Verb};
+use weir_runtime::{Chain, Failure, Unwritable};
+use weir_upstream::Identity;
+use weir_upstream::Plain;
+use weir_upstream::{Head, Purpose};
 
 /// What stands for an answer that can not be shown: the write was done all the same.
 const DONE: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -177,7 +178,7 @@ impl Write {
 
     /// The form of the answer: a Table's cells may show what filters hide, and no second answer can be asked for.
     fn form(&self, headers: &HeaderMap) -> Form {
-        let form = Form::of(headers, &self.resource, &self.parsed.query);
+        let form = form(headers, &self.resource, &self.parsed.query);
         match (form.shape, self.resource.verb) {
             (Shape::Table(..), _) | (_, Verb::DeleteCollection) => Form::PLAIN,
             _ => form,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use edit::Edit;
 use serde_json::{Map, Value as Tree};
 use weir_document::{
-    Document, Path, Selector, SplitError, TypeMeta, Value,
+    Document, Path, SplitError, TypeMeta, Value,
     json::{
         FrameSplitter, Joiner, ListSplitter,
         scan::{
@@ -18,6 +18,7 @@ use weir_document::{
     },
     list::{Outcome, Piece, split},
 };
+use weir_kube::Selector;
 
 /// A target: what it is called, in the corpus too, and what it does with the bytes.
 pub type Target = (&'static str, fn(&[u8]));

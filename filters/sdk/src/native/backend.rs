@@ -95,9 +95,9 @@ impl Handle<'_> {
         read(at, |path| self.document().text(path).map(|text| text.map(|text| text.into_owned())))
     }
 
-    pub(crate) fn one_of(&self, at: &Path, texts: &[String]) -> Option<u32> {
+    pub(crate) fn one_of(&self, at: &Path, values: &[String]) -> Option<u32> {
         let text = read(at, |path| self.document().text(path))?;
-        texts.iter().position(|other| *other == text).and_then(|position| u32::try_from(position).ok())
+        values.iter().position(|other| *other == text).and_then(|position| u32::try_from(position).ok())
     }
 
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
@@ -141,8 +141,8 @@ impl Handle<'_> {
         self.edit(at, |document, path| document.retain(path, keep))
     }
 
-    pub(crate) fn retain_in(&mut self, at: &Path, texts: &Texts) -> Result<(), String> {
-        self.edit(at, |document, path| document.retain_in(path, &texts.0))
+    pub(crate) fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), String> {
+        self.edit(at, |document, path| document.retain_in(path, &values.0))
     }
 
     pub(crate) fn append(&mut self, at: &Path, value: Value) -> Result<(), String> {
@@ -189,12 +189,12 @@ fn to_document(value: Value) -> weir_document::Value {
     }
 }
 
-/// A set of texts.
-pub(crate) struct Texts(weir_document::Texts);
+/// A set of strings.
+pub(crate) struct StringSet(weir_document::StringSet);
 
-impl Texts {
-    pub(crate) fn new(texts: &[String]) -> Self {
-        Self(texts.iter().map(String::as_str).collect())
+impl StringSet {
+    pub(crate) fn new(strings: &[String]) -> Self {
+        Self(strings.iter().map(String::as_str).collect())
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use weir_document::{Document, Error, Path, Selector, Value, resource_of};
+use weir_document::{Document, Error, Path, Value, resource_of};
+use weir_kube::Selector;
 
 use super::World;
 use crate::{Lookup, Plan};

@@ -2,7 +2,7 @@
 
 use super::{Document, Form};
 use crate::{
-    Column, Error, Path, Texts, Value,
+    Column, Error, Path, StringSet, Value,
     json::{
         self,
         read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
@@ -108,11 +108,11 @@ impl Document {
         })
     }
 
-    /// In which rows the value is one of the texts.
-    pub(super) fn among(&self, at: &Path, texts: &Texts) -> Result<Bitmap, Error> {
+    /// In which rows the value is in the set.
+    pub(super) fn among(&self, at: &Path, values: &StringSet) -> Result<Bitmap, Error> {
         let mut rows = Bitmap::default();
         self.cells(at, |cell| {
-            rows.push(cell.is_some_and(|cell| texts.contains(cell)));
+            rows.push(cell.is_some_and(|cell| values.contains(cell)));
             Ok(())
         })?;
         Ok(rows)

@@ -1,7 +1,11 @@
 //! The rules of the configuration, each with the message its breach gets.
 
+use weir_document::Path;
+use weir_kube::{Class, GroupResource};
+use weir_runtime::{FailurePolicy, Limits};
+
 use super::*;
-use crate::config::{Class, Digest};
+use weir_runtime::Digest;
 
 /// A manifest around `filters.yaml`.
 fn listed(filters: &str) -> Result<Configuration, ConfigurationError> {

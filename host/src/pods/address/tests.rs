@@ -31,14 +31,14 @@ fn in_own_network(test: &str, with: &[&str]) {
 /// A keeper that runs, and a look at what it does.
 struct Rig {
     kernel: Kernel,
-    metrics: Arc<Metrics>,
+    metrics: Arc<PodMetrics>,
     tasks: Tasks,
 }
 
 impl Rig {
     fn new() -> Self {
         assert!(std::env::var_os(INSIDE).is_some(), "it would change the interfaces of this machine");
-        let (metrics, tasks) = (Arc::<Metrics>::default(), Tasks::default());
+        let (metrics, tasks) = (Arc::<PodMetrics>::default(), Tasks::default());
         Self { kernel: Kernel::open(&tasks).unwrap(), metrics, tasks }
     }
 

@@ -6,8 +6,8 @@ use weir_document::Document;
 use weir_document::json::ListMeta;
 
 use super::{Hidden, Key, Ledger};
-use crate::filter::ChainVersion;
-use crate::proxy::request::Query;
+use weir_kube::Query;
+use weir_runtime::ChainVersion;
 
 /// A list under way.
 #[derive(Debug)]

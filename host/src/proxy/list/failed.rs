@@ -10,13 +10,13 @@ use http::uri::PathAndQuery;
 use tokio::time::Instant;
 use weir_document::Document;
 
-use crate::filter::{Outcome, ChainVersion};
 use crate::proxy::Proxy;
-use crate::proxy::accept::Form;
 use crate::proxy::get;
 use crate::proxy::ledger::Key;
 use crate::proxy::read::{Answer, Read};
 use crate::proxy::respond::Refusal;
+use weir_kube::Form;
+use weir_runtime::{ChainVersion, Outcome};
 
 const OBJECTS: usize = 256;
 const LIFE: Duration = Duration::from_secs(300);

@@ -10,16 +10,16 @@ use weir_document::json::{self, Batch, Piece, SplitError};
 use weir_document::{Document, TypeMeta};
 
 use super::wire::Wire;
-use crate::filter::{Failure, Outcome};
-use crate::problem::in_full;
 use crate::proxy::Proxy;
-use crate::proxy::accept::{Encoding, Shape};
 use crate::proxy::body::BodyError;
-use crate::proxy::encoding::Plain;
 use crate::proxy::ledger::Listing;
-use crate::proxy::object::message;
+use crate::proxy::object::{message, partial};
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
+use weir_kube::{Encoding, Shape};
+use weir_runtime::{Failure, Outcome};
+use weir_upstream::Plain;
+use weir_upstream::in_full;
 
 /// The largest item.
 const ITEM: usize = 32 << 20;
@@ -116,7 +116,7 @@ impl Pump {
         let mut taken = 0;
         let mut next = self.plain.next_soon().await;
         loop {
-            match next.map_err(PumpError::Body)? {
+            match next.map_err(|error| PumpError::Body(error.into()))? {
                 Some(bytes) => {
                     taken += bytes.len();
                     self.wire.push(bytes);
@@ -175,10 +175,10 @@ impl Pump {
         for (index, outcome) in outcomes.into_iter().enumerate() {
             shown.push(match (outcome, self.read.form.shape) {
                 (Outcome::Unchanged, Shape::Metadata(version)) => {
-                    json::Outcome::Edit(item(index)?.only_metadata(&version.partial())?)
+                    json::Outcome::Edit(item(index)?.only_metadata(&partial(version))?)
                 }
                 (Outcome::Edited(bytes), Shape::Metadata(version)) => {
-                    json::Outcome::Edit(self.document(bytes)?.only_metadata(&version.partial())?)
+                    json::Outcome::Edit(self.document(bytes)?.only_metadata(&partial(version))?)
                 }
                 (Outcome::Unchanged, _) => json::Outcome::Keep,
                 (Outcome::Edited(bytes), _) => json::Outcome::Edit(bytes),

@@ -10,14 +10,14 @@ use weir_document::json::{self, Batch, Joiner, ListSplitter, Piece};
 
 use super::Held;
 use super::pump::PumpError;
-use crate::filter::Outcome;
 use crate::proxy::Proxy;
-use crate::proxy::accept::Shape;
-use crate::proxy::encoding::Plain;
 use crate::proxy::ledger::Listing;
 use crate::proxy::object::{list_metadata, of_row, row};
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
+use weir_kube::Shape;
+use weir_runtime::Outcome;
+use weir_upstream::Plain;
 
 /// A Table on its way through.
 struct Rows {

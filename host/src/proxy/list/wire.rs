@@ -9,8 +9,8 @@ use bytes::Bytes;
 use weir_document::json::{self, Batch, ListMeta, Outcome, Piece, SplitError};
 use weir_document::{Document, TypeMeta, protobuf};
 
-use crate::proxy::accept::{Encoding, MetaVersion, Shape};
-use crate::proxy::object::list_metadata;
+use crate::proxy::object::{list_metadata, partial_list};
+use weir_kube::{Encoding, MetaVersion, Shape};
 
 /// A list on its way through.
 pub(super) struct Wire {
@@ -87,7 +87,7 @@ impl Wire {
             (Halves::Protobuf(..), _) => Vec::new(),
             (Halves::Json(..), None) => vec![bytes],
             (Halves::Json(..), Some(version)) => {
-                let TypeMeta { api_version, kind } = version.partial_list();
+                let TypeMeta { api_version, kind } = partial_list(version);
                 vec![format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","items":["#).into()]
             }
         }
@@ -120,7 +120,7 @@ impl Wire {
         match &self.halves {
             Halves::Json(..) => Ok(Bytes::new()),
             Halves::Protobuf(_, joiner) => {
-                let type_meta = self.metadata.map(MetaVersion::partial_list);
+                let type_meta = self.metadata.map(partial_list);
                 joiner.head(&self.head, type_meta.as_ref())
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_document::{Document, Path};
 
 use super::*;
-use crate::filter::{Failure, FailureClass, Outcome};
+use weir_runtime::{Failure, FailureClass, Outcome};
 
 fn kind_of(document: &Document) -> String {
     document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned()

@@ -9,7 +9,8 @@ async fn lending() -> Rig {
     let mut node = kube::Config::new(server.url().parse().unwrap());
     node.auth_info = AuthInfo { token: Some("node-token".to_owned().into()), ..AuthInfo::default() };
     let url: http::Uri = server.url().parse().unwrap();
-    let mut rig = rig_with(|config| {
+    let mut rig = rig_with(|setup| {
+        let config = &mut setup.upstream;
         config.upstream = kube::Config::new(url);
         config.upstream.auth_info = AuthInfo { token: Some("weir-token".to_owned().into()), ..AuthInfo::default() };
         config.lent = Some(Ok(node));
@@ -50,7 +51,8 @@ async fn a_clients_own_credential_travels_with_what_it_claims() {
 
 #[tokio::test]
 async fn without_an_identity_to_lend_nothing_is_added() {
-    let rig = rig_with(|config| {
+    let rig = rig_with(|setup| {
+        let config = &mut setup.upstream;
         config.upstream.auth_info = AuthInfo { token: Some("weir-token".to_owned().into()), ..AuthInfo::default() };
     })
     .await;
@@ -61,7 +63,7 @@ async fn without_an_identity_to_lend_nothing_is_added() {
 #[tokio::test]
 async fn a_matched_read_travels_under_the_same_identity() {
     let rig = lending().await;
-    rig.filter("*/pods", &Script::new(|_| crate::filter::Outcome::Unchanged));
+    rig.filter("*/pods", &Script::new(|_| weir_runtime::Outcome::Unchanged));
     rig.send("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).await;
     let headers = rig.upstream_headers();
     assert_eq!(headers["authorization"], "Bearer node-token");

@@ -1,92 +1,91 @@
-//! A filter that is a function: the proxy's tests decide what becomes of each object, and when the chain has changed.
+//! A filter that is a function: the proxy's tests decide what becomes of each object, and when a looked-up value changes.
 
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::sync::watch;
 use weir_document::Document;
-
-use crate::config::{Class, MatchRule, Writes};
-use crate::filter::{ChainFilter, FilterSet, Filtered, Outcome, tick};
-use crate::resource::GroupResource;
+use weir_kube::{Class, GroupResource};
+use weir_runtime::{DocumentFilter, FilterSet, Filtered, MatchRule, Outcome, Writes, tick};
 
 type Decide = dyn Fn(&Document) -> Outcome + Send + Sync;
 
-/// What stands in for filters in a test. Clones share the generation.
+/// What stands in for filters in a test.
 #[derive(Clone)]
-pub(super) struct Script {
-    decide: Arc<Decide>,
+pub(crate) struct Script {
+    name: Arc<str>,
     identity: u64,
+    rule: Option<MatchRule>,
+    decide: Arc<Decide>,
     generation: watch::Sender<u64>,
 }
 
-/// A script with the rule that names its requests.
-struct Ruled {
-    name: Arc<str>,
-    rule: MatchRule,
-    script: Script,
-}
-
 impl Script {
-    /// Decides by a function.
-    pub(super) fn new(decide: impl Fn(&Document) -> Outcome + Send + Sync + 'static) -> Self {
-        Self { decide: Arc::new(decide), identity: tick(), generation: watch::Sender::new(tick()) }
+    /// Decides on objects by a function; it never edits.
+    pub(crate) fn new(decide: impl Fn(&Document) -> Outcome + Send + Sync + 'static) -> Self {
+        Self {
+            name: "script".into(),
+            identity: tick(),
+            rule: None,
+            decide: Arc::new(decide),
+            generation: watch::Sender::new(tick()),
+        }
+    }
+
+    /// A set whose only filter this is, for what a rule names.
+    pub(crate) fn set(&self, rule: &str) -> Arc<FilterSet> {
+        let filter = Self { rule: Some(rule.parse().unwrap()), ..self.clone() };
+        Arc::new(FilterSet::of(vec![Arc::new(filter)]))
     }
 
     /// As if something that it looked up had changed.
-    pub(super) fn change(&self) {
+    pub(crate) fn change(&self) {
         self.generation.send_replace(tick());
-    }
-
-    /// A set whose only filter it is.
-    pub(super) fn set(&self, rule: &str) -> Arc<FilterSet> {
-        let ruled = Ruled { name: "script".into(), rule: rule.parse().unwrap(), script: self.clone() };
-        Arc::new(FilterSet::of_links(vec![Arc::new(ruled)]))
     }
 }
 
-impl ChainFilter for Ruled {
+impl DocumentFilter for Script {
     fn name(&self) -> &Arc<str> {
         &self.name
-    }
-
-    fn identity(&self) -> u64 {
-        self.script.identity
-    }
-
-    fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
-        self.rule.matches(component, resource, class)
     }
 
     fn writes(&self) -> Writes {
         Writes::Refuse
     }
 
+    fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.matches(component, resource, class))
+    }
+
+    fn identity(&self) -> u64 {
+        self.identity
+    }
+
     fn generation(&self) -> u64 {
-        *self.script.generation.borrow()
+        *self.generation.borrow()
     }
 
     fn subscribe(&self) -> watch::Receiver<u64> {
-        self.script.generation.subscribe()
+        self.generation.subscribe()
     }
 
     fn filter<'a>(&'a self, batch: &'a mut [Filtered], _guarded: bool) -> BoxFuture<'a, ()> {
         for slot in batch {
-            let Filtered::Kept(document) = slot else { continue };
-            match (self.script.decide)(document) {
-                Outcome::Unchanged => {}
-                Outcome::Edited(json) => document.replace(std::str::from_utf8(&json).unwrap()).unwrap(),
-                Outcome::Hidden => *slot = Filtered::Hidden,
-                Outcome::Failed(failure) => *slot = Filtered::Failed(failure),
-            }
+            let Filtered::Kept(document) = &*slot else { continue };
+            *slot = match (self.decide)(document) {
+                Outcome::Unchanged => continue,
+                Outcome::Hidden => Filtered::Hidden,
+                Outcome::Failed(failure) => Filtered::Failed(failure),
+                Outcome::Edited(_) => panic!("a script does not edit"),
+            };
         }
-        Box::pin(std::future::ready(()))
+        ready(()).boxed()
     }
 }
 
-impl fmt::Debug for Ruled {
+impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ruled").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Script").finish_non_exhaustive()
     }
 }

@@ -13,7 +13,8 @@ const KEY: &[u8] = include_bytes!("../../../../tests/apiserver/tests/data/tls.ke
 async fn secure() -> Rig {
     let server = ApiServer::builder().tls(CERTIFICATE, KEY).max_streams(100).start().await.unwrap();
     let url: http::Uri = server.url().parse().unwrap();
-    let mut rig = rig_with(|config| {
+    let mut rig = rig_with(|setup| {
+        let config = &mut setup.upstream;
         config.upstream = kube::Config::new(url);
         config.upstream.root_cert = Some(vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap().to_vec()]);
     })

@@ -17,14 +17,13 @@ use weir_document::{Document, Path};
 
 use super::transitions::{Step, Transitions};
 use super::wire::{Event, Wire, WireError};
-use crate::filter::{Outcome, Serving};
 use crate::proxy::Proxy;
-use crate::proxy::accept::Encoding;
-use crate::proxy::body::BodyError;
-use crate::proxy::encoding::Plain;
 use crate::proxy::ledger::Hidden;
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
+use weir_kube::Encoding;
+use weir_runtime::{Outcome, Serving};
+use weir_upstream::{AnswerError, Plain};
 
 /// The largest event.
 const FRAME: usize = 32 << 20;
@@ -153,7 +152,7 @@ impl Live {
         (events, None)
     }
 
-    fn take(&mut self, next: Result<Option<Bytes>, BodyError>) {
+    fn take(&mut self, next: Result<Option<Bytes>, AnswerError>) {
         match next {
             Ok(Some(bytes)) => self.wire.push(bytes),
             Ok(None) => {
@@ -267,7 +266,7 @@ async fn end(proxy: Arc<Proxy>, read: Arc<Read>) -> End {
     let swapped = async {
         loop {
             if let Serving::Live(set) = &*serving.borrow_and_update() {
-                match set.chain(&read.component, &read.resource.resource, crate::config::Class::Read) {
+                match set.chain(&read.component, &read.resource.resource, weir_kube::Class::Read) {
                     Some(chain) if chain.same_filters(&read.chain) => {}
                     Some(_) => return End::Changed("the filters have changed", "swap"),
                     None => return End::Changed("no filter matches this resource any more", "unmatched"),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use weir_document::json::EventType;
 
-use crate::filter::{Failure, Outcome};
 use crate::proxy::ledger::Hidden;
+use weir_runtime::{Failure, Outcome};
 
 /// The state of one watch.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::filter::FailureClass;
+    use weir_runtime::FailureClass;
 
     const KEY: u64 = 7;
     use EventType::{Added, Deleted, Modified};

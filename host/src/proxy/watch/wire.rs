@@ -5,9 +5,9 @@ use bytes::Bytes;
 use weir_document::json::{self, EventType, SplitError};
 use weir_document::{Document, protobuf};
 
-use crate::problem::in_full;
-use crate::proxy::accept::{Encoding, Shape};
 use crate::proxy::object::{Columns, Object};
+use weir_kube::{Encoding, Shape};
+use weir_upstream::in_full;
 
 /// Both ends of a watch.
 #[derive(Debug)]

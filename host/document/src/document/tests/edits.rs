@@ -126,7 +126,7 @@ fn retain_cuts_the_rows_whose_bit_is_zero() {
 
 #[test]
 fn retain_in_cuts_what_is_none_of_the_texts() {
-    let texts: crate::Texts = ["a", "7", "[1]", "\u{e9}"].into_iter().collect();
+    let texts: crate::StringSet = ["a", "7", "[1]", "\u{e9}"].into_iter().collect();
     let retain =
         |before: &str, expression: &str| edited(before, |document| document.retain_in(&path(expression), &texts));
     assert_eq!(

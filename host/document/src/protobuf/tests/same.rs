@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    Error, Path, Texts, Value,
+    Error, Path, StringSet, Value,
     protobuf::schema::{Field, Kind, Message, Shape},
 };
 use proptest::prelude::*;
@@ -176,7 +176,7 @@ proptest! {
             let path = Path::parse(&random.path(message).0).unwrap();
             for form in [document(&type_meta, &text), Document::json(text.clone().into())] {
                 let column = form.column(&path).unwrap();
-                let texts: Texts = column.iter().flatten().filter(|_| random.below(2) == 0).collect();
+                let texts: StringSet = column.iter().flatten().filter(|_| random.below(2) == 0).collect();
                 let mut bits = vec![0; column.len().div_ceil(8)];
                 for (row, cell) in column.iter().enumerate() {
                     bits[row / 8] |= u8::from(cell.is_some_and(|cell| texts.contains(cell))) << (row % 8);

@@ -1,0 +1,24 @@
+//! Filters and chains: the set in force, the chain of one (component, resource), outcomes, failure policy, the trace cache
+//! and the dependencies of each filter.
+
+mod breaker;
+mod chain;
+mod dependency_set;
+#[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
+mod filter;
+mod guards;
+mod outcome;
+mod serving;
+mod set;
+#[cfg(test)]
+mod test_filter;
+mod trace_cache;
+mod version;
+
+pub use chain::{Chain, DocumentFilter, Unwritable, Written};
+pub use dependency_set::{ChangeSet, DependencySet};
+pub use filter::{Filter, FilterParts, Lookups};
+pub use outcome::{Failure, Filtered, Outcome};
+pub use serving::{Serving, ServingReceiver, ServingSender};
+pub use set::FilterSet;
+pub use version::{ChainVersion, tick};

@@ -1,0 +1,194 @@
+//! From a module's bytes to a proven filter: digest, compile, link, describe, configure, grants, lookups synced.
+//! Nothing here touches what is in force.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use super::compile::{CompileError, Compiler};
+use crate::RuntimeMetrics;
+use crate::{Bounds, ClusterView, Engine, InstanceContext, LinkError, Linked, Pool, RawLookup, StartError};
+use crate::{DependencySet, Filter, FilterParts, Lookups};
+use crate::{Digest, FilterEntry, MatchRule};
+use weir_kube::GroupResource;
+use weir_kube::Lookup;
+
+/// Where lookups come from: feeds in the daemon, files in `weir run`.
+pub trait LookupSource: Send + Sync + std::fmt::Debug {
+    /// What filters read.
+    fn view(&self) -> Arc<dyn ClusterView>;
+
+    /// Begins to follow these kinds, and ends when all are complete once. They are followed while the returned value
+    /// lives. Waits as long as the API server can't be reached; fails when waiting would not help.
+    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>>;
+}
+
+/// Loads filters.
+#[derive(Debug)]
+pub struct Loader {
+    engine: Engine,
+    /// None: modules are compiled in this process (`weir run`, where the author waits for his own module).
+    compiler: Option<Compiler>,
+    lookups: Arc<dyn LookupSource>,
+    metrics: Arc<RuntimeMetrics>,
+    /// Instances of one filter that may be out at once.
+    instances: usize,
+    /// Code by digest: filters that share a module share its code.
+    linked: Mutex<HashMap<Digest, Linked>>,
+}
+
+/// Why a filter did not load.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The module is not what the configuration pins.
+    #[error("its digest is {found}, the configuration says {wanted}")]
+    Digest {
+        /// Of the bytes at hand.
+        found: Digest,
+        /// As configured.
+        wanted: Digest,
+    },
+    /// The module did not compile.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// The module can't be linked.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The module failed its probe, or refused its settings.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The plan names something that is no match rule or no resource.
+    #[error("its plan is wrong: {0}")]
+    Plan(String),
+    /// The plan wants to look up what the configuration does not grant.
+    #[error("it looks up {0}, which its `grants` do not name")]
+    Grant(GroupResource),
+    /// The configuration names no rules and neither does the module.
+    #[error("it matches nothing: neither its entry nor the module names match rules")]
+    NoRules,
+    /// What it looks up can't be had.
+    #[error("{0}")]
+    Lookups(String),
+}
+
+impl Loader {
+    /// A loader for one daemon.
+    #[must_use]
+    pub fn new(
+        engine: Engine,
+        compiler: Option<Compiler>,
+        lookups: Arc<dyn LookupSource>,
+        metrics: Arc<RuntimeMetrics>,
+        instances: usize,
+    ) -> Self {
+        Self { engine, compiler, lookups, metrics, instances, linked: Mutex::default() }
+    }
+
+    /// Proves a filter. Cancel-safe.
+    ///
+    /// # Errors
+    /// When anything on the way fails; the message names the reason, the caller names the filter and the module.
+    pub async fn load(
+        &self,
+        entry: &FilterEntry,
+        source: String,
+        digest: Digest,
+        module: &Bytes,
+    ) -> Result<Filter, LoadError> {
+        if let Some(wanted) = entry.digest.filter(|wanted| *wanted != digest) {
+            return Err(LoadError::Digest { found: digest, wanted });
+        }
+        let linked = self.link(digest, module).await?;
+        let dependencies = DependencySet::default();
+        let context = |lookups| {
+            Arc::new(InstanceContext {
+                filter: entry.name.shared(),
+                view: self.lookups.view(),
+                lookups,
+                epoch: dependencies.epoch(),
+            })
+        };
+        let bounds = Bounds {
+            memory: usize::try_from(entry.limits.memory.bytes()).unwrap_or(usize::MAX),
+            time: entry.limits.time.duration(),
+        };
+        let settings = entry.settings_json();
+        let ticking = self.engine.ticking();
+        let description = linked.describe(context(Vec::new()), bounds).await?;
+        let (_, plan) = linked.instance(context(Vec::new()), bounds, &settings).await?;
+        drop(ticking);
+        let matches = rules(entry, &plan.matches)?;
+        let lookups = lookups(entry, &plan.lookups)?;
+        let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
+        let pool = Pool::new(linked, context(lookups), bounds, settings, self.instances);
+        let parts = FilterParts {
+            entry: entry.clone(),
+            digest,
+            source,
+            description,
+            matches,
+            pool,
+            dependencies,
+            lookups: followed,
+        };
+        Ok(Filter::new(parts, self.metrics.clone()))
+    }
+
+    /// Forgets code that no filter of these digests uses.
+    pub fn retain(&self, used: impl Fn(&Digest) -> bool) {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner).retain(|digest, _| used(digest));
+    }
+
+    async fn link(&self, digest: Digest, module: &Bytes) -> Result<Linked, LoadError> {
+        if let Some(linked) = self.linked.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
+            return Ok(linked.clone());
+        }
+        if let Some(compiler) = &self.compiler {
+            compiler.compile(&digest, module).await?;
+        }
+        let (engine, bytes) = (self.engine.clone(), module.clone());
+        let linked = tokio::task::spawn_blocking(move || Linked::new(&engine, &bytes)).await;
+        let linked = linked.map_err(|error| LoadError::Plan(error.to_string()))??;
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, linked.clone());
+        Ok(linked)
+    }
+}
+
+fn rules(entry: &FilterEntry, planned: &[String]) -> Result<Vec<MatchRule>, LoadError> {
+    let rules = match &entry.matches {
+        Some(rules) => rules.clone(),
+        None => planned
+            .iter()
+            .map(|rule| rule.parse().map_err(|error| LoadError::Plan(format!("{error}"))))
+            .collect::<Result<_, _>>()?,
+    };
+    if rules.is_empty() && entry.matches.is_none() {
+        return Err(LoadError::NoRules);
+    }
+    Ok(rules)
+}
+
+fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<Lookup>>, LoadError> {
+    let granted = entry.granted();
+    planned
+        .iter()
+        .map(|raw| {
+            let resource: GroupResource =
+                raw.resource.parse().map_err(|error| LoadError::Plan(format!("lookup: {error}")))?;
+            if !granted.contains(&resource) {
+                return Err(LoadError::Grant(resource));
+            }
+            Ok(Arc::new(Lookup {
+                resource,
+                versions: raw.versions.clone(),
+                name: raw.name.clone(),
+                label_selector: raw.label_selector.clone(),
+                metadata_only: raw.metadata_only,
+                optional: raw.optional,
+            }))
+        })
+        .collect()
+}

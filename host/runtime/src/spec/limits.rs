@@ -1,0 +1,221 @@
+//! A filter's limits, written as Kubernetes and Go write them: `64Mi`, `20ms`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What one call of a filter may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Linear memory of one instance.
+    pub memory: MemoryLimit,
+    /// Time for one object.
+    pub time: TimeLimit,
+}
+
+/// Bytes of linear memory that one instance may have: 1Mi to 512Mi, 64Mi when not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemoryLimit(u64);
+
+/// Time that a filter may take for one object: 1ms to 10s, 20ms when not given. Kept in whole nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeLimit(Duration);
+
+/// A limit was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// Not a quantity.
+    #[error("{0:?} is not an amount of memory: write it as 64Mi, 1Gi or a number of bytes")]
+    Quantity(String),
+    /// Not a duration.
+    #[error("{0:?} is not a duration: write it as 20ms or 1.5s")]
+    Duration(String),
+    /// Not between the bounds.
+    #[error("{given} is outside {least} to {most}")]
+    Range {
+        /// As written.
+        given: String,
+        /// Lower bound.
+        least: &'static str,
+        /// Upper bound.
+        most: &'static str,
+    },
+}
+
+const MI: u64 = 1 << 20;
+
+impl MemoryLimit {
+    /// The limit in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl TimeLimit {
+    /// The limit.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl Default for MemoryLimit {
+    fn default() -> Self {
+        Self(64 * MI)
+    }
+}
+
+impl Default for TimeLimit {
+    fn default() -> Self {
+        Self(Duration::from_millis(20))
+    }
+}
+
+impl FromStr for MemoryLimit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        let bytes = quantity(text).ok_or_else(|| LimitError::Quantity(short(text)))?;
+        if (MI..=512 * MI).contains(&bytes) {
+            Ok(Self(bytes))
+        } else {
+            Err(LimitError::Range { given: short(text), least: "1Mi", most: "512Mi" })
+        }
+    }
+}
+
+impl FromStr for TimeLimit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        let time = duration(text).ok_or_else(|| LimitError::Duration(short(text)))?;
+        if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
+            Ok(Self(time))
+        } else {
+            Err(LimitError::Range { given: short(text), least: "1ms", most: "10s" })
+        }
+    }
+}
+
+/// A Kubernetes quantity as whole bytes (rounded up, as Kubernetes does).
+pub fn quantity(text: &str) -> Option<u64> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(at);
+    let unit: u64 = match suffix {
+        "" => 1,
+        "k" => 1000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => MI,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    u64::try_from(scaled(number, unit.into())?).ok()
+}
+
+/// A Go duration: a sequence of decimal numbers with a unit each, `1m30s`, `1.5s`, `20ms`.
+pub fn duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut nanoseconds: u128 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let at = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(at);
+        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(end);
+        let unit: u128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        nanoseconds = nanoseconds.checked_add(scaled(number, unit)?)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(nanoseconds).and_then(|n| u64::try_from(n).ok()).map(Duration::from_nanos)
+}
+
+/// `number` (digits with at most one point) times `unit`, rounded up.
+fn scaled(number: &str, unit: u128) -> Option<u128> {
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && part.is_empty()) || part.contains('.') || whole.len() > 19 || part.len() > 9 {
+        return None;
+    }
+    let digits = |text: &str| {
+        if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() }
+    };
+    let scale = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let number = digits(whole)?.checked_mul(scale)?.checked_add(digits(part)?)?;
+    Some(number.checked_mul(unit)?.div_ceil(scale))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(MI) { write!(f, "{}Mi", self.0 / MI) } else { write!(f, "{}", self.0) }
+    }
+}
+
+impl fmt::Display for TimeLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_a_kubernetes_quantity() {
+        for (text, bytes) in [
+            ("64Mi", 64 * MI),
+            ("1.5Mi", 3 * MI / 2),
+            ("0.5Gi", 512 * MI),
+            ("2M", 2_000_000),
+            ("1048576", MI),
+            ("1024Ki", MI),
+        ] {
+            assert_eq!(text.parse::<MemoryLimit>().unwrap().bytes(), bytes, "{text}");
+        }
+        assert_eq!("64Mi".parse::<MemoryLimit>().unwrap().to_string(), "64Mi");
+        for bad in ["", "Mi", "64MiB", "64 Mi", "-1Mi", "1..5Mi", "1.2.3Mi", ".", "64m", "99999999999999999999999"] {
+            assert!(
+                bad.parse::<MemoryLimit>().unwrap_err().to_string().contains("is not an amount of memory"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn time_is_a_go_duration() {
+        for (text, micros) in
+            [("20ms", 20_000), ("1.5s", 1_500_000), ("1s500ms", 1_500_000), ("1500us", 1500), ("1500µs", 1500)]
+        {
+            assert_eq!(text.parse::<TimeLimit>().unwrap().duration(), Duration::from_micros(micros), "{text}");
+        }
+        assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!("20ms".parse::<TimeLimit>().unwrap().to_string(), "20ms");
+        for bad in ["", "20", "ms", "20 ms", "-20ms", "20msec", "1h99999999999999999999h"] {
+            assert!(bad.parse::<TimeLimit>().unwrap_err().to_string().contains("is not a duration"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn limits_have_bounds_that_the_message_names() {
+        assert_eq!("1Gi".parse::<MemoryLimit>().unwrap_err().to_string(), "1Gi is outside 1Mi to 512Mi");
+        assert_eq!("0".parse::<TimeLimit>().unwrap_err().to_string(), "0 is outside 1ms to 10s");
+        assert_eq!("11s".parse::<TimeLimit>().unwrap_err().to_string(), "11s is outside 1ms to 10s");
+    }
+}

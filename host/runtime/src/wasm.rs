@@ -1,0 +1,37 @@
+//! Hosts filter modules: engine, linking, instances, host calls and their traces, limits and faults. Knows nothing of
+//! HTTP or of filters' configuration; sees lookups through the trait [`ClusterView`].
+
+mod approve;
+mod bindings;
+mod cluster;
+mod dependency;
+mod engine;
+mod evaluate;
+mod fault;
+mod handles;
+mod hit;
+mod host_call;
+mod instance;
+mod lookup;
+mod node;
+mod objects;
+mod paths;
+mod pool;
+mod state;
+mod trace;
+mod view;
+mod wasi;
+
+pub use approve::Refused;
+pub use bindings::exports::weir::filter::module::Lookup as RawLookup;
+pub use dependency::{Dependencies, Dependency, Epoch, EpochMark};
+pub use engine::{Engine, EngineError, TICK, Ticking};
+pub use evaluate::{Scope, evaluate};
+pub use fault::{FailureClass, Fault, one_line};
+pub use host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
+pub use instance::{Bounds, Called, Description, Instance, LinkError, Linked, RawPlan, StartError, Verdict};
+pub use lookup::{Declared, LookupContext};
+pub use pool::{Checkout, Pool};
+pub use state::InstanceContext;
+pub use trace::{Extent, Trace};
+pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};

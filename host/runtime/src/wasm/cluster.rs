@@ -1,0 +1,113 @@
+//! The `cluster` import: other objects, from memory, only of the kinds that the plan declares.
+
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+use super::bindings::weir::filter::cluster;
+use super::bindings::weir::filter::objects::Column;
+use super::fault::Refusal;
+use super::host_call::{HostCall, Observed, SelectionRead};
+use super::lookup::Declared;
+use super::state::{GuestState, ObjectHandle, PathHandle, Phase, SelectionHandle};
+
+impl GuestState {
+    /// The declared lookups of a kind that `filter` asks for.
+    fn declared(&mut self, resource: String) -> Result<Declared> {
+        if self.phase == Phase::Configure {
+            return Err(Refusal::LookupInConfigure(resource).into());
+        }
+        self.scope.lookups.declared(&resource)
+    }
+
+    /// Evaluates a host call that returns an object, or none.
+    fn look_up(&mut self, call: HostCall) -> Result<Option<Resource<ObjectHandle>>> {
+        let Observed::Hit(hit) = self.evaluate(call)? else { return Ok(None) };
+        Ok(Some(Resource::new_own(self.scope.hits.number(hit)?)))
+    }
+
+    fn select(&mut self, this: &Resource<SelectionHandle>, read: SelectionRead) -> Result<Observed<'_>> {
+        let selection = self.scope.selections.place(this.rep())?;
+        self.evaluate(HostCall::Select(selection, read))
+    }
+}
+
+impl cluster::Host for GuestState {
+    fn get(
+        &mut self,
+        resource: String,
+        namespace: Option<String>,
+        name: String,
+    ) -> Result<Option<Resource<ObjectHandle>>> {
+        let declared = self.declared(resource)?;
+        self.look_up(HostCall::Get { declared, namespace: namespace.map(Into::into), name: name.into() })
+    }
+
+    fn referent(
+        &mut self,
+        resource: String,
+        object: Resource<ObjectHandle>,
+        name_at: Resource<PathHandle>,
+    ) -> Result<Option<Resource<ObjectHandle>>> {
+        let declared = self.declared(resource)?;
+        let at = self.single(&name_at)?;
+        let from = self.target(&object)?;
+        self.look_up(HostCall::Referent { declared, from, at })
+    }
+
+    fn find(
+        &mut self,
+        resource: String,
+        namespace: Option<String>,
+        label_selector: String,
+    ) -> Result<Resource<SelectionHandle>> {
+        let declared = self.declared(resource)?;
+        let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
+        let selection = match self.evaluate(HostCall::Find { declared, namespace, label_selector })? {
+            Observed::Selection(selection) => selection,
+            other => return Err(unexpected(&other)),
+        };
+        Ok(Resource::new_own(self.scope.selections.number(selection)?))
+    }
+}
+
+impl cluster::HostSelection for GuestState {
+    fn count(&mut self, this: Resource<SelectionHandle>) -> Result<u32> {
+        match self.select(&this, SelectionRead::Count)? {
+            Observed::Number(count) => Ok(u32::try_from(count)?),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn at(&mut self, this: Resource<SelectionHandle>, index: u32) -> Result<Option<Resource<ObjectHandle>>> {
+        let selection = self.scope.selections.place(this.rep())?;
+        self.look_up(HostCall::Select(selection, SelectionRead::At(index)))
+    }
+
+    fn column(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<Column> {
+        let at = self.path(&at)?;
+        match self.select(&this, SelectionRead::Column(at))? {
+            Observed::Column(column) => Ok(Column { text: column.text, ends: column.ends }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn fingerprint(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<u64> {
+        let at = self.path(&at)?;
+        match self.select(&this, SelectionRead::Fingerprint(at))? {
+            Observed::Number(number) => Ok(number),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn drop(&mut self, selection: Resource<SelectionHandle>) -> Result<()> {
+        if selection.owned() {
+            self.scope.selections.free(selection.rep());
+        }
+        Ok(())
+    }
+}
+
+/// A host call returned what it never returns: a mistake of the host, contained as a fault of this call.
+pub(super) fn unexpected(observed: &Observed<'_>) -> wasmtime::Error {
+    wasmtime::Error::msg(format!("the host returned {observed:?}"))
+}

@@ -1,0 +1,286 @@
+//! What the host keeps for one instance: the filtered object, the handles that the guest holds, and the instance's
+//! bounds. Everything here dies with the instance; handles of looked-up objects end with the call.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use wasmtime::component::ResourceTable;
+use wasmtime::{ResourceLimiter, Result};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use weir_document::{Document, StringSet};
+use weir_kube::Lookup;
+
+use super::dependency::Epoch;
+use super::engine::Clock;
+use super::evaluate::{Scope, evaluate};
+use super::fault::Refusal;
+use super::handles::Slots;
+use super::host_call::{HostCall, Observed};
+use super::lookup::LookupContext;
+use super::paths::Paths;
+use super::trace::{Recorder, Trace};
+use super::view::{ClusterView, Snapshot};
+use super::wasi::{self, Output};
+
+/// String sets that one instance may hold at once.
+const STRING_SETS: usize = 64;
+/// What they may take in memory together, in bytes.
+const STRING_SETS_WEIGHT: usize = 8 << 20;
+/// Elements of one of the module's tables.
+const TABLE_ELEMENTS: usize = 1 << 20;
+
+/// The handle of the filtered object.
+pub(super) const OBJECT: u32 = 0;
+
+/// A guest's handle to an object: the filtered one, or a looked-up one.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct ObjectHandle;
+/// A guest's handle to a path.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct PathHandle;
+/// A guest's handle to a string set.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct StringSetHandle;
+/// A guest's handle to a selection.
+#[derive(Debug)]
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct SelectionHandle;
+
+/// What all instances of a filter have in common: its name, what they see, and where their dependencies are stored.
+#[derive(Debug)]
+pub struct InstanceContext {
+    /// The filter's name, for the log.
+    pub filter: Arc<str>,
+    /// Answers lookups.
+    pub view: Arc<dyn ClusterView>,
+    /// What the filter's plan declares and its configuration grants. Empty until the module is validated.
+    pub lookups: Vec<Arc<Lookup>>,
+    /// The epoch of the filter's dependency set.
+    pub epoch: Arc<Epoch>,
+}
+
+/// Which export runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// describe or configure: nothing may be looked up.
+    Configure,
+    /// filter.
+    Filter,
+}
+
+/// The data of one store.
+#[allow(unreachable_pub, reason = "the generated bindings name it")]
+pub struct GuestState {
+    wasi: WasiCtx,
+    table: ResourceTable,
+    pub(super) output: Output,
+    pub(super) memory: MemoryLimit,
+    pub(super) budget: Budget,
+    pub(super) phase: Phase,
+    pub(super) context: Arc<InstanceContext>,
+    /// Present while `filter` runs.
+    object: Option<Cow<'static, Document>>,
+    pub(super) scope: Scope,
+    recorder: Recorder,
+    pub(super) paths: Paths,
+    pub(super) string_sets: StringSets,
+}
+
+/// The time that a call may still take, in ticks. The guest is charged for each tick in which it runs, and for each that
+/// ends in a host call.
+#[derive(Debug)]
+pub(super) struct Budget {
+    clock: Clock,
+    left: u64,
+    /// Ticks that ended in host calls since the guest was charged last.
+    host: u64,
+}
+
+/// Caps the memory and tables of an instance and remembers whether it was refused.
+#[derive(Debug)]
+pub(super) struct MemoryLimit {
+    limit: usize,
+    pub(super) peak: usize,
+    pub(super) refused: bool,
+}
+
+/// String sets by number, bounded in the memory that they take.
+#[derive(Debug)]
+pub(super) struct StringSets {
+    sets: Slots<Arc<StringSet>>,
+    weight: usize,
+}
+
+impl GuestState {
+    pub(super) fn new(context: Arc<InstanceContext>, memory: usize, clock: Clock) -> Self {
+        let output = Output::new(context.filter.clone());
+        Self {
+            wasi: wasi::context(&output),
+            table: ResourceTable::new(),
+            output,
+            memory: MemoryLimit { limit: memory, peak: 0, refused: false },
+            budget: Budget { clock, left: 0, host: 0 },
+            phase: Phase::Configure,
+            scope: Scope::new(LookupContext::new(context.clone())),
+            context,
+            object: None,
+            recorder: Recorder::default(),
+            paths: Paths::new(),
+            string_sets: StringSets::new(),
+        }
+    }
+
+    /// describe or configure begins.
+    pub(super) fn begin_configure(&mut self, ticks: u64) {
+        self.phase = Phase::Configure;
+        self.begin(ticks);
+    }
+
+    /// filter begins; `record`: its host calls are recorded.
+    pub(super) fn begin_filter(
+        &mut self,
+        ticks: u64,
+        object: Document,
+        snapshot: Option<Arc<dyn Snapshot>>,
+        record: bool,
+    ) {
+        self.phase = Phase::Filter;
+        self.object = Some(Cow::Owned(object));
+        self.scope.begin(snapshot);
+        self.recorder.begin(record);
+        self.begin(ticks);
+    }
+
+    fn begin(&mut self, ticks: u64) {
+        self.budget.left = ticks;
+        self.budget.host = 0;
+        self.memory.refused = false;
+        self.output.begin();
+    }
+
+    /// filter is over, well or not: its handles are stale from here on. The object comes back with the call's trace.
+    pub(super) fn end_filter(&mut self) -> (Option<Document>, Trace) {
+        if self.output.was_written() {
+            // A call that wrote a log line is never elided.
+            self.recorder.discard();
+        }
+        let dependencies = self.scope.end();
+        (self.object.take().map(Cow::into_owned), self.recorder.end(dependencies))
+    }
+
+    /// Evaluates a host call of the guest.
+    pub(super) fn evaluate(&mut self, call: HostCall) -> Result<Observed<'_>> {
+        let Self { object, scope, recorder, budget, .. } = self;
+        let object = object.as_mut().ok_or(Refusal::BadHandle(OBJECT))?;
+        let began = budget.clock.ticks();
+        let observed = evaluate(&call, object, scope)?;
+        budget.host += budget.clock.ticks().wrapping_sub(began);
+        recorder.record(call, &observed);
+        Ok(observed)
+    }
+}
+
+impl Budget {
+    /// The guest has run into the end of a tick; false: its time is used up.
+    pub(super) fn charge(&mut self) -> bool {
+        // A tick counts only when the guest really ran into its end: a thread that the system put aside loses one.
+        let ticks = std::mem::take(&mut self.host).max(1);
+        match self.left.checked_sub(ticks) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl WasiView for GuestState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl StringSets {
+    fn new() -> Self {
+        Self { sets: Slots::new(STRING_SETS, "string sets"), weight: 0 }
+    }
+
+    pub(super) fn put(&mut self, strings: StringSet) -> Result<u32> {
+        let weight = strings.weight();
+        if self.weight + weight > STRING_SETS_WEIGHT {
+            return Err(Refusal::TooMany(STRING_SETS_WEIGHT, "bytes in string sets").into());
+        }
+        let number = self.sets.put(Arc::new(strings))?;
+        self.weight += weight;
+        Ok(number)
+    }
+
+    pub(super) fn get(&self, number: u32) -> Result<&Arc<StringSet>> {
+        self.sets.get(number)
+    }
+
+    pub(super) fn free(&mut self, number: u32) {
+        if let Some(strings) = self.sets.free(number) {
+            self.weight -= strings.weight();
+        }
+    }
+}
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
+        let granted = desired <= self.limit;
+        if granted {
+            self.peak = self.peak.max(desired);
+        } else {
+            self.refused = true;
+        }
+        Ok(granted)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
+        let granted = desired <= TABLE_ELEMENTS;
+        self.refused |= !granted;
+        Ok(granted)
+    }
+
+    fn instances(&self) -> usize {
+        64
+    }
+
+    fn tables(&self) -> usize {
+        64
+    }
+
+    fn memories(&self) -> usize {
+        4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn string_sets_are_bounded_in_number_and_weight_and_free_both() {
+        let mut sets = StringSets::new();
+        let numbers: Vec<u32> =
+            (0..STRING_SETS).map(|n| sets.put([n.to_string()].into_iter().collect()).unwrap()).collect();
+        assert!(sets.put(StringSet::default()).is_err(), "one too many");
+        for (n, number) in numbers.iter().enumerate() {
+            assert!(sets.get(*number).unwrap().contains(&n.to_string()));
+            sets.free(*number);
+            sets.free(*number);
+            assert!(sets.get(*number).is_err());
+        }
+        assert_eq!(sets.weight, 0);
+        let half = || ["x".repeat(STRING_SETS_WEIGHT / 2)].into_iter().collect::<StringSet>();
+        let first = sets.put(half()).unwrap();
+        assert!(sets.put(half()).is_err(), "too much");
+        sets.free(first);
+        assert!(sets.put(half()).is_ok());
+    }
+}

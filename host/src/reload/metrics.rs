@@ -1,0 +1,29 @@
+//! What is exported of reloads.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// The metrics of reloads.
+#[derive(Debug, Default)]
+pub struct ReloadMetrics {
+    reloads: Family<ResultLabel, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+impl ReloadMetrics {
+    /// Counts a reload by its result: `applied`, `unchanged`, `refused`.
+    pub(crate) fn reload(&self, result: &'static str) {
+        self.reloads.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// Registers every family under its public name.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("weir_reloads", "Reloads by result", self.reloads.clone());
+    }
+}

@@ -1,0 +1,186 @@
+//! Requests of feeds with the daemon's own identity: what is asked, in which form, and what a refusal means.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+
+use super::error::FeedError;
+use weir_kube::GroupResource;
+
+/// Asks for one resource.
+#[derive(Clone)]
+pub(super) struct Asker {
+    pub(super) client: kube::Client,
+    pub(super) resource: GroupResource,
+    /// For an answer's head and between chunks of a list.
+    pub(super) patience: Duration,
+}
+
+/// A request did not give what was asked.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// 404: the server lacks the kind.
+    Missing,
+    /// 410: the version or the continue token is too old.
+    Expired,
+    /// All else.
+    Other(FeedError),
+}
+
+/// How much of a refusal's body is read for its message.
+const MAX_REFUSAL: usize = 16 << 10;
+/// Discovery documents are small; a cluster with thousands of kinds stays below.
+const MAX_DISCOVERY: usize = 4 << 20;
+
+impl Asker {
+    /// A GET. Cancel-safe: the request ends with the future.
+    pub(super) async fn get(&self, path: &str, accept: &str, gzip: bool) -> Result<Response<Body>, Failure> {
+        let encoding = if gzip { "gzip" } else { "identity" };
+        let request = Request::get(path)
+            .header(ACCEPT, accept)
+            .header(ACCEPT_ENCODING, encoding)
+            .body(Body::empty())
+            .map_err(|error| self.malformed(error))?;
+        let answer = match tokio::time::timeout(self.patience, self.client.send(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(self.unreachable(chain(&error))),
+            Err(_) => return Err(self.unreachable(format!("no answer within {:?}", self.patience))),
+        };
+        if answer.status() == StatusCode::OK {
+            return Ok(answer);
+        }
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_REFUSAL).collect();
+        let body = match tokio::time::timeout(self.patience, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            _ => Bytes::new(),
+        };
+        Err(self.refusal(code, &body))
+    }
+
+    /// A small JSON document.
+    pub(super) async fn document<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let answer = self.get(path, "application/json", false).await?;
+        let body = Limited::new(answer.into_body(), MAX_DISCOVERY).collect();
+        match tokio::time::timeout(self.patience, body).await {
+            Ok(Ok(body)) => serde_json::from_slice(&body.to_bytes())
+                .map_err(|error| self.malformed(format_args!("{path}: {error}"))),
+            Ok(Err(error)) => Err(self.unreachable(format!("{path}: {error}"))),
+            Err(_) => Err(self.unreachable(format!("{path}: the answer stopped for {:?}", self.patience))),
+        }
+    }
+
+    /// What a status code other than 200 means.
+    pub(super) fn refusal(&self, code: StatusCode, body: &[u8]) -> Failure {
+        #[derive(serde::Deserialize)]
+        struct Status {
+            message: Option<String>,
+        }
+        let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
+        let message = message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+        let message: String = message.chars().filter(|c| !c.is_control()).take(300).collect();
+        let resource = self.resource.clone();
+        match code {
+            StatusCode::NOT_FOUND => Failure::Missing,
+            StatusCode::GONE => Failure::Expired,
+            StatusCode::FORBIDDEN => Failure::Other(FeedError::Forbidden { resource, message }),
+            StatusCode::UNAUTHORIZED => Failure::Other(FeedError::Unauthorized { resource, message }),
+            _ if code.is_server_error()
+                || code == StatusCode::TOO_MANY_REQUESTS
+                || code == StatusCode::REQUEST_TIMEOUT =>
+            {
+                self.unreachable(format!("it answers {}: {message}", code.as_u16()))
+            }
+            _ => Failure::Other(FeedError::Refused { resource, code: code.as_u16(), message }),
+        }
+    }
+
+    pub(super) fn unreachable(&self, reason: impl std::fmt::Display) -> Failure {
+        Failure::Other(FeedError::Unreachable { resource: self.resource.clone(), reason: reason.to_string() })
+    }
+
+    pub(super) fn malformed(&self, reason: impl std::fmt::Display) -> Failure {
+        Failure::Other(FeedError::Malformed { resource: self.resource.clone(), reason: reason.to_string() })
+    }
+}
+
+/// An answer's body as it arrives, decompressed.
+pub(super) struct Chunks {
+    body: Body,
+    gzip: Option<MultiGzDecoder<Vec<u8>>>,
+    /// Compressed bytes that are not decompressed yet.
+    rest: Bytes,
+}
+
+/// Compressed bytes taken at a time: bounds what one step can expand to.
+const STEP: usize = 8 << 10;
+
+impl Chunks {
+    /// Refuses an answer that is not JSON.
+    pub(super) fn of(asker: &Asker, answer: Response<Body>) -> Result<Self, Failure> {
+        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind = header(CONTENT_TYPE);
+        if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+            return Err(asker.malformed(format_args!("its content type is {kind:?}, not application/json")));
+        }
+        let gzip = match header(CONTENT_ENCODING) {
+            "" | "identity" => None,
+            "gzip" => Some(MultiGzDecoder::new(Vec::new())),
+            other => return Err(asker.malformed(format_args!("its content encoding is {other:?}"))),
+        };
+        Ok(Self { body: answer.into_body(), gzip, rest: Bytes::new() })
+    }
+
+    /// The next bytes; none at the end. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        loop {
+            if let Some(gzip) = self.gzip.as_mut().filter(|_| !self.rest.is_empty()) {
+                let step = self.rest.split_to(self.rest.len().min(STEP));
+                gzip.write_all(&step).map_err(|error| format!("bad gzip: {error}"))?;
+                let plain = std::mem::take(gzip.get_mut());
+                if !plain.is_empty() {
+                    return Ok(Some(plain.into()));
+                }
+                continue;
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => match (frame.into_data(), &self.gzip) {
+                    (Ok(data), None) => return Ok(Some(data)),
+                    (Ok(data), Some(_)) => self.rest = data,
+                    (Err(_), _) => {}
+                },
+                Some(Err(error)) => return Err(chain(&error)),
+                None => return self.finish(),
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<Option<Bytes>, String> {
+        let Some(mut gzip) = self.gzip.take() else {
+            return Ok(None);
+        };
+        gzip.try_finish().map_err(|error| format!("bad gzip: {error}"))?;
+        let plain = std::mem::take(gzip.get_mut());
+        Ok((!plain.is_empty()).then(|| plain.into()))
+    }
+}
+
+/// An error with its sources in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = text + ": " + &next;
+        }
+        source = error.source();
+    }
+    text.chars().filter(|c| !c.is_control()).take(400).collect()
+}

@@ -1,0 +1,21 @@
+//! The bodies of requests to the API server.
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full};
+use tower::BoxError;
+
+/// A boxed body of a request to the API server.
+pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// No request body.
+#[must_use]
+pub fn no_request_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A request body that is there already.
+#[must_use]
+pub fn whole_request_body(bytes: Bytes) -> RequestBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
