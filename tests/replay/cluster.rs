@@ -1,6 +1,7 @@
 //! A cluster that changes: what filters look up.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir::lookups::FileWorld;
@@ -34,6 +35,14 @@ pub struct Cluster(Arc<Mutex<State>>);
 struct State {
     objects: Vec<(Changed, Option<Value>)>,
     now: Arc<Version>,
+    events: Arc<Events>,
+}
+
+/// What happens during a lookup.
+#[derive(Debug, Default)]
+struct Events {
+    change: Mutex<Option<(Cluster, Changed)>>,
+    stall: Mutex<Duration>,
 }
 
 /// The cluster at one moment.
@@ -42,6 +51,7 @@ struct Version {
     number: u64,
     world: FileWorld,
     objects: Arc<dyn Snapshot>,
+    events: Arc<Events>,
 }
 
 impl Cluster {
@@ -58,8 +68,34 @@ impl Cluster {
         for (key, value) in &mut objects {
             *value = object(*key, dice);
         }
-        let now = Arc::new(Version::new(0, &objects));
-        Self(Arc::new(Mutex::new(State { objects, now })))
+        let events = Arc::<Events>::default();
+        let now = Arc::new(Version::new(0, &objects, &events));
+        Self(Arc::new(Mutex::new(State { objects, now, events })))
+    }
+
+    /// A cluster in which every object is there.
+    pub fn complete() -> Self {
+        let cluster = Self::new(&mut Dice::new(1));
+        let mut dice = Dice::new(1);
+        let mut state = cluster.0.lock().unwrap();
+        for (key, value) in &mut state.objects {
+            while value.is_none() {
+                *value = object(*key, &mut dice);
+            }
+        }
+        state.publish();
+        drop(state);
+        cluster
+    }
+
+    /// In the next lookup, after which it goes on with what it found, an object changes.
+    pub fn change_in_next_lookup(&self, changed: Changed) {
+        *self.0.lock().unwrap().events.change.lock().unwrap() = Some((self.clone(), changed));
+    }
+
+    /// Every search takes so long.
+    pub fn stall(&self, time: Duration) {
+        *self.0.lock().unwrap().events.stall.lock().unwrap() = time;
     }
 
     /// Changes some objects.
@@ -72,8 +108,24 @@ impl Cluster {
             *value = object(*key, dice);
             changed.push(*key);
         }
-        state.now = Arc::new(Version::new(state.now.number + 1, &state.objects));
+        state.publish();
         changed
+    }
+}
+
+impl State {
+    fn publish(&mut self) {
+        self.now = Arc::new(Version::new(self.now.number + 1, &self.objects, &self.events));
+    }
+}
+
+impl Events {
+    fn happen(&self) {
+        let Some((cluster, changed)) = self.change.lock().unwrap().take() else { return };
+        let mut state = cluster.0.lock().unwrap();
+        let (_, value) = state.objects.iter_mut().find(|(key, _)| *key == changed).unwrap();
+        value.as_mut().unwrap()["status"]["nodes"] = json!(["new"]);
+        state.publish();
     }
 }
 
@@ -82,7 +134,8 @@ fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value
     if dice.one_in(6) {
         return None;
     }
-    let mut metadata = json!({"name": name, "resourceVersion": dice.next().to_string(), "labels": {}, "annotations": {}});
+    let mut metadata =
+        json!({"name": name, "resourceVersion": dice.next().to_string(), "labels": {}, "annotations": {}});
     if !namespace.is_empty() {
         metadata["namespace"] = json!(namespace);
     }
@@ -101,8 +154,13 @@ fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value
             "metadata": metadata, "status": {"nodes": nodes}}),
         _ => {
             metadata["labels"]["kubernetes.io/service-name"] = json!("web");
-            let endpoints: Vec<_> = nodes.iter().map(|node| json!({"addresses": ["10.0.0.1"], "nodeName": node,
-                "conditions": {"ready": dice.one_in(2)}})).collect();
+            let endpoints: Vec<_> = nodes
+                .iter()
+                .map(|node| {
+                    json!({"addresses": ["10.0.0.1"], "nodeName": node,
+                "conditions": {"ready": dice.one_in(2)}})
+                })
+                .collect();
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
                 "addressType": "IPv4", "endpoints": endpoints})
         }
@@ -110,7 +168,7 @@ fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value
 }
 
 impl Version {
-    fn new(number: u64, objects: &[(Changed, Option<Value>)]) -> Self {
+    fn new(number: u64, objects: &[(Changed, Option<Value>)], events: &Arc<Events>) -> Self {
         let objects = objects.iter().filter_map(|(_, object)| object.clone());
         let addresses = vec![Address {
             interface_name: "eth0".to_owned(),
@@ -121,7 +179,7 @@ impl Version {
         let endpoint = Endpoint { host: "10.0.0.9".to_owned(), port: 9443 };
         let world = FileWorld::new(NODE, objects, addresses, Some(endpoint)).unwrap();
         let objects = world.snapshot();
-        Self { number, world, objects }
+        Self { number, world, objects, events: events.clone() }
     }
 }
 
@@ -149,10 +207,12 @@ impl Snapshot for Version {
     }
 
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        self.events.happen();
         self.objects.get(lookup, namespace, name)
     }
 
     fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+        std::thread::sleep(*self.events.stall.lock().unwrap());
         self.objects.find(lookup, namespace, label_selector)
     }
 

@@ -82,13 +82,18 @@ impl Parts {
 
     /// A filter over a cluster.
     pub async fn filter(&self, cluster: &Cluster, name: &str, settings: &str) -> Arc<Filter> {
+        // Time depends on the machine.
+        self.filter_within(cluster, name, settings, "10s").await
+    }
+
+    /// A filter over a cluster, with a limit of time.
+    pub async fn filter_within(&self, cluster: &Cluster, name: &str, settings: &str, time: &str) -> Arc<Filter> {
         *self.source.cluster.lock().unwrap() = Some(cluster.clone());
         let (module, loader) = self.module(name);
         let Ok(Value::Object(settings)) = serde_json::from_str(settings) else { panic!("{settings}") };
         let mut entry = FilterEntry::of(name.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
         entry.settings = settings;
-        // Time depends on the machine.
-        entry.limits.time = "10s".parse().unwrap();
+        entry.limits.time = time.parse().unwrap();
         Arc::new(loader.load(&entry, "test".to_owned(), Digest::of(&module), &module).await.unwrap())
     }
 
@@ -180,12 +185,23 @@ fn shown(outcome: &Outcome) -> String {
     }
 }
 
+impl Parts {
+    /// The sum of a metric's series.
+    pub fn metric(&self, name: &str) -> u64 {
+        sum(&self.metrics, name)
+    }
+}
+
 /// Objects that all filters have replayed.
 pub fn replayed(metrics: &RuntimeMetrics) -> u64 {
+    sum(metrics, "weir_filter_replayed_total")
+}
+
+fn sum(metrics: &RuntimeMetrics, name: &str) -> u64 {
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
-    let lines = text.lines().filter(|line| line.starts_with("weir_filter_replayed_total"));
+    let lines = text.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
 }
