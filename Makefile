@@ -76,7 +76,7 @@ converge: build controlplane ## caches behind Weir against a real API server; MU
 
 REPLAYS ?= 20000
 replay: modules ## calls against replays over generated filters, objects and changes; REPLAYS=n cases, SEED=n as a failed run printed
-	WEIR_REPLAYS=$(REPLAYS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test replay -- --nocapture
+	WEIR_REPLAYS=$(REPLAYS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-runtime --test replay -- --nocapture
 
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz

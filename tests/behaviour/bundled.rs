@@ -30,7 +30,7 @@ const FILTERS: &[&str] = &[
     "servicetopology",
 ];
 
-/// So many objects alike: what the first ones are called for is foreseen of the last, and must be the same.
+/// So many equal objects: the first ones are called for, the last ones replayed, with the same outcome.
 const ALIKE: usize = 8;
 
 /// The largest module that may ship, in bytes.

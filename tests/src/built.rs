@@ -29,12 +29,6 @@ pub fn modules() -> PathBuf {
     present(target().join("modules"))
 }
 
-/// The module that runs its settings as a program.
-#[must_use]
-pub fn guest() -> PathBuf {
-    present(target().join("guest.wasm"))
-}
-
 /// The workspace's own folder.
 #[must_use]
 pub fn workspace() -> PathBuf {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rpds::RedBlackTreeMapSync;
 use weir_kube::Selector;
 
-use self::cache::Caches;
+use self::cache::{Caches, Changed};
 use super::change::ObjectKey;
 use weir_document::{CachedObject, Selection};
 
@@ -142,11 +142,10 @@ impl Objects {
         self.caches().add_index(label, index, value)
     }
 
-    /// The next moment, and what is different in it. None when nothing is.
+    /// The next version, and the keys of what is different in it. None when nothing is.
     pub(super) fn next(&self, deltas: Vec<Delta>) -> Option<(Self, Vec<Key>)> {
         let mut map = self.map.clone();
-        let mut caches = self.caches().clone();
-        let mut changed = Vec::new();
+        let mut changed: Vec<Changed> = Vec::new();
         for delta in deltas {
             let (key, new) = match delta {
                 Delta::Put(key, held) => (key, Some(held)),
@@ -160,16 +159,22 @@ impl Objects {
                 }
                 _ => {}
             }
-            caches.apply(&key, old.as_ref().map(|held| &held.object), new.as_ref().map(|held| &held.object));
+            let object = |held: &Option<Held>| held.as_ref().map(|held| held.object.clone());
+            changed.push((key.clone(), object(&old), object(&new)));
             match new {
-                Some(held) => map.insert_mut(key.clone(), held),
+                Some(held) => map.insert_mut(key, held),
                 None => drop(map.remove_mut(key.as_str())),
             }
-            changed.push(key);
         }
-        changed.sort_unstable();
-        changed.dedup();
-        (!changed.is_empty()).then(|| (Self { map, caches: Mutex::new(caches) }, changed))
+        if changed.is_empty() {
+            return None;
+        }
+        let mut caches = self.caches().clone();
+        caches.apply(&changed);
+        let mut keys: Vec<_> = changed.into_iter().map(|(key, ..)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Some((Self { map, caches: Mutex::new(caches) }, keys))
     }
 
     fn caches(&self) -> std::sync::MutexGuard<'_, Caches> {

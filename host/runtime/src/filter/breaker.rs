@@ -5,6 +5,7 @@
 //! opens for one second, then for twice as long each time, up to a minute. After each pause exactly one batch probes the
 //! module: its first verdict closes the breaker, its first fault opens it again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// The breaker of one filter.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct Breaker {
+    state: Mutex<State>,
+    /// Whether faults are counted: replays look here first.
+    counting: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -103,10 +108,20 @@ impl Breaker {
         }
     }
 
+    /// A verdict was replayed. It proves nothing for the module, but faults on objects among it are not in a row.
+    pub(super) fn replayed(&self) {
+        if self.counting.load(Ordering::Relaxed) {
+            let mut state = self.lock();
+            state.faults = 0;
+            self.counting.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// A call returned a verdict.
     pub(super) fn succeeded(&self) -> Transition {
         let mut state = self.lock();
         state.faults = 0;
+        self.counting.store(false, Ordering::Relaxed);
         state.openings = 0;
         match std::mem::take(&mut state.phase) {
             Phase::Closed => Transition::None,
@@ -121,6 +136,7 @@ impl Breaker {
         }
         let mut state = self.lock();
         state.faults += 1;
+        self.counting.store(true, Ordering::Relaxed);
         // After a pause the first fault opens it again.
         if state.faults < FAULTS && state.phase == Phase::Closed {
             return Transition::None;
@@ -133,7 +149,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,6 +203,16 @@ mod tests {
         assert!(matches!(again, Admission::Probe(_)), "the probe called nothing: the next batch probes");
         breaker.succeeded();
         assert!(breaker.permits(&other) && matches!(breaker.admit(), Admission::Admitted));
+    }
+
+    #[test]
+    fn faults_with_replayed_verdicts_between_them_are_not_in_a_row() {
+        let breaker = Breaker::default();
+        for _ in 0..10 * FAULTS {
+            assert_eq!(breaker.failed(FailureClass::Trap), Transition::None);
+            breaker.replayed();
+        }
+        assert!(!breaker.is_open());
     }
 
     #[tokio::test(start_paused = true)]

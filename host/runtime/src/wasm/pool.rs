@@ -1,7 +1,7 @@
 //! Warm instances of one filter, checked out per batch of objects and never for the life of a body or a watch.
 //!
-//! At most [`Pool::new`]'s number are out at once; as many are kept warm. Which one comes out is random, so that no
-//! module can count on seeing the same objects twice. One that faulted, grew large or is old is not taken back.
+//! At most [`Pool::new`]'s number are checked out at once; as many are kept warm. The choice is random, so that no module
+//! can rely on seeing the same objects twice. An instance that faulted, grew large or is old is not taken back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,7 +32,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Warm {
     idle: Vec<Instance>,
-    /// State of the random choice; quality does not matter, only that modules can't foresee it.
+    /// State of the random choice. Its quality does not matter, only that modules can not predict it.
     dice: u64,
 }
 

@@ -1,4 +1,8 @@
-//! Selections that were asked for, and indexes over labels, of one moment of a feed; and how they go over to the next.
+//! Selections that were asked for, and indexes over labels, of one version of a feed's objects; and how the next version
+//! takes them over.
+//!
+//! A change copies one pointer per selection and index. A selection that it concerns is copied once for all objects that
+//! change together; one that more than [`MAX_CHANGES`] of them concern is dropped, and made again when it is asked for.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
@@ -17,14 +21,19 @@ pub(super) type Index = RedBlackTreeMapSync<Box<str>, (Key, Arc<CachedObject>)>;
 const MAX_SELECTIONS: usize = 256;
 /// Labels indexed; further ones are answered by a scan.
 const MAX_INDEXES: usize = 8;
+/// Objects that change together in one selection before it is dropped.
+const MAX_CHANGES: usize = 32;
+
+/// An object that is different in the next version: its key, what it was and what it is.
+pub(super) type Changed = (Key, Option<Arc<CachedObject>>, Option<Arc<CachedObject>>);
 
 /// Cheap to clone: pointers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Caches {
-    selections: HashMap<Box<str>, Cached>,
+    selections: HashMap<Arc<str>, Arc<Cached>>,
     /// Keys of `selections`, oldest first.
-    order: VecDeque<Box<str>>,
-    indexes: HashMap<Box<str>, Index>,
+    order: VecDeque<Arc<str>>,
+    indexes: HashMap<Arc<str>, Index>,
 }
 
 #[derive(Debug, Clone)]
@@ -76,7 +85,7 @@ impl Caches {
         {
             self.selections.remove(&oldest);
         }
-        let name: Box<str> = name_of(namespace, label_selector).into();
+        let name: Arc<str> = name_of(namespace, label_selector).into();
         self.order.push_back(name.clone());
         let cached = Cached {
             namespace: namespace.map(Into::into),
@@ -84,7 +93,7 @@ impl Caches {
             keys: keys.into(),
             selection: selection.clone(),
         };
-        self.selections.insert(name, cached);
+        self.selections.insert(name, Arc::new(cached));
         selection
     }
 
@@ -110,52 +119,80 @@ impl Caches {
         self.indexed(label, value)
     }
 
-    /// Goes over to the next moment, in which one object is different.
-    pub(super) fn apply(&mut self, key: &Key, old: Option<&Arc<CachedObject>>, new: Option<&Arc<CachedObject>>) {
+    /// Takes over to the next version, in which these objects are different, in this order.
+    pub(super) fn apply(&mut self, changed: &[Changed]) {
         for (label, index) in &mut self.indexes {
-            if let Some(at) = old.and_then(|old| place(label, key, old)) {
-                index.remove_mut(&at);
-            }
-            if let Some((at, object)) = new.and_then(|new| Some((place(label, key, new)?, new))) {
-                index.insert_mut(at, (key.clone(), object.clone()));
-            }
-        }
-        for cached in self.selections.values_mut() {
-            if cached.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace()) {
-                cached.apply(key, new);
+            for (key, old, new) in changed {
+                if let Some(at) = old.as_ref().and_then(|old| place(label, key, old)) {
+                    index.remove_mut(&at);
+                }
+                if let Some((at, object)) = new.as_ref().and_then(|new| Some((place(label, key, new)?, new))) {
+                    index.insert_mut(at, (key.clone(), object.clone()));
+                }
             }
         }
+        self.selections.retain(|_, cached| match cached.applied(changed) {
+            Applied::Same => true,
+            Applied::Next(next) => {
+                *cached = Arc::new(next);
+                true
+            }
+            Applied::TooMany => false,
+        });
+        let Self { selections, order, .. } = self;
+        order.retain(|name| selections.contains_key(name));
     }
 }
 
+/// What becomes of a selection.
+enum Applied {
+    Same,
+    Next(Cached),
+    TooMany,
+}
+
 impl Cached {
-    fn apply(&mut self, key: &Key, new: Option<&Arc<CachedObject>>) {
-        let new = new.filter(|object| selects(&self.selector, object));
-        let at = self.keys.binary_search(key);
-        if at.is_err() && new.is_none() {
-            return;
+    fn applied(&self, changed: &[Changed]) -> Applied {
+        let concerns = |(key, _, new): &&Changed| {
+            self.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace())
+                && (self.keys.binary_search(key).is_ok()
+                    || new.as_ref().is_some_and(|new| selects(&self.selector, new)))
+        };
+        let concerning: Vec<_> = changed.iter().filter(concerns).take(MAX_CHANGES + 1).collect();
+        if concerning.is_empty() {
+            return Applied::Same;
+        }
+        if concerning.len() > MAX_CHANGES {
+            return Applied::TooMany;
         }
         let mut keys = self.keys.to_vec();
         let mut objects = self.selection.objects().to_vec();
-        match (at, new) {
-            (Ok(at), Some(new)) => {
-                if let Some(object) = objects.get_mut(at) {
-                    *object = new.clone();
+        for (key, _, new) in concerning {
+            let new = new.as_ref().filter(|object| selects(&self.selector, object));
+            // INVARIANT: `keys` and `objects` are of one length, and a place that is found is one of both.
+            match (keys.binary_search(key), new) {
+                (Ok(at), Some(new)) => {
+                    if let Some(object) = objects.get_mut(at) {
+                        *object = new.clone();
+                    }
                 }
+                (Err(at), Some(new)) => {
+                    keys.insert(at, key.clone());
+                    objects.insert(at, new.clone());
+                }
+                (Ok(at), None) => {
+                    keys.remove(at);
+                    objects.remove(at);
+                }
+                (Err(_), None) => {}
             }
-            (Err(at), Some(new)) => {
-                keys.insert(at, key.clone());
-                objects.insert(at, new.clone());
-            }
-            // INVARIANT: `keys` and `objects` are of one length, and `at` was found in `keys`.
-            (Ok(at), None) => {
-                keys.remove(at);
-                objects.remove(at);
-            }
-            (Err(_), None) => {}
         }
-        self.keys = keys.into();
-        self.selection = Arc::new(Selection::new(objects));
+        Applied::Next(Self {
+            namespace: self.namespace.clone(),
+            selector: self.selector.clone(),
+            keys: keys.into(),
+            selection: Arc::new(Selection::new(objects)),
+        })
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Batch<'a> {
     /// The guards of this filter alone: the next one of the chain sets its own.
     guards: Arc<[Path]>,
     admission: Admission<'a>,
-    /// While the breaker is open nothing is replayed either: the failure policy decides.
+    /// While the breaker is open nothing is replayed: the failure policy decides, and a probe is to call the module.
     replays: bool,
     cache: BatchCache<'a>,
     checkout: Option<Checkout>,
@@ -35,7 +35,7 @@ impl<'a> Batch<'a> {
             began: Instant::now(),
             counts: BatchCounts::default(),
             guards: if guarded { filter.guards.clone() } else { Arc::default() },
-            replays: !matches!(admission, Admission::Refused),
+            replays: matches!(admission, Admission::Admitted),
             admission,
             cache: filter.trace_cache.begin(|| filter.pool.scope()),
             checkout: None,
@@ -77,6 +77,7 @@ impl<'a> Batch<'a> {
             match replay {
                 Replay::Replayed { keep, object } => {
                     self.counts.replayed += 1;
+                    filter.breaker.replayed();
                     filter.dependencies.store(&dependencies, filter.pool.view());
                     let replayed = Verdict { keep, object };
                     if filter.is_check_due() {

@@ -4,18 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir::lookups::FileWorld;
-use weir_document::{CachedObject, Selection};
-use weir_kube::{Address, Lookup};
+use weir_document::{CachedObject, Document, Selection};
+use weir_kube::{Address, Lookup, Selector};
 use weir_runtime::{ClusterView, Endpoint, Snapshot};
 
 use super::dice::Dice;
 
-pub const NODE: &str = "edge-a";
-pub const NAMESPACES: &[&str] = &["team", "default"];
-pub const SERVICES: &[&str] = &["web", "db", "kubernetes"];
-pub const NODES: &[&str] = &["edge-a", "edge-b", "cloud-a"];
-pub const POOLS: &[&str] = &["hangzhou", "beijing"];
+pub(crate) const NODE: &str = "edge-a";
+pub(crate) const NAMESPACES: &[&str] = &["team", "default"];
+pub(crate) const SERVICES: &[&str] = &["web", "db", "kubernetes"];
+pub(crate) const NODES: &[&str] = &["edge-a", "edge-b", "cloud-a"];
+pub(crate) const POOLS: &[&str] = &["hangzhou", "beijing"];
 const KEYS: &[&str] = &[
     "kubernetes.io/hostname",
     "openyurt.io/nodepool",
@@ -25,11 +24,11 @@ const KEYS: &[&str] = &[
 ];
 
 /// An object of the cluster: resource, namespace and name.
-pub type Changed = (&'static str, &'static str, &'static str);
+pub(crate) type Changed = (&'static str, &'static str, &'static str);
 
 /// Clones share the state.
 #[derive(Debug, Clone)]
-pub struct Cluster(Arc<Mutex<State>>);
+pub(crate) struct Cluster(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -49,13 +48,13 @@ struct Events {
 #[derive(Debug)]
 struct Version {
     number: u64,
-    world: FileWorld,
-    objects: Arc<dyn Snapshot>,
+    objects: Vec<(Changed, Arc<CachedObject>)>,
+    addresses: Arc<[Address]>,
     events: Arc<Events>,
 }
 
 impl Cluster {
-    pub fn new(dice: &mut Dice) -> Self {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
         let mut objects: Vec<(Changed, Option<Value>)> = Vec::new();
         for namespace in NAMESPACES {
             for name in SERVICES {
@@ -74,7 +73,7 @@ impl Cluster {
     }
 
     /// A cluster in which every object is there.
-    pub fn complete() -> Self {
+    pub(crate) fn complete() -> Self {
         let cluster = Self::new(&mut Dice::new(1));
         let mut dice = Dice::new(1);
         let mut state = cluster.0.lock().unwrap();
@@ -89,17 +88,17 @@ impl Cluster {
     }
 
     /// In the next lookup, after which it goes on with what it found, an object changes.
-    pub fn change_in_next_lookup(&self, changed: Changed) {
+    pub(crate) fn change_in_next_lookup(&self, changed: Changed) {
         *self.0.lock().unwrap().events.change.lock().unwrap() = Some((self.clone(), changed));
     }
 
     /// Every search takes so long.
-    pub fn stall(&self, time: Duration) {
+    pub(crate) fn stall(&self, time: Duration) {
         *self.0.lock().unwrap().events.stall.lock().unwrap() = time;
     }
 
     /// Changes some objects.
-    pub fn change(&self, dice: &mut Dice) -> Vec<Changed> {
+    pub(crate) fn change(&self, dice: &mut Dice) -> Vec<Changed> {
         let mut state = self.0.lock().unwrap();
         let mut changed = Vec::new();
         for _ in 0..=dice.below(3) {
@@ -169,18 +168,33 @@ fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value
 
 impl Version {
     fn new(number: u64, objects: &[(Changed, Option<Value>)], events: &Arc<Events>) -> Self {
-        let objects = objects.iter().filter_map(|(_, object)| object.clone());
-        let addresses = vec![Address {
+        let cached = |value: &Value| Arc::new(CachedObject::new(Document::json(value.to_string().into())));
+        let mut objects: Vec<_> =
+            objects.iter().filter_map(|(key, value)| Some((*key, cached(value.as_ref()?)))).collect();
+        objects.sort_by_key(|(key, _)| *key);
+        let address = Address {
             interface_name: "eth0".to_owned(),
             ip: "10.0.0.7".parse().unwrap(),
             prefix_length: 24,
             default_route: true,
-        }];
-        let endpoint = Endpoint { host: "10.0.0.9".to_owned(), port: 9443 };
-        let world = FileWorld::new(NODE, objects, addresses, Some(endpoint)).unwrap();
-        let objects = world.snapshot();
-        Self { number, world, objects, events: events.clone() }
+        };
+        Self { number, objects, addresses: Arc::new([address]), events: events.clone() }
     }
+
+    /// The objects of a lookup.
+    fn of(&self, lookup: &Lookup) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
+        let (resource, name) = (lookup.resource.to_string(), lookup.name.clone());
+        let selector = lookup.label_selector.as_deref().map(|text| Selector::parse(text).unwrap());
+        self.objects.iter().filter(move |((of, _, named), object)| {
+            *of == resource
+                && name.as_ref().is_none_or(|name| name == named)
+                && selector.as_ref().is_none_or(|selector| selects(selector, object))
+        })
+    }
+}
+
+fn selects(selector: &Selector, object: &CachedObject) -> bool {
+    selector.matches(|label| object.document().label(label).ok().flatten())
 }
 
 impl ClusterView for Cluster {
@@ -197,7 +211,7 @@ impl ClusterView for Cluster {
     }
 
     fn secure_endpoint(&self) -> Option<Endpoint> {
-        self.0.lock().unwrap().now.world.secure_endpoint()
+        Some(Endpoint { host: "10.0.0.9".to_owned(), port: 9443 })
     }
 }
 
@@ -208,15 +222,22 @@ impl Snapshot for Version {
 
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.events.happen();
-        self.objects.get(lookup, namespace, name)
+        let wanted = (namespace.unwrap_or_default(), name);
+        self.of(lookup)
+            .find(|((_, namespace, name), _)| (*namespace, *name) == wanted)
+            .map(|(_, object)| object.clone())
     }
 
     fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
         std::thread::sleep(*self.events.stall.lock().unwrap());
-        self.objects.find(lookup, namespace, label_selector)
+        let selector = Selector::parse(label_selector).map_err(|error| error.to_string())?;
+        let wanted = |((_, of, _), object): &&(Changed, Arc<CachedObject>)| {
+            namespace.is_none_or(|namespace| namespace == *of) && selects(&selector, object)
+        };
+        Ok(Arc::new(Selection::new(self.of(lookup).filter(wanted).map(|(_, object)| object.clone()).collect())))
     }
 
     fn addresses(&self) -> Arc<[Address]> {
-        self.objects.addresses()
+        self.addresses.clone()
     }
 }

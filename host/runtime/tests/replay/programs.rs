@@ -1,6 +1,6 @@
 //! Generated programs: pure functions of what they read, though otherwise as odd as a filter may be.
 
-use weir_guest::{Edit, Op, Program, Read, Select};
+use guest::{Edit, Op, Program, Read, Select};
 
 use super::cluster::{NODE, NODES, POOLS, SERVICES};
 use super::dice::Dice;
@@ -36,7 +36,7 @@ const KEYS: &[&str] =
     &["service", "openyurt.io/topologyKeys", "apps.openyurt.io/nodepool", "nodeport.openyurt.io/listen"];
 
 /// The settings of a program.
-pub fn program(dice: &mut Dice) -> String {
+pub(crate) fn program(dice: &mut Dice) -> String {
     let ops = (0..=dice.below(9)).map(|_| op(dice)).collect();
     serde_json::to_string(&Program { ops }).unwrap()
 }

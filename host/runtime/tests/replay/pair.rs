@@ -1,6 +1,7 @@
 //! The same filter twice over the same cluster: once with replay, once with a call for each object.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -14,17 +15,16 @@ use weir_runtime::{
     Chain, ChangeSet, ClusterView, Dependency, Digest, Engine, Filter, FilterEntry, FilterSet, Loader, LookupSource,
     LookupSubscription, Lookups, Outcome, RuntimeMetrics,
 };
-use weir_tests::built;
 
 use super::cluster::{Changed, Cluster};
 
 /// What all cases share: engine and modules.
-pub struct Parts {
+pub(crate) struct Parts {
     engine: Engine,
     modules: Mutex<HashMap<String, (Bytes, Arc<Loader>)>>,
     /// Takes its place in turn for the loader of a module, which keeps its code.
     source: Arc<Source>,
-    pub metrics: Arc<RuntimeMetrics>,
+    pub(crate) metrics: Arc<RuntimeMetrics>,
 }
 
 /// Lookups of the cluster of the case at hand.
@@ -38,7 +38,7 @@ struct Source {
 struct Fixed;
 
 /// One filter as its chain, with its metrics' count of replays before the case.
-pub struct Pair {
+pub(crate) struct Pair {
     replaying: (Arc<Filter>, Chain),
     calling: (Arc<Filter>, Chain),
     cluster: Cluster,
@@ -61,7 +61,7 @@ impl LookupSource for Source {
 }
 
 impl Parts {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             engine: Engine::new(None).unwrap(),
             modules: Mutex::default(),
@@ -73,7 +73,7 @@ impl Parts {
     fn module(&self, name: &str) -> (Bytes, Arc<Loader>) {
         let mut modules = self.modules.lock().unwrap();
         let made = modules.entry(name.to_owned()).or_insert_with(|| {
-            let path = if name == "guest" { built::guest() } else { built::module(name) };
+            let path = built(name);
             let loader = Loader::new(self.engine.clone(), None, self.source.clone(), self.metrics.clone(), 2);
             (std::fs::read(path).unwrap().into(), Arc::new(loader))
         });
@@ -81,13 +81,13 @@ impl Parts {
     }
 
     /// A filter over a cluster.
-    pub async fn filter(&self, cluster: &Cluster, name: &str, settings: &str) -> Arc<Filter> {
+    pub(crate) async fn filter(&self, cluster: &Cluster, name: &str, settings: &str) -> Arc<Filter> {
         // Time depends on the machine.
         self.filter_within(cluster, name, settings, "10s").await
     }
 
     /// A filter over a cluster, with a limit of time.
-    pub async fn filter_within(&self, cluster: &Cluster, name: &str, settings: &str, time: &str) -> Arc<Filter> {
+    pub(crate) async fn filter_within(&self, cluster: &Cluster, name: &str, settings: &str, time: &str) -> Arc<Filter> {
         *self.source.cluster.lock().unwrap() = Some(cluster.clone());
         let (module, loader) = self.module(name);
         let Ok(Value::Object(settings)) = serde_json::from_str(settings) else { panic!("{settings}") };
@@ -98,19 +98,30 @@ impl Parts {
     }
 
     /// The lookups of the filter that was loaded last.
-    pub fn lookups(&self) -> Vec<Arc<Lookup>> {
+    pub(crate) fn lookups(&self) -> Vec<Arc<Lookup>> {
         self.source.lookups.lock().unwrap().clone()
     }
 }
 
+/// A built module, beside this test's own program: `<target>/release/deps/replay`.
+fn built(name: &str) -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let release = program.ancestors().find(|folder| folder.ends_with("release")).unwrap();
+    let target = release.parent().unwrap();
+    let folder = if name == "guest" { target.to_owned() } else { target.join("modules") };
+    let path = folder.join(format!("{name}.wasm"));
+    assert!(path.exists(), "{} is not there: run `make modules` first (`make test` does)", path.display());
+    path
+}
+
 /// The chain of one filter.
-pub fn chain(filter: &Arc<Filter>) -> Chain {
+pub(crate) fn chain(filter: &Arc<Filter>) -> Chain {
     let set = FilterSet::new(vec![filter.clone()]);
     set.chain("test", &GroupResource::new("services", ""), Class::Read).unwrap()
 }
 
 /// What a lookup's dependencies are validated for.
-pub fn changes(lookups: &[Arc<Lookup>], changed: &[Changed]) -> ChangeSet {
+pub(crate) fn changes(lookups: &[Arc<Lookup>], changed: &[Changed]) -> ChangeSet {
     let mut changes = ChangeSet::default();
     for (resource, namespace, name) in changed {
         for lookup in lookups.iter().filter(|lookup| lookup.resource.to_string() == *resource) {
@@ -121,7 +132,7 @@ pub fn changes(lookups: &[Arc<Lookup>], changed: &[Changed]) -> ChangeSet {
 }
 
 impl Pair {
-    pub async fn load(parts: &Parts, cluster: &Cluster, filter: &str, settings: &str) -> Self {
+    pub(crate) async fn load(parts: &Parts, cluster: &Cluster, filter: &str, settings: &str) -> Self {
         let (replaying, calling) =
             (parts.filter(cluster, filter, settings).await, parts.filter(cluster, filter, settings).await);
         calling.disable_replay();
@@ -136,7 +147,7 @@ impl Pair {
     }
 
     /// Filters a batch by both and compares what they make of it.
-    pub async fn compare(&self, batch: Vec<Document>, seed: u64, round: usize) {
+    pub(crate) async fn compare(&self, batch: Vec<Document>, seed: u64, round: usize) {
         let expected = self.calling.1.run(batch.clone()).await;
         let outcomes = self.replaying.1.run(batch.clone()).await;
         for ((expected, outcome), object) in expected.iter().zip(&outcomes).zip(&batch) {
@@ -151,7 +162,7 @@ impl Pair {
     }
 
     /// Validates the dependencies of both after a change.
-    pub async fn validate(&self, changed: &[Changed], seed: u64, round: usize) {
+    pub(crate) async fn validate(&self, changed: &[Changed], seed: u64, round: usize) {
         let changes = changes(&self.lookups, changed);
         let snapshot = self.cluster.snapshot();
         let replaying = self.replaying.0.validate_dependencies(&*snapshot, &changes).await;
@@ -161,7 +172,7 @@ impl Pair {
     }
 
     /// Objects that were replayed so far.
-    pub fn replayed(&self) -> u64 {
+    pub(crate) fn replayed(&self) -> u64 {
         replayed(&self.metrics) - self.before
     }
 
@@ -187,13 +198,13 @@ fn shown(outcome: &Outcome) -> String {
 
 impl Parts {
     /// The sum of a metric's series.
-    pub fn metric(&self, name: &str) -> u64 {
+    pub(crate) fn metric(&self, name: &str) -> u64 {
         sum(&self.metrics, name)
     }
 }
 
 /// Objects that all filters have replayed.
-pub fn replayed(metrics: &RuntimeMetrics) -> u64 {
+pub(crate) fn replayed(metrics: &RuntimeMetrics) -> u64 {
     sum(metrics, "weir_filter_replayed_total")
 }
 

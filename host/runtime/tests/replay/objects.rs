@@ -25,7 +25,7 @@ const ODD: &[&str] = &[
 ];
 
 /// The documents of one batch.
-pub fn batch(dice: &mut Dice) -> Vec<Document> {
+pub(crate) fn batch(dice: &mut Dice) -> Vec<Document> {
     (0..=dice.below(9)).map(|_| document(dice)).collect()
 }
 

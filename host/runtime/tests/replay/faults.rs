@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use guest::{Op, Program, Read};
 use serde_json::json;
 use weir_document::Document;
-use weir_guest::{Op, Program, Read};
 use weir_runtime::Outcome;
 
 use super::cluster::Cluster;
