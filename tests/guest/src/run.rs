@@ -7,7 +7,7 @@ use weir_filter::guest::bindings::exports::weir::filter::module::{
     Description, Guest, Lookup, Object as Shown, Plan, Verdict,
 };
 use weir_filter::guest::bindings::weir::filter::cluster::{self, Selection};
-use weir_filter::guest::bindings::weir::filter::objects::{Object, Path, Texts, Value};
+use weir_filter::guest::bindings::weir::filter::objects::{Object, Path, StringSet, Value};
 use weir_filter::guest::bindings::weir::filter::{log, node};
 
 use crate::{Edit, Op, Program, Read, Select};
@@ -235,7 +235,7 @@ fn apply(object: &Object, edit: &Edit, number: u64) -> Result<u32, String> {
             let count = object.lengths(&path(at)).iter().sum();
             done(object.retain(&path(at), &rows(count)))
         }
-        Edit::RetainIn(at, texts) => done(object.retain_in(&path(at), &Texts::new(texts))),
+        Edit::RetainIn(at, texts) => done(object.retain_in(&path(at), &StringSet::new(texts))),
         Edit::Append(at) => done(object.append(&path(at), &value(4))),
         Edit::Replace => done(object.replace(&object.to_json())),
     }
