@@ -95,7 +95,9 @@ impl<'a> Batch<'a> {
         let called = match verdict {
             Ok(called) => called,
             Err(fault) => {
-                self.transition(filter.breaker.failed(fault.class));
+                let transition = filter.breaker.failed(fault.class);
+                self.replays &= !matches!(transition, Transition::Opened(_));
+                self.transition(transition);
                 return Err(fault);
             }
         };
