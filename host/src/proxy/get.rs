@@ -29,6 +29,7 @@ pub(super) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<Respon
             _ => read = read.in_form(Form::PLAIN),
         }
     };
+    let object = object.typed(&read.object_type).map_err(|error| Refusal::Garbage(error.to_string()))?;
     object.document().kind().map_err(garbage)?;
     let shown = match read.chain.run(vec![object.document().clone()]).await.pop() {
         Some(Outcome::Unchanged) => object.show(None, read.form.shape),

@@ -1,7 +1,7 @@
 //! A read that filters match, as get, list and watch share it.
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode, Version, header};
 
 use super::Proxy;
 use super::body::ResponseBody;
@@ -9,9 +9,10 @@ use super::forward;
 use super::headers::{self};
 use super::ledger::Key;
 use super::object::form;
+use super::object_type::ObjectType;
 use super::respond::Refusal;
 use weir_kube::{Encoding, Form, Shape};
-use weir_kube::{Query, Request, ResourceRequest, Verb};
+use weir_kube::{Query, ResourceRequest, Verb};
 use weir_runtime::{Chain, ChainVersion};
 use weir_upstream::Identity;
 use weir_upstream::Plain;
@@ -31,6 +32,8 @@ pub(super) struct Read {
     pub(super) path: PathAndQuery,
     pub(super) query: Query,
     pub(super) resource: ResourceRequest,
+    /// The type of its objects.
+    pub(super) object_type: ObjectType,
     pub(super) identity: Identity,
     /// What the client is given.
     pub(super) form: Form,
@@ -57,17 +60,26 @@ pub(super) struct Objects {
     pub(super) encoding: Encoding,
 }
 
+/// What a read is made from: a client's request, or a write whose object is looked at first.
+pub(super) struct ReadParts {
+    pub(super) chain: Chain,
+    pub(super) component: String,
+    pub(super) identity: Identity,
+    pub(super) method: Method,
+    pub(super) version: Version,
+    /// The client's, without hop-by-hop headers.
+    pub(super) headers: HeaderMap,
+    pub(super) path: PathAndQuery,
+    pub(super) query: Query,
+    pub(super) resource: ResourceRequest,
+    /// Whether a large answer may be compressed for this client.
+    pub(super) compress: bool,
+}
+
 impl Read {
-    pub(super) fn new(
-        chain: Chain,
-        component: String,
-        identity: Identity,
-        parts: http::request::Parts,
-        Request { forward: path, query, .. }: Request,
-        resource: ResourceRequest,
-        compress: bool,
-    ) -> Self {
-        let mut headers = parts.headers;
+    pub(super) fn new(parts: ReadParts) -> Self {
+        let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
+            parts;
         let key = Key::of(&headers, identity, &resource, &query);
         let form = form(&headers, &resource, &query);
         let compress = compress && headers::takes_gzip(&headers);
@@ -77,10 +89,11 @@ impl Read {
             chain,
             component,
             key,
-            method: parts.method,
-            old_client: parts.version < http::Version::HTTP_11,
+            method,
+            old_client: version < Version::HTTP_11,
             path,
             query,
+            object_type: ObjectType::of(&resource),
             resource,
             identity,
             form,

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
+use weir_document::Document;
 use weir_document::json::{self, Batch, Piece, SplitError};
-use weir_document::{Document, TypeMeta};
 
 use super::wire::Wire;
 use crate::proxy::Proxy;
 use crate::proxy::body::BodyError;
 use crate::proxy::ledger::Listing;
 use crate::proxy::object::{message, partial};
+use crate::proxy::object_type::{ObjectType, ObjectTypeError};
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
 use weir_kube::{Encoding, Shape};
@@ -35,7 +36,7 @@ pub(super) struct Pump {
     plain: Box<Plain>,
     encoding: Encoding,
     wire: Wire,
-    item_type: Option<Arc<TypeMeta>>,
+    item_type: ObjectType,
     listing: Listing,
     ended: bool,
 }
@@ -63,6 +64,12 @@ impl From<weir_document::Error> for PumpError {
     }
 }
 
+impl From<ObjectTypeError> for PumpError {
+    fn from(error: ObjectTypeError) -> Self {
+        Self::Garbage(error.to_string())
+    }
+}
+
 /// The error as an answer: nothing was sent yet.
 impl From<PumpError> for Refusal {
     fn from(error: PumpError) -> Self {
@@ -80,10 +87,10 @@ impl Pump {
             listing: Listing::begin(&proxy.ledger, read.key, read.stamp, &read.query),
             proxy,
             wire: Wire::new(encoding, read.form.shape, ITEM),
+            item_type: read.object_type.clone(),
             read,
             plain,
             encoding,
-            item_type: None,
             ended: false,
         }
     }
@@ -93,7 +100,7 @@ impl Pump {
         loop {
             match self.wire.next()? {
                 Some(Piece::Head { bytes }) => {
-                    self.item_type = self.wire.item_type(|| self.read.resource.api_version());
+                    self.item_type = self.read.object_type.or_of_list(&self.read.resource, self.wire.meta());
                     return Ok(Some(self.wire.head(bytes)));
                 }
                 Some(Piece::Batch(batch)) => return self.filter(batch).await.map(Some),
@@ -140,7 +147,7 @@ impl Pump {
     /// What an item's bytes are now.
     fn document(&self, bytes: Bytes) -> Result<Document, PumpError> {
         match self.encoding {
-            Encoding::Json => Ok(self.typed(Document::json(bytes))),
+            Encoding::Json => Ok(self.item_type.apply(Document::json(bytes))?),
             Encoding::Protobuf => self.message(bytes),
         }
     }
@@ -148,20 +155,15 @@ impl Pump {
     /// An item as it came.
     fn item(&self, batch: &Batch, index: usize) -> Result<Document, PumpError> {
         match self.encoding {
-            Encoding::Json => Ok(self.typed(batch.json(index).unwrap_or_else(|| Document::json(Bytes::new())))),
+            Encoding::Json => {
+                Ok(self.item_type.apply(batch.json(index).unwrap_or_else(|| Document::json(Bytes::new())))?)
+            }
             Encoding::Protobuf => self.message(batch.item(index).unwrap_or_default()),
         }
     }
 
-    fn typed(&self, document: Document) -> Document {
-        match &self.item_type {
-            Some(item_type) => document.with_type(item_type.clone()),
-            None => document,
-        }
-    }
-
     fn message(&self, bytes: Bytes) -> Result<Document, PumpError> {
-        match &self.item_type {
+        match self.item_type.known() {
             Some(item_type) => Ok(message(bytes, item_type)?),
             None => Err(PumpError::Garbage("it is not a list".to_owned())),
         }
@@ -175,16 +177,16 @@ impl Pump {
         for (index, outcome) in outcomes.into_iter().enumerate() {
             shown.push(match (outcome, self.read.form.shape) {
                 (Outcome::Unchanged, Shape::Metadata(version)) => {
-                    json::Outcome::Edit(item(index)?.only_metadata(&partial(version))?)
+                    json::ItemOutcome::Edit(item(index)?.only_metadata(&partial(version))?)
                 }
                 (Outcome::Edited(bytes), Shape::Metadata(version)) => {
-                    json::Outcome::Edit(self.document(bytes)?.only_metadata(&partial(version))?)
+                    json::ItemOutcome::Edit(self.document(bytes)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Unchanged, _) => json::Outcome::Keep,
-                (Outcome::Edited(bytes), _) => json::Outcome::Edit(bytes),
+                (Outcome::Unchanged, _) => json::ItemOutcome::Keep,
+                (Outcome::Edited(bytes), _) => json::ItemOutcome::Edit(bytes),
                 (Outcome::Hidden, _) => {
                     hidden.push(item(index)?);
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 (Outcome::Failed(failure), _) => return Err(PumpError::Filter(failure, self.path_of(&item(index)?))),
             });

@@ -82,7 +82,7 @@ impl Rows {
         let mut documents = Vec::with_capacity(batch.items.len());
         for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
             match of_row(&document)? {
-                Some(object) => documents.push((document, object)),
+                Some(object) => documents.push((document, read.object_type.apply(object)?)),
                 None => return Ok(false),
             }
         }
@@ -92,16 +92,16 @@ impl Rows {
             shown.push(match outcome {
                 Outcome::Unchanged => {
                     self.objects.push(object.bytes().clone());
-                    json::Outcome::Edit(row(document, object, version, include)?)
+                    json::ItemOutcome::Edit(row(document, object, version, include)?)
                 }
                 Outcome::Edited(bytes) => {
                     self.objects.push(bytes);
                     self.edited = true;
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 Outcome::Hidden => {
                     self.listing.hide(object)?;
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 Outcome::Failed(failure) => return Err(PumpError::Filter(failure, None)),
             });

@@ -3,10 +3,8 @@
 //! JSON leaves as it comes. A protobuf list has its length in front: what leaves is gathered by the caller, and the head
 //! is made when all of it is there.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use weir_document::json::{self, Batch, ListMeta, Outcome, Piece, SplitError};
+use weir_document::json::{self, Batch, ItemOutcome, ListMeta, Piece, SplitError};
 use weir_document::{Document, TypeMeta, protobuf};
 
 use crate::proxy::object::{list_metadata, partial_list};
@@ -72,14 +70,6 @@ impl Wire {
         }
     }
 
-    /// What an item is, where the list says it before its items: those of built-in kinds do not say it themselves.
-    pub(super) fn item_type(&self, api_version: impl FnOnce() -> String) -> Option<Arc<TypeMeta>> {
-        let meta = self.meta();
-        let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
-        let api_version = meta.api_version.clone().unwrap_or_else(api_version);
-        Some(Arc::new(TypeMeta { api_version, kind: kind.to_owned() }))
-    }
-
     /// What leaves of the first piece.
     pub(super) fn head(&mut self, bytes: Bytes) -> Vec<Bytes> {
         self.head = bytes.clone();
@@ -94,7 +84,7 @@ impl Wire {
     }
 
     /// What leaves of a batch.
-    pub(super) fn batch(&mut self, batch: &Batch, outcomes: Vec<Outcome>) -> Result<Vec<Bytes>, SplitError> {
+    pub(super) fn batch(&mut self, batch: &Batch, outcomes: Vec<ItemOutcome>) -> Result<Vec<Bytes>, SplitError> {
         match &mut self.halves {
             Halves::Json(_, joiner) => joiner.push(batch, outcomes),
             Halves::Protobuf(_, joiner) => joiner.push(batch, outcomes),
