@@ -4,6 +4,14 @@
 //!
 //! `WEIR_REPLAYS` is the number of cases (see `make replay`), `WEIR_SEED` the first one.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "test support: a panic is the report"
+)]
+
 #[path = "replay/cluster.rs"]
 mod cluster;
 #[path = "replay/dice.rs"]

@@ -58,7 +58,7 @@ impl Scene {
     /// Waits until the snapshot is as wanted.
     async fn until(&self, changes: &mut Changes, wanted: impl Fn(&Snapshot) -> bool) {
         within(async {
-            while !wanted(&*self.feeds.snapshot()) {
+            while !wanted(&self.feeds.snapshot()) {
                 changes.next().await.unwrap();
             }
         })
@@ -101,7 +101,7 @@ async fn a_synced_feed_answers_with_whole_typed_objects() {
     let lookup = Lookup::all("services".parse().unwrap());
     let _feed = scene.open(&lookup).await;
     let snapshot = scene.feeds.snapshot();
-    assert_eq!(names(&*snapshot, &lookup), ["a", "b"]);
+    assert_eq!(names(&snapshot, &lookup), ["a", "b"]);
     let object = snapshot.get(&lookup, Some("default"), "a").unwrap();
     assert_eq!(object.document().kind().unwrap(), "Service", "items of a typed list take the list's kind");
     assert_eq!(object.document().api_version().unwrap(), "v1");
@@ -122,10 +122,10 @@ async fn changes_are_followed_and_told_by_key_and_an_old_snapshot_stays() {
     let change = within(changes.next()).await.unwrap();
     let key = ObjectKey { namespace: "default".into(), name: "b".into() };
     assert_eq!(*change, Change::Objects { lookup: Arc::new(lookup.clone()), keys: vec![key] });
-    assert_eq!(names(&*scene.feeds.snapshot(), &lookup), ["a", "b"], "the snapshot is there before the change is told");
+    assert_eq!(names(&scene.feeds.snapshot(), &lookup), ["a", "b"], "the snapshot is there before the change is told");
     scene.api.store().delete("v1", "Service", "default", "a").unwrap();
     scene.until(&mut changes, |snapshot| names(snapshot, &lookup) == ["b"]).await;
-    assert_eq!(names(&*before, &lookup), ["a"]);
+    assert_eq!(names(&before, &lookup), ["a"]);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_kind_that_the_server_lacks_is_empty_and_is_looked_for() {
     let lookup = Lookup::all("nodepools".parse().unwrap());
     let handle = scene.open(&lookup).await;
     assert_eq!(handle.state(), FeedState { synced: true, problem: None });
-    assert!(names(&*scene.feeds.snapshot(), &lookup).is_empty());
+    assert!(names(&scene.feeds.snapshot(), &lookup).is_empty());
     let mut changes = scene.feeds.changes();
     scene.api.add_resource(Resource::new("apps.openyurt.io", "v1beta2", "nodepools", "NodePool").cluster_scoped());
     scene.put(json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": "p"}}));
@@ -196,7 +196,7 @@ async fn forbidden_names_the_missing_rule_and_is_mended_without_a_restart() {
     scene.api.enforce(Enforce::Nobody);
     let state = within(handle.state_after(&seen)).await;
     assert_eq!(state, FeedState { synced: true, problem: None });
-    assert_eq!(names(&*scene.feeds.snapshot(), &lookup), ["n1"]);
+    assert_eq!(names(&scene.feeds.snapshot(), &lookup), ["n1"]);
 }
 
 #[tokio::test]
@@ -229,18 +229,18 @@ async fn two_lookups_of_one_kind_are_two_feeds_and_equal_ones_are_one() {
         [scene.open(&whole).await, scene.open(&named).await, scene.open(&selected).await, scene.open(&whole).await];
     scene.watching(3).await;
     let snapshot = scene.feeds.snapshot();
-    assert_eq!(names(&*snapshot, &whole), ["a", "b"]);
-    assert_eq!(names(&*snapshot, &named), ["a"]);
-    assert_eq!(names(&*snapshot, &selected), ["b"]);
+    assert_eq!(names(&snapshot, &whole), ["a", "b"]);
+    assert_eq!(names(&snapshot, &named), ["a"]);
+    assert_eq!(names(&snapshot, &selected), ["b"]);
     assert_eq!(scene.targets("fieldSelector=metadata.name%3Da").len(), 2, "list and watch are narrowed");
     assert_eq!(scene.targets("labelSelector=app%20in%20%28y%29").len(), 2);
     let [first, named, selected, second] = handles;
     drop((first, named, selected));
     scene.watching(1).await;
-    assert_eq!(names(&*scene.feeds.snapshot(), &whole), ["a", "b"], "one handle keeps a feed");
+    assert_eq!(names(&scene.feeds.snapshot(), &whole), ["a", "b"], "one handle keeps a feed");
     drop(second);
     scene.watching(0).await;
-    assert!(names(&*scene.feeds.snapshot(), &whole).is_empty());
+    assert!(names(&scene.feeds.snapshot(), &whole).is_empty());
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn long_lists_come_in_pages_and_compressed() {
     }
     let lookup = Lookup::all("services".parse().unwrap());
     let _feed = scene.open(&lookup).await;
-    let found = names(&*scene.feeds.snapshot(), &lookup);
+    let found = names(&scene.feeds.snapshot(), &lookup);
     assert_eq!(
         (found.len(), found.first().unwrap().as_str(), found.last().unwrap().as_str()),
         (1100, "s0000", "s1099")
@@ -293,7 +293,7 @@ async fn a_list_whose_pages_expire_is_begun_again() {
     });
     let lookup = Lookup::all("services".parse().unwrap());
     let _feed = scene.open(&lookup).await;
-    assert_eq!(names(&*scene.feeds.snapshot(), &lookup).len(), 600);
+    assert_eq!(names(&scene.feeds.snapshot(), &lookup).len(), 600);
 }
 
 #[tokio::test]
@@ -317,7 +317,7 @@ async fn garbage_is_a_problem_that_is_told_and_never_an_empty_list() {
         );
         scene.api.clear_hook();
         within(handle.synced()).await.unwrap();
-        assert_eq!(names(&*scene.feeds.snapshot(), &lookup), ["a"]);
+        assert_eq!(names(&scene.feeds.snapshot(), &lookup), ["a"]);
     }
 }
 
@@ -367,7 +367,7 @@ async fn while_the_server_is_away_what_is_held_stays() {
     scene.api.close_watches(End::Abort);
     let state = within(handle.state_after(&seen)).await;
     assert!(state.synced && state.problem.unwrap().to_string().contains("503: etcd is away"));
-    assert_eq!(names(&*scene.feeds.snapshot(), &lookup), ["a"]);
+    assert_eq!(names(&scene.feeds.snapshot(), &lookup), ["a"]);
     assert_eq!(within(handle.synced()).await, Ok(()));
 }
 
