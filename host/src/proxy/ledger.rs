@@ -21,7 +21,7 @@ use weir_document::Document;
 
 pub(super) use self::listing::Listing;
 use weir_kube::{Query, ResourceRequest};
-use weir_runtime::Stamp;
+use weir_runtime::ChainVersion;
 use weir_upstream::Identity;
 
 const CLIENTS: usize = 1024;
@@ -65,7 +65,7 @@ struct Entry {
 
 #[derive(Debug)]
 struct Record {
-    stamp: Stamp,
+    stamp: ChainVersion,
     /// The resource version handed out last; of a page, the continue token.
     at: Box<str>,
     hidden: Arc<Hidden>,
@@ -158,18 +158,18 @@ impl Ledger {
     }
 
     /// Notes the end of a list (its version), or of a watch (the last version delivered), that began under `stamp`.
-    pub(super) fn ended(&self, key: Key, stamp: Stamp, version: &str, hidden: Arc<Hidden>) {
+    pub(super) fn ended(&self, key: Key, stamp: ChainVersion, version: &str, hidden: Arc<Hidden>) {
         self.locked(|state| state.add(key, |entry| &mut entry.records, Record { stamp, at: version.into(), hidden }));
     }
 
     /// Notes a page of a list that began under `stamp`: `token` asks for the next one, `hidden` is that of all pages so
     /// far.
-    pub(super) fn page(&self, key: Key, stamp: Stamp, token: &str, hidden: Arc<Hidden>) {
+    pub(super) fn page(&self, key: Key, stamp: ChainVersion, token: &str, hidden: Arc<Hidden>) {
         self.locked(|state| state.add(key, |entry| &mut entry.pages, Record { stamp, at: token.into(), hidden }));
     }
 
     /// What is known of the pages before the one that `token` asks for.
-    pub(super) fn pages_before(&self, key: &Key, token: &str) -> Option<(Stamp, Arc<Hidden>)> {
+    pub(super) fn pages_before(&self, key: &Key, token: &str) -> Option<(ChainVersion, Arc<Hidden>)> {
         self.locked(|state| {
             let page = state.touch(key)?.pages.iter().rev().find(|page| *page.at == *token)?;
             Some((page.stamp, page.hidden.clone()))
@@ -178,7 +178,7 @@ impl Ledger {
 
     /// What a watch that goes on from `version` under `stamp` may take as hidden from its client; none: nothing says
     /// that the client's state was made under that stamp, so it must list again.
-    pub(super) fn resume(&self, key: &Key, stamp: Stamp, version: &str) -> Option<Arc<Hidden>> {
+    pub(super) fn resume(&self, key: &Key, stamp: ChainVersion, version: &str) -> Option<Arc<Hidden>> {
         self.locked(|state| {
             let records = &state.touch(key)?.records;
             let mut same = records.iter().rev().filter(|record| record.stamp == stamp).peekable();
@@ -256,35 +256,35 @@ mod tests {
     #[test]
     fn a_watch_without_a_record_under_its_stamp_must_list_again() {
         let ledger = Ledger::default();
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), None);
-        ledger.ended(key(1), Stamp::from_number(1), "5", hidden(&["a"]));
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(2), "5"), None);
-        assert_eq!(ledger.resume(&key(2), Stamp::from_number(1), "5"), None);
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), Some(hidden(&["a"])));
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "5"), None);
+        ledger.ended(key(1), ChainVersion::new(1, 0), "5", hidden(&["a"]));
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(2, 0), "5"), None);
+        assert_eq!(ledger.resume(&key(2), ChainVersion::new(1, 0), "5"), None);
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "5"), Some(hidden(&["a"])));
     }
 
     #[test]
     fn another_version_takes_the_empty_set() {
         let ledger = Ledger::default();
-        ledger.ended(key(1), Stamp::from_number(1), "5", hidden(&["a"]));
-        ledger.ended(key(1), Stamp::from_number(1), "7", hidden(&["b"]));
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "6"), Some(hidden(&[])));
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), Some(hidden(&["a"])));
+        ledger.ended(key(1), ChainVersion::new(1, 0), "5", hidden(&["a"]));
+        ledger.ended(key(1), ChainVersion::new(1, 0), "7", hidden(&["b"]));
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "6"), Some(hidden(&[])));
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "5"), Some(hidden(&["a"])));
     }
 
     #[test]
     fn pages_of_a_list_belong_together() {
         let ledger = Ledger::default();
-        ledger.page(key(1), Stamp::from_number(1), "next", hidden(&["a"]));
-        assert_eq!(ledger.pages_before(&key(1), "next"), Some((Stamp::from_number(1), hidden(&["a"]))));
+        ledger.page(key(1), ChainVersion::new(1, 0), "next", hidden(&["a"]));
+        assert_eq!(ledger.pages_before(&key(1), "next"), Some((ChainVersion::new(1, 0), hidden(&["a"]))));
         assert_eq!(ledger.pages_before(&key(1), "other"), None);
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "next"), None, "a page is not the end of a list");
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "next"), None, "a page is not the end of a list");
     }
 
     #[test]
     fn a_client_is_known_until_it_is_forgotten() {
         let ledger = Ledger::default();
-        ledger.ended(key(1), Stamp::from_number(1), "5", hidden(&["a"]));
+        ledger.ended(key(1), ChainVersion::new(1, 0), "5", hidden(&["a"]));
         assert!(ledger.knows(&key(1)) && !ledger.knows(&key(2)));
         ledger.forget(&key(1));
         assert!(!ledger.knows(&key(1)));
@@ -295,16 +295,16 @@ mod tests {
     fn records_are_bounded_and_the_longest_unused_goes_first() {
         let ledger = Ledger::default();
         for version in 0..10 {
-            ledger.ended(key(1), Stamp::from_number(1), &version.to_string(), hidden(&["a"]));
+            ledger.ended(key(1), ChainVersion::new(1, 0), &version.to_string(), hidden(&["a"]));
         }
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "5"), Some(hidden(&[])));
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "6"), Some(hidden(&["a"])));
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "5"), Some(hidden(&[])));
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "6"), Some(hidden(&["a"])));
         for n in 0..CLIENTS as u64 {
             let mut other = [9; 16];
             other[..8].copy_from_slice(&n.to_le_bytes());
-            ledger.ended(Key(other), Stamp::from_number(1), "1", hidden(&[]));
+            ledger.ended(Key(other), ChainVersion::new(1, 0), "1", hidden(&[]));
         }
-        assert_eq!(ledger.resume(&key(1), Stamp::from_number(1), "9"), None);
+        assert_eq!(ledger.resume(&key(1), ChainVersion::new(1, 0), "9"), None);
         assert_eq!(ledger.locked(|state| (state.clients.len(), state.hidden)), (CLIENTS, 0));
     }
 

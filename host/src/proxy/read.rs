@@ -13,7 +13,7 @@ use super::object_type::ObjectType;
 use super::respond::Refusal;
 use weir_kube::{Encoding, MediaType, Transform};
 use weir_kube::{Query, ResourceRequest, Verb};
-use weir_runtime::{Chain, Stamp};
+use weir_runtime::{Chain, ChainVersion};
 use weir_upstream::Identity;
 use weir_upstream::Plain;
 use weir_upstream::no_request_body;
@@ -23,7 +23,7 @@ use weir_upstream::{Head, Purpose, UpstreamBody};
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) chain: Chain,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: ChainVersion,
     pub(super) component: String,
     pub(super) key: Key,
     pub(super) method: Method,
@@ -85,7 +85,7 @@ impl Read {
         let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
-            stamp: chain.stamp(),
+            stamp: chain.version(),
             chain,
             component,
             key,

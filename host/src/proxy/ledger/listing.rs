@@ -7,21 +7,21 @@ use weir_document::json::ListMeta;
 
 use super::{Hidden, Key, Ledger};
 use weir_kube::Query;
-use weir_runtime::Stamp;
+use weir_runtime::ChainVersion;
 
 /// A list under way.
 #[derive(Debug)]
 pub(in crate::proxy) struct Listing {
     key: Key,
     /// Under which stamp the list began: its first page's; none if that is not known.
-    begun: Option<Stamp>,
+    begun: Option<ChainVersion>,
     hidden: Arc<Hidden>,
 }
 
 impl Listing {
     /// For a read under `stamp`; a later page goes on from those before it.
     #[must_use]
-    pub(in crate::proxy) fn begin(ledger: &Ledger, key: Key, stamp: Stamp, query: &Query) -> Self {
+    pub(in crate::proxy) fn begin(ledger: &Ledger, key: Key, stamp: ChainVersion, query: &Query) -> Self {
         let before = query.first("continue").filter(|token| !token.is_empty());
         let (begun, hidden) = match before.map(|token| ledger.pages_before(&key, token)) {
             None => (Some(stamp), Arc::default()),

@@ -16,7 +16,7 @@ use crate::proxy::ledger::Key;
 use crate::proxy::read::{Answer, Read};
 use crate::proxy::respond::Refusal;
 use weir_kube::MediaType;
-use weir_runtime::{Outcome, Stamp};
+use weir_runtime::{ChainVersion, Outcome};
 
 const OBJECTS: usize = 256;
 const LIFE: Duration = Duration::from_secs(300);
@@ -30,14 +30,14 @@ pub(in crate::proxy) struct Failed {
 #[derive(Debug, Clone)]
 struct Object {
     key: Key,
-    stamp: Stamp,
+    stamp: ChainVersion,
     path: PathAndQuery,
     since: Instant,
 }
 
 impl Failed {
     /// Notes the object that failed a list of a client under a stamp.
-    pub(super) fn remember(&self, key: Key, stamp: Stamp, path: PathAndQuery) {
+    pub(super) fn remember(&self, key: Key, stamp: ChainVersion, path: PathAndQuery) {
         self.locked(|objects| {
             objects.retain(|object| object.key != key);
             if objects.len() >= OBJECTS {
@@ -64,7 +64,7 @@ impl Failed {
         Ok(())
     }
 
-    fn known(&self, key: &Key, stamp: Stamp) -> Option<PathAndQuery> {
+    fn known(&self, key: &Key, stamp: ChainVersion) -> Option<PathAndQuery> {
         self.locked(|objects| {
             objects.retain(|object| object.since.elapsed() < LIFE);
             objects.iter().find(|object| object.key == *key && object.stamp == stamp).map(|object| object.path.clone())
@@ -85,21 +85,21 @@ mod tests {
         let failed = Failed::default();
         let (key, other) = (Key::test(1), Key::test(2));
         let path = PathAndQuery::from_static("/api/v1/namespaces/a/services/b");
-        failed.remember(key, Stamp::from_number(1), path.clone());
-        assert_eq!(failed.known(&key, Stamp::from_number(1)), Some(path));
-        assert_eq!(failed.known(&other, Stamp::from_number(1)), None);
-        assert_eq!(failed.known(&key, Stamp::from_number(2)), None);
+        failed.remember(key, ChainVersion::new(1, 0), path.clone());
+        assert_eq!(failed.known(&key, ChainVersion::new(1, 0)), Some(path));
+        assert_eq!(failed.known(&other, ChainVersion::new(1, 0)), None);
+        assert_eq!(failed.known(&key, ChainVersion::new(2, 0)), None);
         tokio::time::advance(LIFE).await;
-        assert_eq!(failed.known(&key, Stamp::from_number(1)), None);
+        assert_eq!(failed.known(&key, ChainVersion::new(1, 0)), None);
     }
 
     #[test]
     fn the_number_of_objects_is_bounded() {
         let failed = Failed::default();
         for n in 0..=u8::MAX {
-            failed.remember(Key::test(n), Stamp::from_number(1), PathAndQuery::from_static("/a"));
+            failed.remember(Key::test(n), ChainVersion::new(1, 0), PathAndQuery::from_static("/a"));
         }
-        failed.remember(Key::test(0), Stamp::from_number(2), PathAndQuery::from_static("/b"));
+        failed.remember(Key::test(0), ChainVersion::new(2, 0), PathAndQuery::from_static("/b"));
         assert_eq!(failed.locked(|objects| objects.len()), OBJECTS);
     }
 }
