@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+mod codec;
 pub mod config;
 pub mod lookups;
 pub mod pods;

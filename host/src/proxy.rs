@@ -5,33 +5,17 @@
 //! carries both. `weir_kube::Form` says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
-mod access;
 mod body;
-mod budget;
-mod certificate;
-mod compress;
-mod forward;
-mod gather;
-mod get;
 mod headers;
 mod identity;
-mod leaf;
-mod ledger;
-mod list;
-mod listener;
 mod metrics;
-mod object;
-mod owner;
-mod read;
 mod respond;
-mod reviews;
+mod response;
+mod resume;
 mod route;
+mod server;
 #[cfg(test)]
 mod tests;
-mod tls;
-mod until;
-mod watch;
-mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,12 +24,15 @@ use tokio::net::TcpListener;
 use weir_runtime::ServingReceiver;
 use weir_upstream::{Tasks, Upstream};
 
-use self::budget::Budget;
-pub use self::leaf::Leaf;
-use self::ledger::Ledger;
-pub use self::listener::ListenError;
+use self::identity::reviews::Reviews;
 pub use self::metrics::ProxyMetrics;
-pub use self::tls::{ServerTls, TlsError};
+use self::response::list::Failed;
+use self::response::memory_budget::Budget;
+use self::resume::Ledger;
+pub use self::server::leaf::Leaf;
+use self::server::listener;
+pub use self::server::listener::ListenError;
+pub use self::server::tls::{ServerTls, TlsError};
 use crate::config::Compression;
 
 /// How the proxy is to work.
@@ -87,12 +74,12 @@ impl Default for ProxyConfig {
 pub struct Proxy {
     upstream: Arc<Upstream>,
     lend_to: Vec<u32>,
-    reviews: reviews::Reviews,
+    reviews: Reviews,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
     ledger: Ledger,
-    failed: list::Failed,
+    failed: Failed,
     budget: Budget,
     compression: Compression,
     start_wait: Duration,
@@ -114,12 +101,12 @@ impl Proxy {
         Arc::new(Self {
             upstream,
             lend_to: config.lend_to,
-            reviews: reviews::Reviews::default(),
+            reviews: Reviews::default(),
             serving,
             metrics,
             tasks,
             ledger: Ledger::default(),
-            failed: list::Failed::default(),
+            failed: Failed::default(),
             budget: Budget::new(config.answer_memory),
             compression: config.compression,
             start_wait: config.start_wait,

@@ -5,17 +5,20 @@
 //! the name under which the request reached this port must be a loopback one (else a name of the page's own server could
 //! lead here), and it must not come from a page.
 
+mod access;
+pub(super) mod reviews;
+
 use std::net::IpAddr;
 
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 
+use self::access::Review;
 use super::Proxy;
-use super::access::Review;
-use super::certificate::Subject;
 use super::headers::brings_credential;
-use super::listener::Peer;
 use super::respond::Refusal;
+use super::server::certificate::Subject;
+use super::server::listener::Peer;
 use weir_kube::Request as ApiRequest;
 use weir_upstream::Identity;
 

@@ -17,8 +17,8 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use super::leaf::Leaf;
-use super::metrics::ProxyMetrics;
 use crate::config::{SecureConfig, ServingCertificate};
+use crate::proxy::metrics::ProxyMetrics;
 use weir_upstream::Files;
 use weir_upstream::in_full;
 
@@ -108,12 +108,12 @@ impl ServerTls {
     }
 
     /// For one connection.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub(in crate::proxy) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 
     /// Reads the files again whenever they change. Ends with the daemon only.
-    pub(super) async fn follow(self: Arc<Self>) {
+    pub(in crate::proxy) async fn follow(self: Arc<Self>) {
         let own = match &self.source.certificate {
             ServingCertificate::Files { certificate, key } => vec![certificate, key],
             ServingCertificate::Requested => Vec::new(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::respond::Refusal;
+use crate::proxy::respond::Refusal;
 
 /// How long a yes holds.
 const ALLOWED: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ const MOST: usize = 4096;
 
 /// The answers of the last seconds.
 #[derive(Debug, Default)]
-pub(super) struct Reviews(Mutex<HashMap<String, Arc<Answer>>>);
+pub(in crate::proxy) struct Reviews(Mutex<HashMap<String, Arc<Answer>>>);
 
 /// The answer to one question; locked while it is asked.
 type Answer = tokio::sync::Mutex<Option<(Said, Instant)>>;
@@ -42,7 +42,7 @@ impl Reviews {
     ///
     /// # Errors
     /// [`Refusal::Review`].
-    pub(super) async fn answer(
+    pub(in crate::proxy) async fn answer(
         &self,
         question: String,
         ask: impl Future<Output = Result<bool, Refusal>>,

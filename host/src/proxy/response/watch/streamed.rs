@@ -16,11 +16,11 @@ use weir_document::json::EventType;
 use weir_document::{Document, Path};
 
 use super::transitions::{Step, Transitions};
-use super::wire::{Event, Wire, WireError};
+use crate::codec::watch::{Event, Wire, WireError};
 use crate::proxy::Proxy;
-use crate::proxy::ledger::Hidden;
-use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
+use crate::proxy::response::read::Read;
+use crate::proxy::resume::Hidden;
 use weir_kube::Encoding;
 use weir_runtime::{Outcome, Serving};
 use weir_upstream::{AnswerError, Plain};

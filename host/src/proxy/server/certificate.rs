@@ -13,17 +13,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 
 /// Who a verified certificate is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(in crate::proxy) struct Subject {
     /// The user.
-    pub(super) user: String,
+    pub(in crate::proxy) user: String,
     /// Its groups, that of all authenticated ones last.
-    pub(super) groups: Vec<String>,
+    pub(in crate::proxy) groups: Vec<String>,
 }
 
 impl Subject {
     /// None for a certificate that names no user, or nobody who can be named in a header.
     #[must_use]
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub(in crate::proxy) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
         let named = |oid| {
             let values = certificate.tbs_certificate().subject().iter().filter(move |part| part.oid == oid);

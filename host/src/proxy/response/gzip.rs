@@ -14,8 +14,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 
-use super::body::{BodyError, ResponseBody};
 use crate::config::Compression;
+use crate::proxy::body::{BodyError, ResponseBody};
 
 /// Answers below this size are not worth it; the API server's own threshold.
 const LEAST: u64 = 128 << 10;
@@ -23,7 +23,7 @@ const LEAST: u64 = 128 << 10;
 impl Compression {
     /// Whether answers to a client at this address are compressed, if it accepts that.
     #[must_use]
-    pub(super) fn is_for(self, client: IpAddr) -> bool {
+    pub(in crate::proxy) fn is_for(self, client: IpAddr) -> bool {
         match self {
             Self::Never => false,
             Self::Remote => !client.to_canonical().is_loopback(),
@@ -34,7 +34,7 @@ impl Compression {
 
 /// An answer as gzip, if it is large enough.
 #[must_use]
-pub(super) fn compressed(answer: Response<ResponseBody>) -> Response<ResponseBody> {
+pub(in crate::proxy) fn compressed(answer: Response<ResponseBody>) -> Response<ResponseBody> {
     let known = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let length: Option<u64> = known.or(answer.body().size_hint().exact());
     if answer.status() != StatusCode::OK || length.is_some_and(|length| length < LEAST) {
@@ -93,8 +93,8 @@ mod tests {
     use futures_util::stream;
     use http_body_util::StreamBody;
 
-    use super::super::body::full;
     use super::*;
+    use crate::proxy::body::full;
 
     #[test]
     fn loopback_is_left_out_unless_told_otherwise() {

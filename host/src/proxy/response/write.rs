@@ -20,14 +20,14 @@ use hyper::body::Incoming;
 use weir_document::json::{self, Joiner, ListSplitter, Piece};
 use weir_document::{Document, TypeMeta};
 
-use super::Proxy;
-use super::body::{Meter, ResponseBody, full};
 use super::forward;
 use super::get::LIMIT;
-use super::headers::{self};
-use super::object::{Object, form};
 use super::read::{Answer, Objects, Read};
-use super::respond::Refusal;
+use crate::codec::object::{Object, form};
+use crate::proxy::Proxy;
+use crate::proxy::body::{Meter, ResponseBody, full};
+use crate::proxy::headers::{self};
+use crate::proxy::respond::Refusal;
 use weir_kube::{Encoding, Form, Shape};
 use weir_kube::{Request, ResourceRequest, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
@@ -39,12 +39,12 @@ use weir_upstream::{Head, Purpose};
 const DONE: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
 
 /// A write that filters match.
-pub(super) struct Write {
-    pub(super) chain: Chain,
-    pub(super) component: String,
-    pub(super) identity: Identity,
-    pub(super) parsed: Request,
-    pub(super) resource: ResourceRequest,
+pub(in crate::proxy) struct Write {
+    pub(in crate::proxy) chain: Chain,
+    pub(in crate::proxy) component: String,
+    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) parsed: Request,
+    pub(in crate::proxy) resource: ResourceRequest,
 }
 
 /// An answer that can not be shown as the client asked for it.
@@ -52,7 +52,7 @@ struct Unshown(String);
 
 impl Write {
     /// Answers it.
-    pub(super) async fn answer(
+    pub(in crate::proxy) async fn answer(
         self,
         proxy: &Arc<Proxy>,
         request: http::Request<Incoming>,

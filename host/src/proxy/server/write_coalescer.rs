@@ -20,11 +20,11 @@ const LARGE: usize = 32 << 10;
 /// A stream whose writes are gathered while its connection is served by [`Gatherer::serve`]. Afterwards, as that of an
 /// upgraded connection, it is a stream like any other.
 #[derive(Debug)]
-pub(super) struct Gathered<S>(Arc<Mutex<State<S>>>);
+pub(in crate::proxy) struct Gathered<S>(Arc<Mutex<State<S>>>);
 
 /// Serves the connection of a [`Gathered`].
 #[derive(Debug)]
-pub(super) struct Gatherer<S>(Arc<Mutex<State<S>>>);
+pub(in crate::proxy) struct Gatherer<S>(Arc<Mutex<State<S>>>);
 
 #[derive(Debug)]
 struct State<S> {
@@ -38,7 +38,7 @@ struct State<S> {
 }
 
 /// Both ends of the same stream.
-pub(super) fn gather<S>(stream: S) -> (Gathered<S>, Gatherer<S>) {
+pub(in crate::proxy) fn gather<S>(stream: S) -> (Gathered<S>, Gatherer<S>) {
     let state = Arc::new(Mutex::new(State { stream, waiting: Vec::new(), sent: 0, serving: false }));
     (Gathered(state.clone()), Gatherer(state))
 }
@@ -49,7 +49,7 @@ fn lock<S>(state: &Mutex<State<S>>) -> MutexGuard<'_, State<S>> {
 
 impl<S: AsyncWrite + Unpin> Gatherer<S> {
     /// Runs what reads and writes the stream, and sends what it has written whenever it has to wait. Cancel-safe as that is.
-    pub(super) async fn serve<T>(self, connection: impl Future<Output = T>) -> T {
+    pub(in crate::proxy) async fn serve<T>(self, connection: impl Future<Output = T>) -> T {
         let mut connection = pin!(connection);
         poll_fn(|cx| {
             lock(&self.0).serving = true;

@@ -16,33 +16,33 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The bytes of all answers together.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::proxy) struct Budget {
     free: Arc<Semaphore>,
     units: u32,
 }
 
 /// What one answer may hold; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(in crate::proxy) struct Lease {
     free: Arc<Semaphore>,
     held: OwnedSemaphorePermit,
 }
 
 /// There is no room for this answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OverBudget;
+pub(in crate::proxy) struct OverBudget;
 
 impl Budget {
     /// Of this many bytes.
     #[must_use]
-    pub(super) fn new(bytes: usize) -> Self {
+    pub(in crate::proxy) fn new(bytes: usize) -> Self {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
         Self { free: Arc::new(Semaphore::new(units as usize)), units }
     }
 
     /// All of it.
     #[must_use]
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::proxy) fn bytes(&self) -> usize {
         self.units as usize * UNIT
     }
 
@@ -50,7 +50,7 @@ impl Budget {
     ///
     /// # Errors
     /// The answer would not fit if it were the only one, or others take too long.
-    pub(super) async fn lease(&self, bytes: usize) -> Result<Lease, OverBudget> {
+    pub(in crate::proxy) async fn lease(&self, bytes: usize) -> Result<Lease, OverBudget> {
         let units = units(bytes);
         if units > self.units {
             return Err(OverBudget);
@@ -66,7 +66,7 @@ impl Lease {
     ///
     /// # Errors
     /// There is not so much room now.
-    pub(super) fn reach(&mut self, bytes: usize) -> Result<(), OverBudget> {
+    pub(in crate::proxy) fn reach(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let more = (units(bytes) as usize).saturating_sub(self.held.num_permits());
         if more > 0 {
             let more = u32::try_from(more).map_err(|_| OverBudget)?;

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use weir_document::Document;
 
 use crate::proxy::Proxy;
-use crate::proxy::get;
-use crate::proxy::ledger::Key;
-use crate::proxy::read::{Answer, Read};
 use crate::proxy::respond::Refusal;
+use crate::proxy::response::get;
+use crate::proxy::response::read::{Answer, Read};
+use crate::proxy::resume::Key;
 use weir_kube::Form;
 use weir_runtime::{Outcome, Stamp};
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 const TABLES: [(&str, bool); 2] = [("/proc/net/tcp", false), ("/proc/net/tcp6", true)];
 
 /// The user who opened the connection from `client` to `server`; none if that cannot be told. Cancel-safe.
-pub(super) async fn owner(client: SocketAddr, server: SocketAddr) -> Option<u32> {
+pub(in crate::proxy) async fn owner(client: SocketAddr, server: SocketAddr) -> Option<u32> {
     for (path, v6) in TABLES {
         let Some((client, server)) = written(client, v6).zip(written(server, v6)) else { continue };
         // A system without IPv6 has no table of it.

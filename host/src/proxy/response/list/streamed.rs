@@ -9,13 +9,13 @@ use http::uri::PathAndQuery;
 use weir_document::json::{self, Batch, Piece, SplitError};
 use weir_document::{Document, TypeMeta};
 
-use super::wire::Wire;
+use crate::codec::list::Wire;
+use crate::codec::object::{message, partial};
 use crate::proxy::Proxy;
 use crate::proxy::body::BodyError;
-use crate::proxy::ledger::Listing;
-use crate::proxy::object::{message, partial};
-use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
+use crate::proxy::response::read::Read;
+use crate::proxy::resume::Listing;
 use weir_kube::{Encoding, Shape};
 use weir_runtime::{Failure, Outcome};
 use weir_upstream::Plain;

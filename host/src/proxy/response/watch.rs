@@ -1,8 +1,7 @@
 //! A watch that filters match: whether it may go on from where its client says it is, and then [`live`].
 
-mod live;
+mod streamed;
 mod transitions;
-mod wire;
 
 use std::sync::Arc;
 
@@ -11,16 +10,16 @@ use http::{Method, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
-use self::live::Live;
-use super::Proxy;
-use super::body::{BodyError, ResponseBody};
+use self::streamed::Live;
 use super::forward::relist;
 use super::read::{Answer, Objects, Read};
-use super::respond::Refusal;
+use crate::proxy::Proxy;
+use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::respond::Refusal;
 use weir_kube::Query;
 
 /// Answers a matched watch.
-pub(super) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {
+pub(in crate::proxy) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {
     if read.method == Method::HEAD {
         return Err(Refusal::Method);
     }
@@ -50,7 +49,7 @@ pub(super) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Res
 }
 
 /// Whether a watch starts with everything there is, so that nothing depends on what its client had before.
-pub(super) fn begins_whole(query: &Query) -> bool {
+pub(in crate::proxy) fn begins_whole(query: &Query) -> bool {
     match query.first("sendInitialEvents") {
         Some(_) => query.flag("sendInitialEvents"),
         None => matches!(query.first("resourceVersion"), None | Some("" | "0")),

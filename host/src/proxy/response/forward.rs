@@ -12,14 +12,14 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::Proxy;
-use super::body::{BodyError, Meter, ResponseBody, empty, full};
-use super::headers::{self};
-use super::ledger::Key;
-use super::listener::Peer;
-use super::respond::Refusal;
-use super::until::Until;
+use super::event_boundary::Until;
 use super::watch;
+use crate::proxy::Proxy;
+use crate::proxy::body::{BodyError, Meter, ResponseBody, empty, full};
+use crate::proxy::headers::{self};
+use crate::proxy::respond::Refusal;
+use crate::proxy::resume::Key;
+use crate::proxy::server::listener::Peer;
 use weir_kube::Encoding;
 use weir_kube::{Request, ResourceRequest, Verb};
 use weir_upstream::Identity;
@@ -29,7 +29,7 @@ use weir_upstream::{Head, Purpose, UpstreamBody};
 const COPY: usize = 32 << 10;
 
 /// Forwards one request.
-pub(super) async fn forward(
+pub(in crate::proxy) async fn forward(
     proxy: &Arc<Proxy>,
     mut request: http::Request<Incoming>,
     parsed: Request,
@@ -98,12 +98,12 @@ pub(super) async fn forward(
 }
 
 /// An upstream body as it is.
-pub(super) fn through(body: UpstreamBody) -> ResponseBody {
+pub(in crate::proxy) fn through(body: UpstreamBody) -> ResponseBody {
     body.map_err(BodyError::from).boxed_unsync()
 }
 
 /// A watch that consists of the event that makes an informer list again.
-pub(super) fn relist(why: &'static str, encoding: Encoding) -> Response<ResponseBody> {
+pub(in crate::proxy) fn relist(why: &'static str, encoding: Encoding) -> Response<ResponseBody> {
     let mut answer = Response::new(full(Refusal::Expired(why).event(encoding)));
     answer.headers_mut().insert(header::CONTENT_TYPE, encoding.content_type(Verb::Watch));
     answer

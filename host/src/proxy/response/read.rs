@@ -3,13 +3,13 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 
-use super::Proxy;
-use super::body::ResponseBody;
 use super::forward;
-use super::headers::{self};
-use super::ledger::Key;
-use super::object::form;
-use super::respond::Refusal;
+use crate::codec::object::form;
+use crate::proxy::Proxy;
+use crate::proxy::body::ResponseBody;
+use crate::proxy::headers::{self};
+use crate::proxy::respond::Refusal;
+use crate::proxy::resume::Key;
 use weir_kube::{Encoding, Form, Shape};
 use weir_kube::{Query, Request, ResourceRequest, Verb};
 use weir_runtime::{Chain, Stamp};
@@ -20,27 +20,27 @@ use weir_upstream::{Head, Purpose, UpstreamBody};
 
 /// A matched read. The chain and its stamp are those with which it began: the whole answer is made by them.
 #[derive(Debug, Clone)]
-pub(super) struct Read {
-    pub(super) chain: Chain,
-    pub(super) stamp: Stamp,
-    pub(super) component: String,
-    pub(super) key: Key,
-    pub(super) method: Method,
+pub(in crate::proxy) struct Read {
+    pub(in crate::proxy) chain: Chain,
+    pub(in crate::proxy) stamp: Stamp,
+    pub(in crate::proxy) component: String,
+    pub(in crate::proxy) key: Key,
+    pub(in crate::proxy) method: Method,
     /// Whether the client speaks HTTP/1.0, which cannot tell a truncated body from a whole one.
-    pub(super) old_client: bool,
-    pub(super) path: PathAndQuery,
-    pub(super) query: Query,
-    pub(super) resource: ResourceRequest,
-    pub(super) identity: Identity,
+    pub(in crate::proxy) old_client: bool,
+    pub(in crate::proxy) path: PathAndQuery,
+    pub(in crate::proxy) query: Query,
+    pub(in crate::proxy) resource: ResourceRequest,
+    pub(in crate::proxy) identity: Identity,
     /// What the client is given.
-    pub(super) form: Form,
+    pub(in crate::proxy) form: Form,
     /// Whether a large answer is worth compressing for this client.
-    pub(super) compress: bool,
+    pub(in crate::proxy) compress: bool,
     headers: HeaderMap,
 }
 
 /// What the API server said to a matched read.
-pub(super) enum Answer {
+pub(in crate::proxy) enum Answer {
     /// To be filtered.
     Objects(Objects),
     /// Not a success: a `Status` object, which passes as it is.
@@ -48,17 +48,17 @@ pub(super) enum Answer {
 }
 
 /// Objects as the API server sends them.
-pub(super) struct Objects {
+pub(in crate::proxy) struct Objects {
     /// The head of the answer, fit for what is made of the body.
-    pub(super) parts: http::response::Parts,
+    pub(in crate::proxy) parts: http::response::Parts,
     /// The body.
-    pub(super) plain: Box<Plain>,
+    pub(in crate::proxy) plain: Box<Plain>,
     /// How it is written: as was asked for, or JSON.
-    pub(super) encoding: Encoding,
+    pub(in crate::proxy) encoding: Encoding,
 }
 
 impl Read {
-    pub(super) fn new(
+    pub(in crate::proxy) fn new(
         chain: Chain,
         component: String,
         identity: Identity,
@@ -91,13 +91,13 @@ impl Read {
 
     /// The same read in another form.
     #[must_use]
-    pub(super) fn in_form(&self, form: Form) -> Self {
+    pub(in crate::proxy) fn in_form(&self, form: Form) -> Self {
         Self { form, ..self.clone() }
     }
 
     /// The path of the read itself: for Tables with the whole objects beside the cells.
     #[must_use]
-    pub(super) fn own_path(&self) -> PathAndQuery {
+    pub(in crate::proxy) fn own_path(&self) -> PathAndQuery {
         match self.form.shape {
             Shape::Table(..) => {
                 self.query.with("includeObject", "Object").on(self.path.path()).unwrap_or(self.path.clone())
@@ -107,7 +107,7 @@ impl Read {
     }
 
     /// Asks the API server for `path` with this client's identity, in the form that the client is given.
-    pub(super) async fn ask(&self, proxy: &Proxy, path: PathAndQuery) -> Result<Answer, Refusal> {
+    pub(in crate::proxy) async fn ask(&self, proxy: &Proxy, path: PathAndQuery) -> Result<Answer, Refusal> {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
         // HEAD is asked as GET: whether the object is hidden shows only in its body, which hyper then leaves out.
         let mut headers = self.headers.clone();

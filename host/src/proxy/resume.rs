@@ -7,8 +7,8 @@
 //! more list. Bounds: [`CLIENTS`] entries of [`RECORDS`] records and [`RECORDS`] unfinished paged lists, and
 //! [`HIDDEN`] hidden keys over all; the entry that was not used for longest goes first.
 
-mod listing;
-mod subject;
+mod list_progress;
+mod token_subject;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher as _;
@@ -19,7 +19,7 @@ use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use weir_document::Document;
 
-pub(super) use self::listing::Listing;
+pub(super) use self::list_progress::Listing;
 use weir_kube::{Query, ResourceRequest};
 use weir_runtime::Stamp;
 use weir_upstream::Identity;
@@ -127,7 +127,7 @@ impl Key {
             for (name, value) in headers {
                 if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
                     part(name.as_str().as_bytes());
-                    let subject = (*name == header::AUTHORIZATION).then(|| subject::subject(value)).flatten();
+                    let subject = (*name == header::AUTHORIZATION).then(|| token_subject::subject(value)).flatten();
                     part(subject.as_deref().map_or(value.as_bytes(), str::as_bytes));
                 }
             }

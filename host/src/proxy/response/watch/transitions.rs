@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_document::json::EventType;
 
-use crate::proxy::ledger::Hidden;
+use crate::proxy::resume::Hidden;
 use weir_runtime::{Failure, Outcome};
 
 /// The state of one watch.

@@ -6,11 +6,10 @@
 //! that has no room the list is asked for as JSON. An HTTP/1.0 client cannot tell an aborted body from a whole one: its
 //! answer is held, too.
 
-mod blocks;
-mod failed;
-mod pump;
+mod block_buffer;
+mod failed_objects;
+mod streamed;
 mod table;
-mod wire;
 
 use std::sync::Arc;
 
@@ -20,14 +19,14 @@ use http::{HeaderValue, Method, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
-use self::blocks::Blocks;
-pub(super) use self::failed::Failed;
-use self::pump::Pump;
-use super::Proxy;
-use super::body::{BodyError, ResponseBody, empty, full};
-use super::budget::{Lease, OverBudget};
+use self::block_buffer::Blocks;
+pub(in crate::proxy) use self::failed_objects::Failed;
+use self::streamed::Pump;
+use super::memory_budget::{Lease, OverBudget};
 use super::read::{Answer, Objects, Read};
-use super::respond::Refusal;
+use crate::proxy::Proxy;
+use crate::proxy::body::{BodyError, ResponseBody, empty, full};
+use crate::proxy::respond::Refusal;
 use weir_kube::{Encoding, Form, Shape};
 
 /// Output that is held back until the answer's head is sent.
@@ -36,7 +35,7 @@ const HELD: usize = 256 << 10;
 const HELD_WHOLE: usize = 16 << 20;
 
 /// Answers a matched list.
-pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {
+pub(in crate::proxy) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {
     proxy.failed.check(proxy, &read).await?;
     let mut read = Arc::new(read);
     loop {

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use weir_document::json::{self, Batch, ListMeta, Outcome, Piece, SplitError};
 use weir_document::{Document, TypeMeta, protobuf};
 
-use crate::proxy::object::{list_metadata, partial_list};
+use super::object::{list_metadata, partial_list};
 use weir_kube::{Encoding, MetaVersion, Shape};
 
 /// A list on its way through.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     halves: Halves,
     /// Whether only metadata is shown, and in which version.
     metadata: Option<MetaVersion>,
@@ -28,7 +28,7 @@ enum Halves {
 
 impl Wire {
     /// Items larger than `limit` are refused.
-    pub(super) fn new(encoding: Encoding, shape: Shape, limit: usize) -> Self {
+    pub(crate) fn new(encoding: Encoding, shape: Shape, limit: usize) -> Self {
         let halves = match encoding {
             Encoding::Json => Halves::Json(json::ListSplitter::with_limit(limit), json::Joiner::new()),
             Encoding::Protobuf => Halves::Protobuf(protobuf::ListSplitter::with_limit(limit), protobuf::Joiner::new()),
@@ -41,7 +41,7 @@ impl Wire {
     }
 
     /// The next bytes of the body.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(crate) fn push(&mut self, bytes: Bytes) {
         match &mut self.halves {
             Halves::Json(splitter, _) => splitter.push(bytes),
             Halves::Protobuf(splitter, _) => splitter.push(bytes),
@@ -49,7 +49,7 @@ impl Wire {
     }
 
     /// The body is complete.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         match &mut self.halves {
             Halves::Json(splitter, _) => splitter.finish(),
             Halves::Protobuf(splitter, _) => splitter.finish(),
@@ -57,7 +57,7 @@ impl Wire {
     }
 
     /// The next piece, or none until more is pushed.
-    pub(super) fn next(&mut self) -> Result<Option<Piece>, SplitError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Piece>, SplitError> {
         match &mut self.halves {
             Halves::Json(splitter, _) => splitter.next(),
             Halves::Protobuf(splitter, _) => splitter.next(),
@@ -65,7 +65,7 @@ impl Wire {
     }
 
     /// What the list has said about itself so far.
-    pub(super) fn meta(&self) -> &ListMeta {
+    pub(crate) fn meta(&self) -> &ListMeta {
         match &self.halves {
             Halves::Json(splitter, _) => splitter.meta(),
             Halves::Protobuf(splitter, _) => splitter.meta(),
@@ -73,7 +73,7 @@ impl Wire {
     }
 
     /// What an item is, where the list says it before its items: those of built-in kinds do not say it themselves.
-    pub(super) fn item_type(&self, api_version: impl FnOnce() -> String) -> Option<Arc<TypeMeta>> {
+    pub(crate) fn item_type(&self, api_version: impl FnOnce() -> String) -> Option<Arc<TypeMeta>> {
         let meta = self.meta();
         let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
         let api_version = meta.api_version.clone().unwrap_or_else(api_version);
@@ -81,7 +81,7 @@ impl Wire {
     }
 
     /// What leaves of the first piece.
-    pub(super) fn head(&mut self, bytes: Bytes) -> Vec<Bytes> {
+    pub(crate) fn head(&mut self, bytes: Bytes) -> Vec<Bytes> {
         self.head = bytes.clone();
         match (&self.halves, self.metadata) {
             (Halves::Protobuf(..), _) => Vec::new(),
@@ -94,7 +94,7 @@ impl Wire {
     }
 
     /// What leaves of a batch.
-    pub(super) fn batch(&mut self, batch: &Batch, outcomes: Vec<Outcome>) -> Result<Vec<Bytes>, SplitError> {
+    pub(crate) fn batch(&mut self, batch: &Batch, outcomes: Vec<Outcome>) -> Result<Vec<Bytes>, SplitError> {
         match &mut self.halves {
             Halves::Json(_, joiner) => joiner.push(batch, outcomes),
             Halves::Protobuf(_, joiner) => joiner.push(batch, outcomes),
@@ -102,7 +102,7 @@ impl Wire {
     }
 
     /// What leaves of the last piece.
-    pub(super) fn tail(&mut self, bytes: Bytes) -> Result<Vec<Bytes>, weir_document::Error> {
+    pub(crate) fn tail(&mut self, bytes: Bytes) -> Result<Vec<Bytes>, weir_document::Error> {
         self.tail = bytes.clone();
         match (&self.halves, self.metadata) {
             (Halves::Protobuf(..), _) | (Halves::Json(..), None) => Ok(vec![bytes]),
@@ -116,7 +116,7 @@ impl Wire {
     }
 
     /// What goes in front of all that has left, once that is all; nothing for JSON.
-    pub(super) fn front(&self) -> Result<Bytes, SplitError> {
+    pub(crate) fn front(&self) -> Result<Bytes, SplitError> {
         match &self.halves {
             Halves::Json(..) => Ok(Bytes::new()),
             Halves::Protobuf(_, joiner) => {

@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
-use super::certificate::Subject;
-use super::respond::Refusal;
+use crate::proxy::respond::Refusal;
+use crate::proxy::server::certificate::Subject;
 use weir_kube::{Request, Target, Verb};
 use weir_upstream::Identity;
 use weir_upstream::whole_request_body;

@@ -20,12 +20,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
-use super::Proxy;
-use super::body::holding;
 use super::certificate::Subject;
-use super::gather::{Gathered, gather};
 use super::owner::owner;
 use super::tls::ServerTls;
+use super::write_coalescer::{Gathered, gather};
+use crate::proxy::Proxy;
+use crate::proxy::body::holding;
 use weir_upstream::Tasks;
 
 /// Time for a client to send a request's head. Idle connections count as waiting for one, so it is longer than clients
@@ -58,22 +58,22 @@ pub enum ListenError {
 
 /// Who is on the other side of a connection.
 #[derive(Debug, Clone)]
-pub(super) struct Peer {
+pub(in crate::proxy) struct Peer {
     /// Its address.
-    pub(super) address: SocketAddr,
+    pub(in crate::proxy) address: SocketAddr,
     /// Our address, as it sees it.
     local: Option<SocketAddr>,
     /// The user of this machine who it belongs to, once that was asked; none: not to be told.
     owner: Arc<OnceCell<Option<u32>>>,
     /// Whom its client certificate names, verified.
-    pub(super) certificate: Option<Arc<Subject>>,
+    pub(in crate::proxy) certificate: Option<Arc<Subject>>,
     /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Peer {
     /// The user of this machine who opened the connection; none if that cannot be told. Cancel-safe.
-    pub(super) async fn owner(&self) -> Option<u32> {
+    pub(in crate::proxy) async fn owner(&self) -> Option<u32> {
         let local = self.local?;
         *self.owner.get_or_init(|| owner(self.address, local)).await
     }
@@ -106,7 +106,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
 }
 
 /// Accepts until the daemon stops.
-pub(super) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
+pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let tasks = proxy.tasks.clone();
     let permits = Arc::new(Semaphore::new(proxy.max_connections));
     let mut stopping = pin!(tasks.stopping());

@@ -11,12 +11,12 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 
-use super::body::BodyError;
+use crate::proxy::body::BodyError;
 use weir_kube::Encoding;
 use weir_upstream::UpstreamBody;
 
 /// The watch's body.
-pub(super) struct Until {
+pub(in crate::proxy) struct Until {
     body: UpstreamBody,
     /// Why it ends; none once that is known.
     end: Option<Pin<Box<dyn Future<Output = BodyError> + Send>>>,
@@ -44,7 +44,7 @@ enum Place {
 
 impl Until {
     /// Ends `body`, which came with these headers, for the reason that `end` resolves with.
-    pub(super) fn new(
+    pub(in crate::proxy) fn new(
         headers: &HeaderMap,
         body: UpstreamBody,
         end: impl Future<Output = BodyError> + Send + 'static,

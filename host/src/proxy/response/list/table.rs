@@ -9,12 +9,12 @@ use weir_document::Document;
 use weir_document::json::{self, Batch, Joiner, ListSplitter, Piece};
 
 use super::Held;
-use super::pump::PumpError;
+use super::streamed::PumpError;
+use crate::codec::object::{list_metadata, of_row, row};
 use crate::proxy::Proxy;
-use crate::proxy::ledger::Listing;
-use crate::proxy::object::{list_metadata, of_row, row};
-use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
+use crate::proxy::response::read::Read;
+use crate::proxy::resume::Listing;
 use weir_kube::Shape;
 use weir_runtime::Outcome;
 use weir_upstream::Plain;

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use weir_document::json::{self, EventType, SplitError};
 use weir_document::{Document, protobuf};
 
-use crate::proxy::object::{Columns, Object};
+use super::object::{Columns, Object};
 use weir_kube::{Encoding, Shape};
 use weir_upstream::in_full;
 
 /// Both ends of a watch.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     splitter: Splitter,
     shape: Shape,
     columns: Columns,
@@ -25,8 +25,8 @@ enum Splitter {
 
 /// One event.
 #[derive(Debug)]
-pub(super) struct Event {
-    pub(super) kind: EventType,
+pub(crate) struct Event {
+    pub(crate) kind: EventType,
     /// As it came.
     whole: Bytes,
     /// None for what is no object (ERROR), or a BOOKMARK that is to be passed on as it is.
@@ -35,7 +35,7 @@ pub(super) struct Event {
 
 /// Why a watch cannot go on: what came is no event, or its object cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WireError {
+pub(crate) enum WireError {
     /// Not an event.
     #[error("{}", in_full(.0))]
     Split(SplitError),
@@ -49,7 +49,7 @@ pub(super) enum WireError {
 
 impl Wire {
     /// Events larger than `limit` are refused.
-    pub(super) fn new(encoding: Encoding, shape: Shape, limit: usize) -> Self {
+    pub(crate) fn new(encoding: Encoding, shape: Shape, limit: usize) -> Self {
         let splitter = match encoding {
             Encoding::Json => Splitter::Json(json::FrameSplitter::with_limit(limit)),
             Encoding::Protobuf => Splitter::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
@@ -58,7 +58,7 @@ impl Wire {
     }
 
     /// In which both ends are written.
-    pub(super) fn encoding(&self) -> Encoding {
+    pub(crate) fn encoding(&self) -> Encoding {
         match self.splitter {
             Splitter::Json(_) => Encoding::Json,
             Splitter::Protobuf(_) => Encoding::Protobuf,
@@ -66,7 +66,7 @@ impl Wire {
     }
 
     /// The next bytes of the stream.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(crate) fn push(&mut self, bytes: Bytes) {
         match &mut self.splitter {
             Splitter::Json(splitter) => splitter.push(bytes),
             Splitter::Protobuf(splitter) => splitter.push(bytes),
@@ -74,7 +74,7 @@ impl Wire {
     }
 
     /// The stream has ended.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         match &mut self.splitter {
             Splitter::Json(splitter) => splitter.finish(),
             Splitter::Protobuf(splitter) => splitter.finish(),
@@ -82,7 +82,7 @@ impl Wire {
     }
 
     /// The next event, or none until more is pushed.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, WireError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Event>, WireError> {
         let (kind, whole, object) = match &mut self.splitter {
             Splitter::Json(splitter) => match splitter.next().map_err(WireError::Split)? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
@@ -109,7 +109,7 @@ impl Wire {
     }
 
     /// An event as its client is told of it, as this kind of event, with its object as it came or as filters left it.
-    pub(super) fn tell(&mut self, event: &Event, kind: EventType, edited: Option<&Bytes>) -> Result<Bytes, WireError> {
+    pub(crate) fn tell(&mut self, event: &Event, kind: EventType, edited: Option<&Bytes>) -> Result<Bytes, WireError> {
         let Some(object) = &event.object else { return Ok(event.whole.clone()) };
         if edited.is_none() && kind == event.kind && self.shape == Shape::Object {
             return Ok(event.whole.clone());
@@ -124,17 +124,17 @@ impl Wire {
 
 impl Event {
     /// In bytes, as it came.
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.whole.len()
     }
 
     /// Whether filters have a say in it.
-    pub(super) fn is_judged(&self) -> bool {
+    pub(crate) fn is_judged(&self) -> bool {
         matches!(self.kind, EventType::Added | EventType::Modified | EventType::Deleted)
     }
 
     /// The object, if it is one.
-    pub(super) fn document(&self) -> Option<&Document> {
+    pub(crate) fn document(&self) -> Option<&Document> {
         self.object.as_ref().map(Object::document)
     }
 }

@@ -13,7 +13,7 @@ use weir_kube::{Encoding, Form, Include, MetaVersion, Query, ResourceRequest, Sh
 
 /// An object as it came.
 #[derive(Debug, Clone)]
-pub(super) struct Object {
+pub(crate) struct Object {
     document: Document,
     wrapper: Wrapper,
 }
@@ -51,7 +51,7 @@ impl Object {
     ///
     /// # Errors
     /// Bytes that are none, a kind that has no protobuf here.
-    pub(super) fn open(encoding: Encoding, shape: Shape, bytes: Bytes) -> Result<Option<Self>, Error> {
+    pub(crate) fn open(encoding: Encoding, shape: Shape, bytes: Bytes) -> Result<Option<Self>, Error> {
         if encoding == Encoding::Protobuf {
             let envelope = Envelope::open(bytes)?;
             let type_meta = Arc::new(envelope.type_meta().clone());
@@ -65,7 +65,7 @@ impl Object {
     ///
     /// # Errors
     /// Bytes that are none.
-    pub(super) fn json(shape: Shape, document: Document) -> Result<Option<Self>, Error> {
+    pub(crate) fn json(shape: Shape, document: Document) -> Result<Option<Self>, Error> {
         if !matches!(shape, Shape::Table(..)) || document.kind()? != "Table" {
             return Ok(Some(Self { document, wrapper: Wrapper::Bare }));
         }
@@ -77,13 +77,13 @@ impl Object {
     }
 
     /// Whether it is more than the metadata of an object, which is all that a Table has unless it is asked.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         !matches!(self.wrapper, Wrapper::Table(_))
             || self.document.kind().is_ok_and(|kind| kind != "PartialObjectMetadata")
     }
 
     /// What filters judge.
-    pub(super) fn document(&self) -> &Document {
+    pub(crate) fn document(&self) -> &Document {
         &self.document
     }
 
@@ -92,7 +92,7 @@ impl Object {
     ///
     /// # Errors
     /// Metadata that cannot be read.
-    pub(super) fn show(&self, edited: Option<&Bytes>, shape: Shape) -> Result<Bytes, Error> {
+    pub(crate) fn show(&self, edited: Option<&Bytes>, shape: Shape) -> Result<Bytes, Error> {
         let cut = |version: MetaVersion| self.edited(edited)?.only_metadata(&partial(version));
         match (&self.wrapper, shape, edited) {
             (Wrapper::Table(table), Shape::Table(version, include), None) => {
@@ -123,7 +123,7 @@ impl Object {
 ///
 /// # Errors
 /// [`Error::NoSchema`].
-pub(super) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Document, Error> {
+pub(crate) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Document, Error> {
     let missing = || Error::NoSchema { api_version: type_meta.api_version.clone(), kind: type_meta.kind.clone() };
     Document::protobuf(bytes, type_meta.clone()).ok_or_else(missing)
 }
@@ -131,7 +131,7 @@ pub(super) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Documen
 /// The columns of a watch's Tables: only the first event names them. If that one is not shown, the next one names them
 /// in its stead.
 #[derive(Debug, Default)]
-pub(super) struct Columns {
+pub(crate) struct Columns {
     owed: Option<Bytes>,
 }
 
@@ -140,7 +140,7 @@ impl Columns {
     ///
     /// # Errors
     /// A Table that cannot be read.
-    pub(super) fn note(&mut self, object: &Object) -> Result<(), Error> {
+    pub(crate) fn note(&mut self, object: &Object) -> Result<(), Error> {
         if let Wrapper::Table(table) = &object.wrapper
             && let Some(columns) = named(table)?
         {
@@ -153,7 +153,7 @@ impl Columns {
     ///
     /// # Errors
     /// A Table that cannot be read.
-    pub(super) fn pay(&mut self, shown: Bytes) -> Result<Bytes, Error> {
+    pub(crate) fn pay(&mut self, shown: Bytes) -> Result<Bytes, Error> {
         if self.owed.is_none() {
             return Ok(shown);
         }
@@ -179,7 +179,7 @@ fn named(table: &Document) -> Result<Option<Bytes>, Error> {
 ///
 /// # Errors
 /// A row that cannot be read.
-pub(super) fn of_row(row: &Document) -> Result<Option<Document>, Error> {
+pub(crate) fn of_row(row: &Document) -> Result<Option<Document>, Error> {
     let object = row.json_at(&paths()?.object)?.filter(|object| object.starts_with(b"{")).map(Document::json);
     match object {
         Some(object) if object.kind()? == "PartialObjectMetadata" => Ok(None),
@@ -191,22 +191,22 @@ pub(super) fn of_row(row: &Document) -> Result<Option<Document>, Error> {
 ///
 /// # Errors
 /// An object whose metadata cannot be read.
-pub(super) fn row(row: &Document, object: &Document, version: MetaVersion, include: Include) -> Result<Bytes, Error> {
+pub(crate) fn row(row: &Document, object: &Document, version: MetaVersion, include: Include) -> Result<Bytes, Error> {
     Ok(replaced(row, &paths()?.object, shown_in_row(object, version, include)?)?.bytes().clone())
 }
 
 /// What an object is of which only the metadata is shown.
-pub(super) fn partial(version: MetaVersion) -> TypeMeta {
+pub(crate) fn partial(version: MetaVersion) -> TypeMeta {
     TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
 }
 
 /// What a list of such is.
-pub(super) fn partial_list(version: MetaVersion) -> TypeMeta {
+pub(crate) fn partial_list(version: MetaVersion) -> TypeMeta {
     TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
 }
 
 /// The form that a read of a resource asks for.
-pub(super) fn form(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Form {
+pub(crate) fn form(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Form {
     let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
     Form::of(headers, protobuf, query)
 }
@@ -215,7 +215,7 @@ pub(super) fn form(headers: &HeaderMap, resource: &ResourceRequest, query: &Quer
 ///
 /// # Errors
 /// Bytes that are no object.
-pub(super) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
+pub(crate) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
     Ok(list.json_at(&paths()?.metadata)?.unwrap_or(Bytes::from_static(b"{}")))
 }
 

@@ -4,19 +4,19 @@
 use http::{Method, Response, header};
 use http_body::Body as _;
 
-use super::Proxy;
-use super::body::{ResponseBody, empty, full};
-use super::object::Object;
 use super::read::{Answer, Objects, Read};
-use super::respond::Refusal;
+use crate::codec::object::Object;
+use crate::proxy::Proxy;
+use crate::proxy::body::{ResponseBody, empty, full};
+use crate::proxy::respond::Refusal;
 use weir_kube::Form;
 use weir_runtime::Outcome;
 
 /// The largest object: etcd's are 1.5 MiB, aggregated APIs may have larger ones.
-pub(super) const LIMIT: usize = 32 << 20;
+pub(in crate::proxy) const LIMIT: usize = 32 << 20;
 
 /// Answers a matched get.
-pub(super) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<ResponseBody>, Refusal> {
+pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<ResponseBody>, Refusal> {
     let garbage = |error: weir_document::Error| Refusal::Garbage(error.to_string());
     let (mut parts, object) = loop {
         let Objects { parts, plain, encoding } = match read.ask(proxy, read.own_path()).await? {
