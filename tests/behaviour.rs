@@ -13,6 +13,7 @@ mod behaviour {
     mod bad_input;
     mod bundled;
     mod connections;
+    mod credentials;
     mod deploy;
     mod drain;
     mod faults;
@@ -20,12 +21,14 @@ mod behaviour {
     mod forward;
     mod get;
     mod hostile_clients;
+    mod identity;
     mod kubectl;
     mod list;
     mod lookups;
     mod node;
     mod pods;
     mod reload;
+    mod secure;
     mod servers;
     mod start;
     mod streams;

@@ -139,13 +139,16 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     upstream_config.other_servers = own.servers.iter().skip(1).cloned().collect();
     upstream_config.server_mode = config.server_mode;
     let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
-    // What is to be lent may come later: kubelet writes it when it has joined the cluster.
-    upstream_config.lent = match &node {
+    // The file may come later: kubelet writes it when it has joined the cluster.
+    upstream_config.node_credential = match &node {
         Some(node) => Some(match node.load().await {
             Ok(loaded) => Ok(loaded.config),
             Err(error) => {
                 let reason = in_full(&error);
-                tracing::error!(reason, "nothing can be lent yet: requests that bring no credential are answered 503");
+                tracing::error!(
+                    reason,
+                    "the node credential is not usable yet; requests without a credential of their own get 503 until it is"
+                );
                 Err(reason)
             }
         }),
@@ -153,14 +156,14 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     let upstream = Arc::new(Upstream::new(&upstream_config, upstream_metrics)?);
     upstream.watch_servers(&tasks);
-    let renewals = node.map(|node| (Renewal::Lent, node));
+    let renewals = node.map(|node| (Renewal::Node, node));
     for (which, source) in std::iter::once((Renewal::Own, config.upstream.clone())).chain(renewals) {
         tasks.spawn_until_stop(upstream.clone().renew(which, source));
     }
     let client = upstream.client();
 
     let proxy_config = ProxyConfig {
-        lend_to: config.lend_to.clone(),
+        node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
         compression: config.compression,

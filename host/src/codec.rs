@@ -4,4 +4,7 @@
 
 pub(crate) mod list;
 pub(crate) mod object;
+mod object_type;
 pub(crate) mod watch;
+
+pub(crate) use self::object_type::{ObjectType, ObjectTypeError};

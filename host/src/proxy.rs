@@ -38,8 +38,8 @@ use crate::config::Compression;
 /// How the proxy is to work.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    /// Users of this machine whom the node's identity is lent to; empty: all.
-    pub lend_to: Vec<u32>,
+    /// The uids of the processes whose requests get the node credential.
+    pub node_credential_uids: Vec<u32>,
     /// How long a read waits for the first complete filter set before it is answered 503.
     pub start_wait: Duration,
     /// Whether a listener may be bound beyond loopback.
@@ -55,10 +55,10 @@ pub struct ProxyConfig {
 }
 
 impl Default for ProxyConfig {
-    /// Usual limits, loopback only.
+    /// Default limits, root alone gets the node credential, loopback only.
     fn default() -> Self {
         Self {
-            lend_to: Vec::new(),
+            node_credential_uids: vec![0],
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
             max_connections: 4096,
@@ -70,10 +70,11 @@ impl Default for ProxyConfig {
 }
 
 /// The proxy; serves any number of listeners.
-#[derive(Debug)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
-    lend_to: Vec<u32>,
+    /// For the daemon's own requests.
+    client: kube::Client,
+    node_credential_uids: Vec<u32>,
     reviews: Reviews,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
@@ -88,6 +89,12 @@ pub struct Proxy {
     drain: Duration,
 }
 
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("upstream", &self.upstream).finish_non_exhaustive()
+    }
+}
+
 impl Proxy {
     /// A proxy for these API servers.
     #[must_use]
@@ -99,8 +106,9 @@ impl Proxy {
         tasks: Tasks,
     ) -> Arc<Self> {
         Arc::new(Self {
+            client: upstream.client(),
             upstream,
-            lend_to: config.lend_to,
+            node_credential_uids: config.node_credential_uids,
             reviews: Reviews::default(),
             serving,
             metrics,

@@ -156,7 +156,7 @@ async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied
 }
 
 #[tokio::test]
-async fn the_nodes_identity_asks_where_there_is_one_to_lend() {
+async fn the_node_credential_asks_where_there_is_one() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
@@ -205,10 +205,10 @@ async fn a_real_api_server_takes_the_request_of_the_daemon_and_of_the_node() {
     let ca = Authority::new("signer");
     let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let node = plane.kubeconfig("node").display().to_string();
-    for (lent, user) in [(None, "system:serviceaccount:kube-system:weir"), (Some(&node), "system:node:edge-a")] {
+    for (credential, user) in [(None, "system:serviceaccount:kube-system:weir"), (Some(&node), "system:node:edge-a")] {
         let cache = tempfile::tempdir().unwrap();
         let setup = Setup::kubeconfig(&plane.kubeconfig("weir")).filters("filters: []").requesting(cache.path());
-        let setup = lent.into_iter().fold(setup, |setup, path| setup.flag("--node-kubeconfig", path));
+        let setup = credential.into_iter().fold(setup, |setup, path| setup.flag("--node-kubeconfig", path));
         let weir = setup.start_ready().await;
         let line = weir.logged("a certificate for the HTTPS port was asked for").await;
         let path = format!("{all}/{}", line["fields"]["name"].as_str().unwrap());

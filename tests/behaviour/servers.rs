@@ -157,6 +157,99 @@ async fn a_write_goes_to_another_server_only_when_nothing_of_it_was_sent() {
     assert!(b.store().get("v1", "Service", "default", "two").is_some(), "with its body");
 }
 
+/// A link that drops packets: nothing is refused, nothing is answered.
+#[tokio::test]
+async fn while_no_server_answers_reads_fail_at_once_until_one_does() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
+    let client = weir.client("tool");
+    assert_eq!(client.get(SERVICES).await.status, 200);
+    server.on_request(|_| Action::Hang);
+    let began = Instant::now();
+    let first = client.get(SERVICES).await;
+    assert_eq!((first.status.as_u16(), first.json()["kind"].as_str()), (503, Some("Status")), "{}", first.text());
+    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+    weir.logged("the API server is down").await;
+    server.clear_requests();
+    let began = Instant::now();
+    for path in [SERVICES, "/api/v1/nodes", "/version", "/api/v1/nodes?watch=true"] {
+        let answer = client.get(path).await;
+        assert_eq!(answer.status, 503, "{path}");
+        assert!(answer.text().contains(&server.address().to_string()), "{}", answer.text());
+        assert!(!answer.headers.contains_key("retry-after"), "client-go would sleep it out");
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(served(&server), 0, "no client's request is sent on");
+    assert_eq!(weir.metric(&up(&server)).await, 0.0);
+
+    // A probe finds out, whoever asks or not.
+    server.clear_hook();
+    let began = Instant::now();
+    until_up(&weir, &up(&server), 1.0).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(client.get(SERVICES).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_server_that_never_spoke_is_found_out_too() {
+    // The kernel takes the connections; nobody reads them.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let weir = Setup::new(&format!("http://{}", nobody.local_addr().unwrap())).filters("filters: []").start().await;
+    for limit in [7, 1].map(Duration::from_secs) {
+        let began = Instant::now();
+        assert_eq!(weir.client("tool").get("/version").await.status, 503);
+        assert!(began.elapsed() < limit, "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_probes_hang_is_asked_on_as_long_as_it_sends_anything() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
+    let client = weir.client("tool");
+    let mut events = client.watch(&format!("{SERVICES}?watch=true")).await;
+    server.on_request(|request| match request.path.as_str() {
+        "/readyz" => Action::Hang,
+        "/api/v1/nodes" => Action::delay(Duration::from_secs(8)),
+        _ => Action::Serve,
+    });
+    let slow = client.get("/api/v1/nodes");
+    tokio::pin!(slow);
+    let mut changes = tokio::time::interval(Duration::from_millis(500));
+    let (mut number, mut seen) = (0, 0);
+    let answer = loop {
+        tokio::select! {
+            answer = &mut slow => break answer,
+            _ = changes.tick() => {
+                number += 1;
+                server.store().put(service(&format!("s-{number}"), "ClusterIP")).unwrap();
+            }
+            _ = events.next_named() => seen += 1,
+        }
+    };
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(seen > 5, "{seen}");
+}
+
+#[tokio::test]
+async fn every_request_of_the_daemon_itself_names_it() {
+    let (a, b) = (edge().await, edge().await);
+    for server in [&a, &b] {
+        server.on_request(|request| match request.path == "/version" {
+            true => Action::delay(Duration::from_secs(1)),
+            false => Action::Serve,
+        });
+    }
+    let urls = format!("{},{}", a.url(), b.url());
+    let weir = Setup::new(&urls).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    assert_eq!(weir.client("tool").get("/version").await.status, 200);
+    let own: Vec<_> = a.requests().into_iter().chain(b.requests()).filter(|asked| asked.path != "/version").collect();
+    assert!(own.iter().any(|request| request.path == "/readyz"), "a probe is among them");
+    for request in own {
+        assert!(request.header("user-agent").starts_with("weir/"), "{} {:?}", request.path, request.headers);
+    }
+}
+
 #[tokio::test]
 async fn when_all_are_gone_the_client_is_told_of_the_last() {
     let (a, b) = (edge().await, edge().await);

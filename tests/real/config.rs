@@ -24,9 +24,9 @@ async fn the_config_map_is_followed_from_its_creation_to_its_deletion() {
     let namespace = "config";
     let Some(kubectl) = Kubectl::start("admin", namespace, "filters: []\n").await else { return };
     kubectl.create(namespace, SERVICES).await;
-    let lent = kubectl.plane.kubeconfig("admin").display().to_string();
+    let credential = kubectl.plane.kubeconfig("admin").display().to_string();
     let weir = Setup::kubeconfig(&kubectl.plane.kubeconfig("weir"))
-        .flag("--node-kubeconfig", &lent)
+        .flag("--node-kubeconfig", &credential)
         .flag("--modules-dir", &built::modules().display().to_string())
         .start_ready()
         .await;

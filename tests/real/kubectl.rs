@@ -25,7 +25,7 @@ pub(crate) struct Kubectl {
 pub(crate) enum Way {
     /// Past Weir, with a client certificate.
     Direct,
-    /// Over the plain port, which lends the identity.
+    /// Over the plain port, which attaches the node credential.
     Through,
     /// Over the HTTPS port, with the identity's token.
     Token,
@@ -43,10 +43,10 @@ impl Kubectl {
             return None;
         }
         let plane = Plane::shared()?;
-        // The plain port lends this identity to kubectl, which sends no credential of its own over plain HTTP.
-        let lent = plane.kubeconfig(identity).display().to_string();
+        // kubectl sends no credential of its own over plain HTTP: Weir attaches this one.
+        let credential = plane.kubeconfig(identity).display().to_string();
         let setup = Setup::kubeconfig(&plane.kubeconfig("weir"))
-            .flag("--node-kubeconfig", &lent)
+            .flag("--node-kubeconfig", &credential)
             .flag("--modules-dir", &built::modules().display().to_string())
             .filters(filters);
         let weir = plane.secured(setup).start_ready().await;

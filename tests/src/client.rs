@@ -74,6 +74,12 @@ impl Client {
         Self::speaking(base, component, Some(ca), None, None, false)
     }
 
+    /// The same with a client certificate: only HTTP/1.1 has a `Connection` header.
+    #[must_use]
+    pub fn http1_showing(base: &str, component: &str, ca: &str, shown: &Pair) -> Self {
+        Self::speaking(base, component, Some(ca), Some(shown), None, false)
+    }
+
     fn speaking(
         base: &str,
         component: &str,

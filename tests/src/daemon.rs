@@ -20,6 +20,7 @@ use crate::pki::{Authority, Pair};
 #[derive(Debug)]
 pub struct Setup {
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     folder: tempfile::TempDir,
     socket: Option<OwnedFd>,
 }
@@ -51,7 +52,7 @@ impl Setup {
     fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self { arguments: Vec::new(), folder, socket: None };
+        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -159,6 +160,13 @@ impl Setup {
         self.folder.path().join("modules")
     }
 
+    /// With an environment variable; it has no others.
+    #[must_use]
+    pub fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
     /// On a socket that is passed on to it, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -167,9 +175,20 @@ impl Setup {
         self.flag("--port", &port)
     }
 
+    /// Tests need not run as root, which is whom the node credential is for by default.
+    fn own_uid_where_needed(self) -> Self {
+        let given = |name: &str| self.arguments.iter().any(|argument| argument == name);
+        let uid = own_uid();
+        if uid == 0 || !given("--node-kubeconfig") || given("--node-credential-uids") {
+            return self;
+        }
+        self.flag("--node-credential-uids", &uid.to_string())
+    }
+
     /// Starts it; returns when it listens, which is before it is ready.
     pub async fn start(self) -> Daemon {
-        let mut command = match self.socket {
+        let this = self.own_uid_where_needed();
+        let mut command = match this.socket {
             None => {
                 let mut command = Command::new(built::weir());
                 command.stdin(Stdio::null());
@@ -185,8 +204,9 @@ impl Setup {
         };
         let mut child = command
             .arg("serve")
-            .args(&self.arguments)
+            .args(&this.arguments)
             .env_clear()
+            .envs(this.environment)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -206,7 +226,7 @@ impl Setup {
                 count.send_modify(|count| *count += 1);
             }
         });
-        let mut daemon = Daemon { child, folder: self.folder, log, lines, url: String::new(), admin: String::new() };
+        let mut daemon = Daemon { child, folder: this.folder, log, lines, url: String::new(), admin: String::new() };
         let address = |line: &Value| line["fields"]["address"].as_str().unwrap().to_owned();
         daemon.admin = format!("http://{}", address(&daemon.logged("admin port listens").await));
         daemon.url = format!("http://{}", address(&daemon.logged("proxy listens").await));
@@ -377,6 +397,13 @@ impl Daemon {
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         status.expect("the daemon stops in time").unwrap().code()
     }
+}
+
+/// The uid of this process.
+#[must_use]
+pub fn own_uid() -> u32 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").unwrap().uid()
 }
 
 /// Replaces a file as a deployment would: written aside, then renamed.

@@ -1,8 +1,9 @@
 //! # inclusterconfig: kube-proxy uses its in-cluster configuration
 //!
-//! kube-proxy as kubeadm installs it reads the API server's address from a kubeconfig file, past this daemon. In the
-//! ConfigMap `kube-system/kube-proxy`, key `config.conf`, this filter turns the line `kubeconfig: …` into a comment, so
-//! that kube-proxy falls back to its in-cluster configuration. Nothing else of the text moves. Without settings.
+//! kube-proxy as kubeadm installs it reads the API server's address from a kubeconfig file, past this daemon. This filter
+//! removes the entry `kubeconfig` from the key `config.conf` of the ConfigMap `kube-system/kube-proxy`, so that kube-proxy
+//! falls back to its in-cluster configuration. An entry on lines of its own becomes a comment; any other, as in flow
+//! style, gets the value `""`. Nothing else of the text changes. The filter has no settings.
 //!
 //! ```yaml
 //! - name: inclusterconfig
@@ -38,11 +39,24 @@ impl Filter for InClusterConfig {
             && object.namespace().as_deref() == Some("kube-system")
             && object.is("v1", "ConfigMap")
             && let Some(config) = object.text(&CONFIG)
-            && config.lines().any(names_kubeconfig)
+            && let Some(edited) = in_cluster(&config)
         {
-            object.set(&CONFIG, commented(&config))?;
+            object.set(&CONFIG, edited)?;
         }
         Ok(Verdict::Keep)
+    }
+}
+
+/// The configuration without its kubeconfig entries; none if it has none.
+fn in_cluster(config: &str) -> Option<String> {
+    // Cheap, and true of nearly all objects: no need to parse.
+    if !config.contains("kubeconfig") {
+        return None;
+    }
+    match yaml::entries(config) {
+        Ok(entries) => yaml::without(config, &entries),
+        // kube-proxy refuses this text, too. Edited as far as lines show what they mean.
+        Err(_) => config.lines().any(names_kubeconfig).then(|| commented(config)),
     }
 }
 
@@ -67,6 +81,8 @@ fn commented(config: &str) -> String {
     }
     result
 }
+
+mod yaml;
 
 weir_filter::export!(InClusterConfig);
 weir_filter::cases!(InClusterConfig);

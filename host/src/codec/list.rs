@@ -3,8 +3,6 @@
 //! JSON leaves as it comes. A protobuf list has its length in front: what leaves is gathered by the caller, and the head
 //! is made when all of it is there.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use weir_document::json::{self, Batch, ListMeta, Outcome, Piece, SplitError};
 use weir_document::{Document, TypeMeta, protobuf};
@@ -70,14 +68,6 @@ impl Wire {
             Halves::Json(splitter, _) => splitter.meta(),
             Halves::Protobuf(splitter, _) => splitter.meta(),
         }
-    }
-
-    /// What an item is, where the list says it before its items: those of built-in kinds do not say it themselves.
-    pub(crate) fn item_type(&self, api_version: impl FnOnce() -> String) -> Option<Arc<TypeMeta>> {
-        let meta = self.meta();
-        let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
-        let api_version = meta.api_version.clone().unwrap_or_else(api_version);
-        Some(Arc::new(TypeMeta { api_version, kind: kind.to_owned() }))
     }
 
     /// What leaves of the first piece.

@@ -9,6 +9,7 @@ use http::HeaderMap;
 use weir_document::protobuf::{Envelope, kind_of};
 use weir_document::{Document, Error, Path, PathError, TypeMeta, Value};
 
+use super::object_type::{ObjectType, ObjectTypeError};
 use weir_kube::{Encoding, Form, Include, MetaVersion, Query, ResourceRequest, Shape};
 
 /// An object as it came.
@@ -80,6 +81,14 @@ impl Object {
     pub(crate) fn is_whole(&self) -> bool {
         !matches!(self.wrapper, Wrapper::Table(_))
             || self.document.kind().is_ok_and(|kind| kind != "PartialObjectMetadata")
+    }
+
+    /// With the type of its resource, unless it names its own.
+    ///
+    /// # Errors
+    /// [`ObjectTypeError`].
+    pub(crate) fn typed(self, object_type: &ObjectType) -> Result<Self, ObjectTypeError> {
+        Ok(Self { document: object_type.apply(self.document)?, ..self })
     }
 
     /// What filters judge.

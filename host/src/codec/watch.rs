@@ -6,6 +6,7 @@ use weir_document::json::{self, EventType, SplitError};
 use weir_document::{Document, protobuf};
 
 use super::object::{Columns, Object};
+use super::object_type::{ObjectType, ObjectTypeError};
 use weir_kube::{Encoding, Shape};
 use weir_upstream::in_full;
 
@@ -14,6 +15,7 @@ use weir_upstream::in_full;
 pub(crate) struct Wire {
     splitter: Splitter,
     shape: Shape,
+    object_type: ObjectType,
     columns: Columns,
 }
 
@@ -42,6 +44,9 @@ pub(crate) enum WireError {
     /// Not an object.
     #[error(transparent)]
     Object(#[from] weir_document::Error),
+    /// An object of no known type.
+    #[error(transparent)]
+    Type(#[from] ObjectTypeError),
     /// A Table without the object that filters judge.
     #[error("a Table without its object")]
     NoObject,
@@ -49,12 +54,12 @@ pub(crate) enum WireError {
 
 impl Wire {
     /// Events larger than `limit` are refused.
-    pub(crate) fn new(encoding: Encoding, shape: Shape, limit: usize) -> Self {
+    pub(crate) fn new(encoding: Encoding, shape: Shape, object_type: ObjectType, limit: usize) -> Self {
         let splitter = match encoding {
             Encoding::Json => Splitter::Json(json::FrameSplitter::with_limit(limit)),
             Encoding::Protobuf => Splitter::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
         };
-        Self { splitter, shape, columns: Columns::default() }
+        Self { splitter, shape, object_type, columns: Columns::default() }
     }
 
     /// In which both ends are written.
@@ -101,9 +106,10 @@ impl Wire {
         if let Some(object) = &object {
             self.columns.note(object)?;
         }
-        let event = Event { kind, whole, object };
-        if event.is_judged() && !event.object.as_ref().is_some_and(Object::is_whole) {
-            return Err(WireError::NoObject);
+        let mut event = Event { kind, whole, object };
+        if event.is_judged() {
+            let object = event.object.take().filter(Object::is_whole).ok_or(WireError::NoObject)?;
+            event.object = Some(object.typed(&self.object_type)?);
         }
         Ok(Some(event))
     }

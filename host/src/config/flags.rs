@@ -116,12 +116,12 @@ pub(super) struct ServeFlags {
     /// Server and identity of the daemon's own requests
     #[arg(long, env = "WEIR_KUBECONFIG", value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The identity lent to loopback clients that bring none
+    /// The node credential: attached to requests of local clients that send no credential of their own
     #[arg(long, env = "WEIR_NODE_KUBECONFIG", value_name = "FILE")]
     pub(super) node_kubeconfig: Option<PathBuf>,
-    /// Lend only to programs of these users of the machine [default: all]
-    #[arg(long, env = "WEIR_LEND_TO_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
-    pub(super) lend_to_uids: Vec<u32>,
+    /// Attach the node credential only to requests of processes with these uids [default: 0]
+    #[arg(long, env = "WEIR_NODE_CREDENTIAL_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
+    pub(super) node_credential_uids: Vec<u32>,
     /// CA bundle that proves the API server, with --server
     #[arg(long, env = "WEIR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
     pub(super) certificate_authority: Option<PathBuf>,
@@ -149,7 +149,7 @@ pub(super) struct ServeFlags {
     /// Memory for answers that are held until they are whole (protobuf lists, Tables), all together
     #[arg(long, env = "WEIR_ANSWER_MEMORY", value_name = "SIZE", default_value = "256Mi")]
     pub(super) answer_memory: String,
-    /// Let --bind-address be other than loopback: anyone who reaches it may read what is lent to the node
+    /// Let --bind-address be other than loopback: anyone who reaches it can send requests in clear text
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,
     /// Certificate chain of the HTTPS port, PEM. Taken anew when it changes. Without it the cluster is asked for one if

@@ -18,10 +18,10 @@ pub struct ServeConfig {
     pub upstream: ServerSource,
     /// Which of several API servers is asked.
     pub server_mode: ServerMode,
-    /// The identity lent to loopback clients that bring none; none: nothing is lent.
+    /// The node credential, attached to requests of local clients that send none of their own; none: nothing is attached.
     pub node_kubeconfig: Option<PathBuf>,
-    /// Users of this machine whom it is lent to; empty: all.
-    pub lend_to: Vec<u32>,
+    /// The uids of the processes whose requests get it.
+    pub node_credential_uids: Vec<u32>,
     /// The local node.
     pub node_name: String,
     /// The plain HTTP port.
@@ -97,15 +97,22 @@ pub enum LogFormat {
     Json,
 }
 
+/// Only root: a hostNetwork pod reaches the loopback port, too, and runs as any other user.
+const DEFAULT_NODE_CREDENTIAL_UIDS: [u32; 1] = [0];
+
 impl ServeConfig {
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let upstream = upstream::from_flags(&flags, in_cluster, &mut problems);
         let secure = SecureConfig::from_flags(&flags, &mut problems);
         let pods = PodsConfig::from_flags(&flags, &mut problems);
-        if !flags.lend_to_uids.is_empty() && flags.node_kubeconfig.is_none() {
-            problems.push("--lend-to-uids: goes with --node-kubeconfig, without which nothing is lent".to_owned());
+        if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
+            problems.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
         }
+        let node_credential_uids = match flags.node_credential_uids {
+            uids if uids.is_empty() => DEFAULT_NODE_CREDENTIAL_UIDS.to_vec(),
+            uids => uids,
+        };
         let node_name = flags.node_name.filter(|name| !name.is_empty());
         if node_name.is_none() {
             problems.push("--node-name: missing: the name of this node in the cluster".to_owned());
@@ -147,7 +154,7 @@ impl ServeConfig {
                     upstream,
                     server_mode: flags.server_mode,
                     node_kubeconfig: flags.node_kubeconfig,
-                    lend_to: flags.lend_to_uids,
+                    node_credential_uids,
                     node_name,
                     bind: SocketAddr::new(flags.bind_address, flags.port),
                     allow_remote_plaintext: flags.allow_remote_plaintext,

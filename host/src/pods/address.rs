@@ -14,14 +14,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::TryStreamExt as _;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags};
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
-use rtnetlink::{Handle, LinkDummy, LinkMessageBuilder, LinkUnspec, MulticastGroup, new_multicast_connection};
+use rtnetlink::{Handle, LinkDummy, LinkMessageBuilder, LinkUnspec, MulticastGroup};
 
 use crate::config::PodsConfig;
 use crate::pods::PodMetrics;
+use weir_store::NetlinkEvents;
 use weir_upstream::Tasks;
 use weir_upstream::in_full;
 use weir_upstream::{BackOff, spread};
@@ -78,13 +78,6 @@ enum Holder {
     Own,
 }
 
-/// A connection that hears of changes.
-struct Kernel {
-    handle: Handle,
-    /// One item per message of the kernel.
-    news: BoxStream<'static, ()>,
-}
-
 /// An interface, as far as it matters here.
 #[derive(Debug, Clone)]
 struct Link {
@@ -123,7 +116,7 @@ impl PodAddress {
             }
             let news = async {
                 match &mut kernel {
-                    Some(kernel) => kernel.changed().await,
+                    Some(kernel) => kernel.changed(SETTLE).await,
                     None => std::future::pending().await,
                 }
             };
@@ -161,12 +154,12 @@ impl PodAddress {
     }
 
     /// Looks who has the address and mends what is missing.
-    async fn look(&self, kernel: &mut Option<Kernel>) -> Result<Holder, AddressError> {
+    async fn look(&self, kernel: &mut Option<NetlinkEvents>) -> Result<Holder, AddressError> {
         let open = match kernel {
             Some(open) => open,
-            None => kernel.insert(Kernel::open(&self.tasks)?),
+            None => kernel.insert(NetlinkEvents::subscribe(GROUPS, &self.tasks).map_err(AddressError::Socket)?),
         };
-        tokio::time::timeout(PATIENCE, self.mend(&open.handle)).await.unwrap_or(Err(AddressError::Slow))
+        tokio::time::timeout(PATIENCE, self.mend(open.handle())).await.unwrap_or(Err(AddressError::Slow))
     }
 
     async fn mend(&self, handle: &Handle) -> Result<Holder, AddressError> {
@@ -205,26 +198,6 @@ impl PodAddress {
             request.execute().await.map_err(refused("put up"))?;
         }
         Ok(Holder::Own)
-    }
-}
-
-impl Kernel {
-    /// Listens; what happens from now on is heard.
-    fn open(tasks: &Tasks) -> Result<Self, AddressError> {
-        let (connection, handle, messages) = new_multicast_connection(GROUPS).map_err(AddressError::Socket)?;
-        tasks.spawn_until_stop(connection);
-        Ok(Self { handle, news: messages.map(|_| ()).boxed() })
-    }
-
-    /// Resolves after a change; false: the connection is over. Cancel-safe.
-    async fn changed(&mut self) -> bool {
-        if self.news.next().await.is_none() {
-            return false;
-        }
-        tokio::time::sleep(SETTLE).await;
-        // What came meanwhile is seen by the look that follows.
-        while let Some(Some(())) = self.news.next().now_or_never() {}
-        true
     }
 }
 

@@ -29,14 +29,61 @@ pub(super) fn brings_credential(headers: &HeaderMap) -> bool {
         || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().any(in_protocol)
 }
 
-/// The protocol that a message asks to be upgraded to, if it does so properly.
+/// Headers that `Connection` must not name: Weir sets them, or decides by them what a request is and whose it is.
+const END_TO_END: [HeaderName; 10] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::AUTHORIZATION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::HOST,
+    header::ORIGIN,
+    header::SEC_WEBSOCKET_PROTOCOL,
+    header::USER_AGENT,
+];
+/// Likewise, by the beginning of their names.
+const END_TO_END_PREFIXES: [&str; 4] = ["impersonate-", "x-remote-", "x-forwarded-", "sec-fetch-"];
+
+/// `Connection` names a header that is not hop-by-hop.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the Connection header names {0}, which is not a hop-by-hop header")]
+pub(super) struct NotHopByHop(String);
+
+/// Removes the hop-by-hop headers of a client's request and returns the protocol that it asks to upgrade to, if any.
+///
+/// This runs before anything is decided by a header and before Weir sets one: a client could otherwise name a header that
+/// Weir sets (`Connection: impersonate-user`) and so remove it again.
+///
+/// # Errors
+/// [`NotHopByHop`], when a `Connection` header names a header that Weir sets or decides by.
+pub(super) fn take_hop_by_hop(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, NotHopByHop> {
+    for value in headers.get_all(header::CONNECTION) {
+        // Neither a token list nor anything that hyper would read as one.
+        let text = value.to_str().map_err(|_| NotHopByHop("bytes that are not ASCII".to_owned()))?;
+        if let Some(name) = text.split(',').map(str::trim).find(|token| is_end_to_end(token)) {
+            return Err(NotHopByHop(name.to_ascii_lowercase()));
+        }
+    }
+    let protocol = upgrade(headers);
+    strip_hop_by_hop(headers);
+    Ok(protocol)
+}
+
+fn is_end_to_end(token: &str) -> bool {
+    let token = token.to_ascii_lowercase();
+    END_TO_END.iter().any(|name| name.as_str() == token)
+        || END_TO_END_PREFIXES.iter().any(|prefix| token.starts_with(prefix))
+}
+
+/// The protocol that a message asks to upgrade to; it must say so in both headers.
 #[must_use]
-pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     headers.get(header::UPGRADE).filter(|_| asked).cloned()
 }
 
-/// Removes what is for one hop only (RFC 9110, 7.6.1), what `Connection` names included.
+/// Removes hop-by-hop headers (RFC 9110, 7.6.1), including those that `Connection` names.
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
@@ -46,10 +93,9 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove("proxy-connection");
 }
 
-/// Makes a client's headers fit to travel upstream under an identity. `X-Remote-*` means something only from a front
-/// proxy, which we are not: it never passes.
+/// Prepares a client's headers for the API server, after [`take_hop_by_hop`]. `X-Remote-*` never passes: it means
+/// something only from a front proxy, which Weir is not.
 pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
-    strip_hop_by_hop(headers);
     headers.remove(header::HOST);
     // hyper answers `100 Continue` itself.
     headers.remove(header::EXPECT);
@@ -58,7 +104,7 @@ pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
         .filter(|name| {
             let name = name.as_str();
             name.starts_with("x-remote-")
-                || (identity == Identity::Lent
+                || (identity == Identity::Node
                     && (name.starts_with("impersonate-") || name.starts_with("x-forwarded-")))
         })
         .cloned()
@@ -156,7 +202,34 @@ mod tests {
     }
 
     #[test]
-    fn lent_identity_carries_no_claims_of_the_client() {
+    fn connection_may_not_name_a_header_that_weir_sets_or_decides_by() {
+        for named in [
+            "close, Impersonate-User, Impersonate-Group",
+            "impersonate-extra-x",
+            "AUTHORIZATION",
+            "keep-alive,accept",
+            "x-remote-user",
+            "Host",
+            "user-agent",
+            "sec-websocket-protocol",
+            "content-type",
+        ] {
+            let mut map = headers(&[("connection", named), ("impersonate-user", "a")]);
+            assert!(take_hop_by_hop(&mut map).is_err(), "{named}");
+        }
+        let mut two = headers(&[("connection", "close"), ("connection", "impersonate-user")]);
+        assert!(take_hop_by_hop(&mut two).is_err(), "each line counts");
+        let mut bytes = HeaderMap::new();
+        bytes.insert(header::CONNECTION, HeaderValue::from_bytes(b"\xff, impersonate-user").unwrap());
+        assert!(take_hop_by_hop(&mut bytes).is_err());
+        let mut usual =
+            headers(&[("connection", "Upgrade, HTTP2-Settings, TE"), ("upgrade", "h2c"), ("te", "trailers")]);
+        assert_eq!(take_hop_by_hop(&mut usual).unwrap().unwrap(), "h2c");
+        assert!(usual.is_empty());
+    }
+
+    #[test]
+    fn the_node_credential_carries_no_claims_of_the_client() {
         let claims = [
             ("impersonate-user", "admin"),
             ("impersonate-extra-x", "1"),
@@ -164,9 +237,9 @@ mod tests {
             ("x-forwarded-for", "10.0.0.1"),
             ("user-agent", "kubectl"),
         ];
-        let mut lent = headers(&claims);
-        prepare_request(&mut lent, Identity::Lent);
-        assert_eq!(lent, headers(&[("user-agent", "kubectl")]));
+        let mut node = headers(&claims);
+        prepare_request(&mut node, Identity::Node);
+        assert_eq!(node, headers(&[("user-agent", "kubectl")]));
         let mut own = headers(&claims);
         prepare_request(&mut own, Identity::Own);
         assert!(own.contains_key("impersonate-user") && !own.contains_key("x-remote-user"));

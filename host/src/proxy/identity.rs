@@ -1,9 +1,9 @@
-//! Whose identity a request travels under: its own credential as it is, a verified client certificate's by impersonation,
-//! or the node's where that may be lent.
+//! The identity that a request travels under: the client's own credential as it is, the user of a verified client
+//! certificate by impersonation, or the node credential.
 //!
-//! What is lent to a loopback client is everybody's on that node, so a web page must not get at it through a browser:
-//! the name under which the request reached this port must be a loopback one (else a name of the page's own server could
-//! lead here), and it must not come from a page.
+//! The node credential is for the node's own components. A process with another uid does not get it: a hostNetwork pod
+//! reaches the loopback port, too. Nor does a web page through a browser: the request's Host must be a loopback name (a
+//! name of the page's own server could resolve to this port), and the request must not come from a page.
 
 mod access;
 pub(super) mod reviews;
@@ -26,7 +26,7 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
 impl Proxy {
-    /// Decides, and makes the headers say it. Cancel-safe.
+    /// Decides, and sets the headers accordingly. Cancel-safe.
     ///
     /// # Errors
     /// The refusal to be answered.
@@ -48,22 +48,22 @@ impl Proxy {
             impersonate(request.headers_mut(), subject);
             return Ok(Identity::Certified);
         }
-        if !self.upstream.lends() || !peer.address.ip().to_canonical().is_loopback() {
+        if !self.upstream.has_node_credential() || !peer.address.ip().to_canonical().is_loopback() {
             return Ok(Identity::Own);
         }
         let authority = request.uri().authority().map(Authority::as_str);
-        may_be_lent(authority, request.headers())?;
-        if !self.lend_to.is_empty() && !peer.owner().await.is_some_and(|owner| self.lend_to.contains(&owner)) {
-            return Err(Refusal::Owner);
+        is_from_this_node(authority, request.headers())?;
+        if !peer.uid().await.is_some_and(|uid| self.node_credential_uids.contains(&uid)) {
+            return Err(Refusal::Uid);
         }
-        Ok(Identity::Lent)
+        Ok(Identity::Node)
     }
 
     /// Whether the API server lets the certificate's user do this. The server decides again when it sees whom the daemon
     /// impersonates; this keeps the daemon's own right to impersonate out of the reach of those who have none here.
     async fn review(&self, subject: &Subject, method: &http::Method, parsed: &ApiRequest) -> Result<(), Refusal> {
         let review = Review::new(subject, method, parsed);
-        match self.reviews.answer(review.question(), review.ask(&self.upstream)).await? {
+        match self.reviews.answer(review.question(), review.ask(&self.client)).await? {
             true => Ok(()),
             false => Err(Refusal::Forbidden { user: subject.user.clone(), asked: review.to_string() }),
         }
@@ -82,8 +82,8 @@ fn impersonate(headers: &mut HeaderMap, subject: &Subject) {
     }
 }
 
-/// Whether a request without a credential comes from a program of this node, as far as can be told.
-fn may_be_lent(authority: Option<&str>, headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks that a request without a credential comes from a program of this node, as far as its headers show.
+fn is_from_this_node(authority: Option<&str>, headers: &HeaderMap) -> Result<(), Refusal> {
     let hosts = headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
     if let Some(host) = hosts.chain(authority).find(|host| !is_loopback(host)) {
         return Err(Refusal::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
@@ -111,31 +111,31 @@ fn is_loopback(authority: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn lent(authority: Option<&str>, pairs: &[(&str, &str)]) -> bool {
+    fn local(authority: Option<&str>, pairs: &[(&str, &str)]) -> bool {
         let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        may_be_lent(authority, &headers).is_ok()
+        is_from_this_node(authority, &headers).is_ok()
     }
 
     #[test]
-    fn lending_needs_a_loopback_host() {
+    fn the_node_credential_needs_a_loopback_host() {
         for host in
             ["127.0.0.1:10261", "127.9.9.9", "localhost", "LOCALHOST:1", "localhost.", "[::1]:80", "[::ffff:127.0.0.1]"]
         {
-            assert!(lent(None, &[("host", host)]) && lent(Some(host), &[]), "{host}");
+            assert!(local(None, &[("host", host)]) && local(Some(host), &[]), "{host}");
         }
         for host in ["evil.example", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]", "a b"]
         {
-            assert!(!lent(None, &[("host", host)]), "{host}");
-            assert!(!lent(Some("localhost"), &[("host", host)]), "both names count: {host}");
+            assert!(!local(None, &[("host", host)]), "{host}");
+            assert!(!local(Some("localhost"), &[("host", host)]), "both names count: {host}");
         }
-        assert!(!lent(Some("evil.example"), &[("host", "localhost")]));
-        assert!(lent(None, &[]), "no browser leaves it out");
+        assert!(!local(Some("evil.example"), &[("host", "localhost")]));
+        assert!(local(None, &[]), "no browser leaves it out");
     }
 
     #[test]
-    fn nothing_is_lent_to_a_page_in_a_browser() {
+    fn a_page_in_a_browser_gets_no_node_credential() {
         for name in ["origin", "sec-fetch-site"] {
-            assert!(!lent(None, &[("host", "localhost"), (name, "null")]), "{name}");
+            assert!(!local(None, &[("host", "localhost"), (name, "null")]), "{name}");
         }
     }
 }

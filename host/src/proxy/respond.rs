@@ -3,12 +3,13 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use weir_document::json::EventType;
 use weir_document::protobuf::{self, Envelope};
 use weir_document::{TypeMeta, json};
 
 use super::body::{BodyError, ResponseBody, full};
+use super::headers::NotHopByHop;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{Malformed, Verb};
@@ -23,22 +24,29 @@ pub(super) enum Refusal {
     /// 400: the request line has more than one reading.
     #[error("weir refuses the request: {0}")]
     Malformed(#[from] Malformed),
+    /// 400: `Connection` names a header that must reach the API server.
+    #[error("weir refuses the request: {0}")]
+    Connection(#[from] NotHopByHop),
     /// 405: CONNECT and TRACE.
     #[error("the method is not supported")]
     Method,
-    /// 403: nothing is lent under this name, which may lead elsewhere.
+    /// 403: the request has no credential, and its Host is not a loopback name.
     #[error(
-        "weir lends the node's identity only to requests for a loopback address or localhost, not for {0:?}: bring a token"
+        "weir attaches the node credential only to requests for a loopback address or localhost, not for {0:?}: send a token"
     )]
     Host(String),
-    /// 403: nothing is lent to a page in a browser.
-    #[error("weir lends nothing to a request with the header {0}, which browsers send for pages: bring a token")]
+    /// 403: the request has no credential, and a browser sends it for a page.
+    #[error(
+        "weir attaches no credential to a request with the header {0}, which browsers send for pages: send a token"
+    )]
     Page(&'static str),
-    /// 403: nothing is lent to this user of the machine.
-    #[error("weir lends the node's identity to chosen users of this machine, and this is none of them: bring a token")]
-    Owner,
-    /// 403: who comes with a client certificate is impersonated already.
-    #[error("a client certificate cannot travel through weir together with impersonation: bring a token")]
+    /// 403: the request has no credential, and its process has none of the permitted uids, or has closed its socket.
+    #[error(
+        "weir attaches the node credential only to requests of processes with the uids in --node-credential-uids: send a token"
+    )]
+    Uid,
+    /// 403: Weir impersonates the user of a client certificate already.
+    #[error("weir cannot combine a client certificate with impersonation: send a token")]
     Impersonation,
     /// 403: the API server does not let a certificate's user do this.
     #[error("forbidden: user {user:?} cannot {asked}")]
@@ -97,44 +105,6 @@ pub(super) enum Refusal {
     Expired(&'static str),
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Status<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Empty,
-    status: &'static str,
-    message: String,
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details<'a>>,
-    code: u16,
-}
-
-#[derive(Serialize)]
-struct Empty {}
-
-#[derive(Serialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Details<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    group: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    kind: &'a str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_seconds: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct Cause {
-    reason: &'static str,
-    message: String,
-}
-
 impl From<AnswerError> for Refusal {
     fn from(error: AnswerError) -> Self {
         Self::Broken(error.into())
@@ -146,11 +116,11 @@ impl Refusal {
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::Connection(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
-            | Self::Owner
+            | Self::Uid
             | Self::Impersonation
             | Self::Forbidden { .. }
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
@@ -180,30 +150,32 @@ impl Refusal {
         }
     }
 
-    fn details(&self) -> Option<Details<'_>> {
+    fn details(&self) -> Option<StatusDetails> {
         match self {
-            Self::NotFound { resource, name } | Self::WriteBack { resource, name, .. } => {
-                Some(Details { name, group: &resource.group, kind: &resource.resource, ..Details::default() })
-            }
-            Self::Filter(failure) => Some(Details {
-                causes: vec![Cause { reason: failure.class.label(), message: failure.to_string() }],
-                ..Details::default()
+            Self::NotFound { resource, name } | Self::WriteBack { resource, name, .. } => Some(StatusDetails {
+                name: Some(name.clone()).filter(|name| !name.is_empty()),
+                group: Some(resource.group.clone()).filter(|group| !group.is_empty()),
+                kind: Some(resource.resource.clone()),
+                ..StatusDetails::default()
             }),
-            Self::Starting => Some(Details { retry_after_seconds: Some(1), ..Details::default() }),
+            Self::Filter(failure) => {
+                let (reason, message) = (Some(failure.class.label().to_owned()), Some(failure.to_string()));
+                let cause = StatusCause { reason, message, ..StatusCause::default() };
+                Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
+            }
+            Self::Starting => Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() }),
             _ => None,
         }
     }
 
-    fn status(&self) -> Status<'_> {
+    fn status(&self) -> Status {
         Status {
-            kind: "Status",
-            api_version: "v1",
-            metadata: Empty {},
-            status: "Failure",
-            message: self.to_string(),
-            reason: self.reason(),
+            status: Some("Failure".to_owned()),
+            message: Some(self.to_string()),
+            reason: Some(self.reason().to_owned()),
             details: self.details(),
-            code: self.code().as_u16(),
+            code: Some(self.code().as_u16().into()),
+            ..Status::default()
         }
     }
 
@@ -233,8 +205,8 @@ impl Refusal {
         }
     }
 
-    /// Serialising these structs cannot fail; an empty body would be the answer if it did. JSON stands in if the schema
-    /// has no Status.
+    /// Serialising a Status cannot fail; an empty body would be the answer if it did. JSON stands in if the schema has no
+    /// Status.
     fn written(&self, encoding: Encoding) -> (Encoding, Bytes) {
         let text = serde_json::to_string(&self.status()).unwrap_or_default();
         let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: "Status".to_owned() };

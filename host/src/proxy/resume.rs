@@ -122,8 +122,8 @@ impl Key {
             hash.update(bytes);
         };
         part(&[identity as u8]);
-        // Under the lent identity these are stripped, so they say nothing about who asks.
-        if identity != Identity::Lent {
+        // With the node credential these are stripped, so that they say nothing about the client.
+        if identity != Identity::Node {
             for (name, value) in headers {
                 if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
                     part(name.as_str().as_bytes());
@@ -325,6 +325,6 @@ mod tests {
         assert_ne!(list, of("b", Identity::Own, "/api/v1/services?labelSelector=x"));
         assert_ne!(list, of("a", Identity::Own, "/api/v1/services"));
         assert_ne!(list, of("a", Identity::Own, "/api/v1/namespaces/a/services?labelSelector=x"));
-        assert_eq!(of("a", Identity::Lent, "/api/v1/pods"), of("b", Identity::Lent, "/api/v1/pods"));
+        assert_eq!(of("a", Identity::Node, "/api/v1/pods"), of("b", Identity::Node, "/api/v1/pods"));
     }
 }

@@ -7,14 +7,15 @@ use std::time::Instant;
 use http::{Method, Response};
 use hyper::body::Incoming;
 
-use super::Proxy;
 use super::body::{Meter, ResponseBody};
 use super::respond::Refusal;
+use super::response::forward::Forward;
 use super::response::gzip::compressed;
-use super::response::read::Read;
+use super::response::read::{Read, ReadParts};
 use super::response::write::Write;
 use super::response::{forward, get, list, watch};
 use super::server::listener::Peer;
+use super::{Proxy, headers};
 use weir_kube::Class;
 use weir_kube::Encoding;
 use weir_kube::{Request, ResourceRequest, Verb, component};
@@ -40,6 +41,14 @@ impl Proxy {
                     .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
             }
         };
+        let upgrade = match headers::take_hop_by_hop(request.headers_mut()) {
+            Ok(upgrade) => upgrade,
+            Err(error) => {
+                tracing::warn!(peer = %peer.address, path = %parsed.forward, %error, "request refused");
+                return meter("refused")
+                    .attach(Refusal::Connection(error).response(Encoding::of_errors(request.headers())));
+            }
+        };
         let component = component(request.headers()).to_owned();
         let identity = match self.identify(&mut request, &parsed, &peer).await {
             Ok(identity) => identity,
@@ -56,12 +65,17 @@ impl Proxy {
             Some(class) => (class == Class::Read) == reads,
             None => false,
         };
-        let Some(resource) = parsed.resource().filter(filterable).cloned() else {
-            return forward::forward(self, request, parsed, identity, &component, &peer, begun).await;
+        let resource = parsed.resource().filter(filterable).cloned();
+        let chain = match &resource {
+            Some(resource) => self.chain(&component, resource).await,
+            None => Ok(None),
         };
-        let chain = match self.chain(&component, &resource).await {
-            Ok(Some(chain)) => chain,
-            Ok(None) => return forward::forward(self, request, parsed, identity, &component, &peer, begun).await,
+        let (resource, chain) = match chain.map(|chain| resource.zip(chain)) {
+            Ok(Some(matched)) => matched,
+            Ok(None) => {
+                let forward = Forward { request, upgrade, parsed, identity, component: &component, peer: &peer };
+                return forward::forward(self, forward, begun).await;
+            }
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a request waited for the filters and is answered 503");
                 return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
@@ -71,8 +85,20 @@ impl Proxy {
             return Write { chain, component, identity, parsed, resource }.answer(self, request, begun).await;
         }
         let compress = self.compression.is_for(peer.address.ip());
-        let (parts, _) = request.into_parts();
-        let read = Read::new(chain, component, identity, parts, parsed, resource, compress);
+        let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
+        let Request { forward: path, query, .. } = parsed;
+        let read = Read::new(ReadParts {
+            chain,
+            component,
+            identity,
+            method,
+            version,
+            headers,
+            path,
+            query,
+            resource,
+            compress,
+        });
         self.filtered(read, begun).await
     }
 

@@ -5,6 +5,6 @@
 pub(super) mod certificate;
 pub(super) mod leaf;
 pub(super) mod listener;
-mod owner;
+mod peer_uid;
 pub(super) mod tls;
 mod write_coalescer;

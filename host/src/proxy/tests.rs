@@ -5,6 +5,7 @@ mod filtered;
 mod identity;
 mod script;
 mod tls;
+mod types;
 
 use std::sync::Arc;
 use std::time::Duration;

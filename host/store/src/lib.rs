@@ -12,6 +12,7 @@ mod files;
 mod follow;
 mod hub;
 mod list;
+mod netlink;
 mod node;
 mod object;
 mod request;
@@ -23,6 +24,7 @@ pub use error::FeedError;
 pub use feeds::{FeedHandle, FeedState, FeedStatus, Feeds, Server, Timing};
 pub use files::{FileObjects, FilesError, read_objects};
 pub use hub::Snapshot;
+pub use netlink::NetlinkEvents;
 pub use node::follow_addresses;
 
 #[cfg(test)]

@@ -10,17 +10,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures_util::stream::TryStreamExt as _;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
-use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder, new_multicast_connection};
+use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
 
 use super::feeds::Feeds;
+use super::netlink::NetlinkEvents;
 use weir_kube::Address;
 use weir_upstream::BackOff;
 use weir_upstream::Tasks;
+use weir_upstream::in_full;
 
 /// Changes come in bursts (a link goes up, then its addresses, then its routes): one reading for all.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -42,7 +44,7 @@ enum NetlinkError {
     Ended,
 }
 
-/// What to listen to.
+/// What to subscribe to.
 const GROUPS: &[MulticastGroup] = &[
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
@@ -51,18 +53,11 @@ const GROUPS: &[MulticastGroup] = &[
     MulticastGroup::Ipv6Route,
 ];
 
-/// A connection that hears of changes.
-struct Listener {
-    handle: Handle,
-    /// One item per message of the kernel.
-    news: BoxStream<'static, ()>,
-}
-
 /// Publishes the addresses to the feeds now, and again whenever they change, until the daemon stops. Returns when they were
 /// read once or can not be read.
 pub async fn follow_addresses(feeds: &Feeds, tasks: &Tasks) {
-    let mut listener = match begin(feeds, tasks).await {
-        Ok(listener) => Some(listener),
+    let mut events = match begin(feeds, tasks).await {
+        Ok(events) => Some(events),
         Err(error) => {
             warn(&error);
             None
@@ -72,10 +67,10 @@ pub async fn follow_addresses(feeds: &Feeds, tasks: &Tasks) {
     tasks.spawn_until_stop(async move {
         let mut back_off = BackOff::new(Duration::from_secs(1), Duration::from_secs(300));
         loop {
-            match listener.take() {
-                Some(listener) => {
+            match events.take() {
+                Some(subscribed) => {
                     back_off.reset();
-                    let ended = listener.follow(&feeds).await;
+                    let ended = follow(subscribed, &feeds).await;
                     if spawner.is_stopping() {
                         return;
                     }
@@ -84,44 +79,34 @@ pub async fn follow_addresses(feeds: &Feeds, tasks: &Tasks) {
                 None => back_off.wait().await,
             }
             // No warning for each attempt: the first one said it.
-            listener = begin(&feeds, &spawner).await.ok();
+            events = begin(&feeds, &spawner).await.ok();
         }
     });
 }
 
 fn warn(error: &NetlinkError) {
-    let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(%error, source, "the node's addresses are not followed; filters see the last ones read, or none; trying again");
+    tracing::warn!(
+        error = in_full(error),
+        "the node's addresses are not followed; filters see the last ones read, or none; trying again"
+    );
 }
 
 /// Listens first and reads then, so that no change is missed between the two.
-async fn begin(feeds: &Feeds, tasks: &Tasks) -> Result<Listener, NetlinkError> {
-    let (connection, handle, messages) = new_multicast_connection(GROUPS).map_err(NetlinkError::Socket)?;
-    tasks.spawn_until_stop(connection);
-    let listener = Listener { handle, news: messages.map(|_| ()).boxed() };
-    feeds.set_addresses(read(&listener.handle).await?);
-    Ok(listener)
+async fn begin(feeds: &Feeds, tasks: &Tasks) -> Result<NetlinkEvents, NetlinkError> {
+    let events = NetlinkEvents::subscribe(GROUPS, tasks).map_err(NetlinkError::Socket)?;
+    feeds.set_addresses(read(events.handle()).await?);
+    Ok(events)
 }
 
-impl Listener {
-    /// Reads again after each burst of news. Returns only with the error that ends it.
-    async fn follow(mut self, feeds: &Feeds) -> NetlinkError {
-        while self.news.next().await.is_some() {
-            let settled = tokio::time::sleep(SETTLE);
-            tokio::pin!(settled);
-            loop {
-                tokio::select! {
-                    () = &mut settled => break,
-                    news = self.news.next() => if news.is_none() { return NetlinkError::Ended },
-                }
-            }
-            match read(&self.handle).await {
-                Ok(addresses) => feeds.set_addresses(addresses),
-                Err(error) => return error,
-            }
+/// Reads again after each change. Returns only with the error that ends it.
+async fn follow(mut events: NetlinkEvents, feeds: &Feeds) -> NetlinkError {
+    while events.changed(SETTLE).await {
+        match read(events.handle()).await {
+            Ok(addresses) => feeds.set_addresses(addresses),
+            Err(error) => return error,
         }
-        NetlinkError::Ended
     }
+    NetlinkError::Ended
 }
 
 async fn read(handle: &Handle) -> Result<Arc<[Address]>, NetlinkError> {

@@ -1,10 +1,8 @@
 //! Requests of feeds with the daemon's own identity: what is asked, in which form, and what a refusal means.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::write::MultiGzDecoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -12,6 +10,7 @@ use kube::client::Body;
 
 use super::error::FeedError;
 use weir_kube::GroupResource;
+use weir_upstream::{Gunzip, in_full};
 
 /// Asks for one resource.
 #[derive(Clone)]
@@ -35,6 +34,8 @@ pub(super) enum Failure {
 
 /// How much of a refusal's body is read for its message.
 const MAX_REFUSAL: usize = 16 << 10;
+/// The characters of a reason that are kept.
+const MAX_REASON: usize = 400;
 /// Discovery documents are small; a cluster with thousands of kinds stays below.
 const MAX_DISCOVERY: usize = 4 << 20;
 
@@ -49,7 +50,7 @@ impl Asker {
             .map_err(|error| self.malformed(error))?;
         let answer = match tokio::time::timeout(self.patience, self.client.send(request)).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(self.unreachable(chain(&error))),
+            Ok(Err(error)) => return Err(self.unreachable(in_full(&error))),
             Err(_) => return Err(self.unreachable(format!("no answer within {:?}", self.patience))),
         };
         if answer.status() == StatusCode::OK {
@@ -102,7 +103,9 @@ impl Asker {
     }
 
     pub(super) fn unreachable(&self, reason: impl std::fmt::Display) -> Failure {
-        Failure::Other(FeedError::Unreachable { resource: self.resource.clone(), reason: reason.to_string() })
+        // Part of it may be the server's own words.
+        let reason = reason.to_string().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
+        Failure::Other(FeedError::Unreachable { resource: self.resource.clone(), reason })
     }
 
     pub(super) fn malformed(&self, reason: impl std::fmt::Display) -> Failure {
@@ -113,13 +116,8 @@ impl Asker {
 /// An answer's body as it arrives, decompressed.
 pub(super) struct Chunks {
     body: Body,
-    gzip: Option<MultiGzDecoder<Vec<u8>>>,
-    /// Compressed bytes that are not decompressed yet.
-    rest: Bytes,
+    gunzip: Option<Gunzip>,
 }
-
-/// Compressed bytes taken at a time: bounds what one step can expand to.
-const STEP: usize = 8 << 10;
 
 impl Chunks {
     /// Refuses an answer that is not JSON.
@@ -129,58 +127,34 @@ impl Chunks {
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
             return Err(asker.malformed(format_args!("its content type is {kind:?}, not application/json")));
         }
-        let gzip = match header(CONTENT_ENCODING) {
+        let gunzip = match header(CONTENT_ENCODING) {
             "" | "identity" => None,
-            "gzip" => Some(MultiGzDecoder::new(Vec::new())),
+            "gzip" => Some(Gunzip::default()),
             other => return Err(asker.malformed(format_args!("its content encoding is {other:?}"))),
         };
-        Ok(Self { body: answer.into_body(), gzip, rest: Bytes::new() })
+        Ok(Self { body: answer.into_body(), gunzip })
     }
 
     /// The next bytes; none at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
-            if let Some(gzip) = self.gzip.as_mut().filter(|_| !self.rest.is_empty()) {
-                let step = self.rest.split_to(self.rest.len().min(STEP));
-                gzip.write_all(&step).map_err(|error| format!("bad gzip: {error}"))?;
-                let plain = std::mem::take(gzip.get_mut());
-                if !plain.is_empty() {
-                    return Ok(Some(plain.into()));
-                }
-                continue;
+            if let Some(gunzip) = &mut self.gunzip
+                && let Some(piece) = gunzip.next_piece().map_err(|error| error.to_string())?
+            {
+                return Ok(Some(piece));
             }
             match self.body.frame().await {
-                Some(Ok(frame)) => match (frame.into_data(), &self.gzip) {
+                Some(Ok(frame)) => match (frame.into_data(), &mut self.gunzip) {
                     (Ok(data), None) => return Ok(Some(data)),
-                    (Ok(data), Some(_)) => self.rest = data,
+                    (Ok(data), Some(gunzip)) => gunzip.feed(data),
                     (Err(_), _) => {}
                 },
-                Some(Err(error)) => return Err(chain(&error)),
-                None => return self.finish(),
+                Some(Err(error)) => return Err(in_full(&error)),
+                None => {
+                    let ended = self.gunzip.as_ref().map_or(Ok(()), Gunzip::finish);
+                    return ended.map(|()| None).map_err(|error| error.to_string());
+                }
             }
         }
     }
-
-    fn finish(&mut self) -> Result<Option<Bytes>, String> {
-        let Some(mut gzip) = self.gzip.take() else {
-            return Ok(None);
-        };
-        gzip.try_finish().map_err(|error| format!("bad gzip: {error}"))?;
-        let plain = std::mem::take(gzip.get_mut());
-        Ok((!plain.is_empty()).then(|| plain.into()))
-    }
-}
-
-/// An error with its sources in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = text + ": " + &next;
-        }
-        source = error.source();
-    }
-    text.chars().filter(|c| !c.is_control()).take(400).collect()
 }

@@ -1,7 +1,6 @@
 //! How long to wait after a failure: doubling, bounded, and spread so that a thousand nodes do not come back at once. Where
 //! it is known that the server is reached again meanwhile, the wait ends and the next ones are short again.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -70,9 +69,7 @@ impl BackOff {
 
 /// Between half and the whole of a time.
 pub fn spread(time: Duration) -> Duration {
-    // Keyed at random by std: no need of a generator for this.
-    let random = RandomState::new().build_hasher().finish() % 1024;
-    time / 2 + time.saturating_mul(u32::try_from(random).unwrap_or(0)) / 2048
+    time / 2 + (time / 2).mul_f64(fastrand::f64())
 }
 
 #[cfg(test)]

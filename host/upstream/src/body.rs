@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Empty, Full};
+use http_body_util::{BodyExt as _, Empty};
 use tower::BoxError;
 
 /// A boxed body of a request to the API server.
@@ -12,10 +12,4 @@ pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
 #[must_use]
 pub fn no_request_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
-
-/// A request body that is there already.
-#[must_use]
-pub fn whole_request_body(bytes: Bytes) -> RequestBody {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }

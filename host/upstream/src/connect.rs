@@ -1,15 +1,19 @@
 //! Dialling: TCP options, TLS with or without a client certificate, and the header that carries a credential.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Builder};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt as _};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject as _};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
@@ -65,6 +69,15 @@ pub enum SetupError {
     /// A certificate, a key, or a credential cannot be read.
     #[error("the credentials for the API server cannot be used")]
     Credentials(#[source] Box<kube::Error>),
+    /// The CA bundle cannot be read.
+    #[error("the CA bundle {} cannot be used", path.display())]
+    CertificateAuthority {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::pki_types::pem::Error,
+    },
     /// `tls-server-name` is not a name.
     #[error("{0:?} is not a TLS server name")]
     ServerName(String),
@@ -90,7 +103,7 @@ pub(super) fn client(
     http.set_keepalive_interval(Some(Duration::from_secs(10)));
     http.set_keepalive_retries(Some(3));
     http.set_connect_timeout(Some(timeout));
-    let tls = config.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
+    let tls = with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name = name.clone().try_into().map_err(|_| SetupError::ServerName(name.clone()))?;
@@ -119,6 +132,31 @@ pub(super) fn client(
         builder.pool_max_idle_per_host(0);
     }
     Ok(ClientParts { dial: Dial { inner, timeout, told: Told::default() }, builder })
+}
+
+/// Returns the same configuration with its trusted certificates loaded.
+///
+/// Given only the path of a CA bundle, kube sets up the platform's verifier first, which fails on a machine without a
+/// system CA bundle. kube also re-reads the file by itself; Weir reloads it when it changes ([`super::renew`]).
+pub(super) fn with_roots(config: &kube::Config) -> Result<kube::Config, SetupError> {
+    let mut config = config.clone();
+    if let Some(path) = config.root_cert_file.take() {
+        config.root_cert = Some(certificates(path)?);
+    } else if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
+        // No server proves itself over plain HTTP: nobody is trusted, and the system's bundle need not be there.
+        config.root_cert.get_or_insert_default();
+    }
+    Ok(config)
+}
+
+fn certificates(path: PathBuf) -> Result<Vec<Vec<u8>>, SetupError> {
+    let read = || {
+        let certificates: Vec<_> = CertificateDer::pem_file_iter(&path)?
+            .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
+            .collect::<Result<_, _>>()?;
+        if certificates.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(certificates) }
+    };
+    read().map_err(|source| SetupError::CertificateAuthority { path: path.clone(), source })
 }
 
 impl ClientParts {

@@ -29,9 +29,9 @@ pub struct Plain {
     gunzip: Option<Gunzip>,
 }
 
-/// Undoes gzip, any number of members one after another. Pull [`Gunzip::next`] until it wants more input.
+/// Decompresses gzip, any number of members one after another. Call [`Gunzip::next_piece`] until it wants more input.
 #[derive(Debug)]
-pub(crate) struct Gunzip {
+pub struct Gunzip {
     input: Bytes,
     inflate: Decompress,
     /// Whether the last member ended where the input so far ends.
@@ -56,7 +56,7 @@ pub enum AnswerError {
 /// The API server's gzip stream is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum GunzipError {
+pub enum GunzipError {
     /// Not gzip, or a wrong checksum.
     #[error("broken gzip data")]
     Broken,
@@ -87,7 +87,7 @@ impl Plain {
     pub async fn next(&mut self) -> Result<Option<Bytes>, AnswerError> {
         loop {
             if let Some(gunzip) = &mut self.gunzip
-                && let Some(piece) = gunzip.next().map_err(|error| AnswerError::Garbage(error.to_string()))?
+                && let Some(piece) = gunzip.next_piece().map_err(|error| AnswerError::Garbage(error.to_string()))?
             {
                 return Ok(Some(piece));
             }
@@ -156,7 +156,7 @@ impl Default for Gunzip {
 
 impl Gunzip {
     /// Gives more input; what was given before must have been used up.
-    pub(crate) fn feed(&mut self, input: Bytes) {
+    pub fn feed(&mut self, input: Bytes) {
         debug_assert!(self.input.is_empty(), "pull until more input is wanted");
         self.input = input;
     }
@@ -165,7 +165,7 @@ impl Gunzip {
     ///
     /// # Errors
     /// [`GunzipError::Broken`].
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, GunzipError> {
+    pub fn next_piece(&mut self) -> Result<Option<Bytes>, GunzipError> {
         let mut piece = Vec::new();
         loop {
             if self.between_members {
@@ -201,7 +201,7 @@ impl Gunzip {
     ///
     /// # Errors
     /// [`GunzipError::Truncated`] inside a member.
-    pub(crate) fn finish(&self) -> Result<(), GunzipError> {
+    pub fn finish(&self) -> Result<(), GunzipError> {
         if self.between_members { Ok(()) } else { Err(GunzipError::Truncated) }
     }
 }
@@ -226,7 +226,7 @@ mod tests {
         let mut plain = Vec::new();
         for chunk in packed.chunks(chunk) {
             gunzip.feed(Bytes::copy_from_slice(chunk));
-            while let Some(piece) = gunzip.next()? {
+            while let Some(piece) = gunzip.next_piece()? {
                 assert!(piece.len() <= PIECE);
                 plain.extend_from_slice(&piece);
             }
@@ -248,8 +248,8 @@ mod tests {
     fn a_member_is_handed_on_before_the_next_arrives() {
         let mut gunzip = Gunzip::default();
         gunzip.feed(gzip(b"event").into());
-        assert_eq!(gunzip.next().unwrap().unwrap(), "event");
-        assert_eq!(gunzip.next(), Ok(None));
+        assert_eq!(gunzip.next_piece().unwrap().unwrap(), "event");
+        assert_eq!(gunzip.next_piece(), Ok(None));
     }
 
     #[test]

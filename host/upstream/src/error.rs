@@ -54,6 +54,12 @@ pub enum UpstreamError {
         /// Which.
         server: Arc<str>,
     },
+    /// No server has sent anything for a while; nothing of the request was sent.
+    #[error("no API server answers ({servers}); weir probes on and serves again when one does")]
+    Silent {
+        /// All of them.
+        servers: String,
+    },
     /// All streams of all connections are in use.
     #[error("too many requests to the API server are open")]
     Busy,
@@ -70,7 +76,9 @@ impl UpstreamError {
     #[must_use]
     pub fn code(&self) -> StatusCode {
         match self {
-            Self::Connect { .. } | Self::Busy | Self::Credential(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Connect { .. } | Self::Silent { .. } | Self::Busy | Self::Credential(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::ConnectTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken { .. } | Self::Untrusted { .. } | Self::Lost { .. } => StatusCode::BAD_GATEWAY,
             Self::Unsendable(_) => StatusCode::BAD_REQUEST,
@@ -85,6 +93,7 @@ impl UpstreamError {
             Self::ConnectTimeout { .. } => "connect-timeout",
             Self::Broken { .. } => "broken",
             Self::Lost { .. } => "lost",
+            Self::Silent { .. } => "silent",
             Self::Busy => "busy",
             Self::Credential(_) => "credential",
             Self::Unsendable(_) => "unsendable",
@@ -98,7 +107,7 @@ impl UpstreamError {
 
     /// Whether the server was not reached, or no longer when it was to answer.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.is_of_connecting() || matches!(self, Self::Broken { .. } | Self::Lost { .. })
+        self.is_of_connecting() || matches!(self, Self::Broken { .. } | Self::Lost { .. } | Self::Silent { .. })
     }
 
     /// Whether another server may be asked instead, for a request that is safe to repeat or not.

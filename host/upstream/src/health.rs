@@ -1,8 +1,8 @@
-//! Probes of several API servers: a request that waits too long has its server looked at, a server that fell is looked
-//! at until it stands again, an idle one now and then.
+//! Probes of the API servers: of a server whose answer a request waits for too long, of a server that is down until it
+//! works again, and now and then of an idle one if there are several.
 //!
 //! A probe asks `/readyz` (`/healthz` where that is unknown) over a connection of its own, as the daemon itself. On a thin
-//! link probes are not free: those in the background are rare and spread, those on suspicion are shared.
+//! link probes are not free: those in the background are rare and jittered, those on suspicion are shared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::Tasks;
 use crate::body::no_request_body;
+use crate::own::sign;
 use crate::spread;
 use crate::{Head, Purpose, Upstream, UpstreamError};
 
@@ -28,17 +29,17 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Between probes of one that does not: doubled up to the longest.
 const DOWN: Duration = Duration::from_millis(500);
 const DOWN_LONGEST: Duration = Duration::from_secs(8);
+/// The longest while none answers: with [`PROBE`] it bounds how long requests fail after the link is back.
+const SILENT_LONGEST: Duration = Duration::from_secs(2);
 
 impl Upstream {
-    /// Keeps an eye on the servers until the daemon stops, if there are several.
+    /// Probes the servers until the daemon stops.
     pub fn watch_servers(self: &Arc<Self>, tasks: &Tasks) {
         for at in 0..self.servers.len() {
             let Some(server) = self.servers.get(at) else { return };
             self.metrics.server_up(&server.name, true);
-            if self.servers.len() > 1 {
-                let upstream = self.clone();
-                tasks.spawn_until_stop(async move { upstream.look_after(at).await });
-            }
+            let upstream = self.clone();
+            tasks.spawn_until_stop(async move { upstream.look_after(at).await });
         }
     }
 
@@ -48,21 +49,33 @@ impl Upstream {
         loop {
             if server.is_up() {
                 down = DOWN;
-                // Whether it fell or was idle: look.
-                let _ = timeout(spread(IDLE), server.fell.notified()).await;
+                let fell = server.fell.notified();
+                // There is no choice to make between idle servers if there is only one: its link stays quiet.
+                if self.servers.len() > 1 {
+                    let _ = timeout(spread(IDLE), fell).await;
+                } else {
+                    fell.await;
+                }
             } else {
+                let longest = if self.servers.are_silent() { SILENT_LONGEST } else { DOWN_LONGEST };
+                down = down.min(longest);
                 sleep(spread(down)).await;
-                down = (down * 2).min(DOWN_LONGEST);
+                down *= 2;
             }
             self.stands(at).await;
         }
     }
 
-    /// Resolves when a server from which an answer is awaited turns out to be down. Cancel-safe.
-    pub(super) async fn lost(&self, at: usize) {
+    /// Resolves when a server that owes an answer turns out to be down; if there are no `others` to ask instead, only when
+    /// it and all others are silent. Cancel-safe.
+    pub(super) async fn lost(&self, at: usize, others: bool) {
         sleep(SUSPICION).await;
-        while self.stands(at).await {
-            sleep(SUSPICION_AGAIN).await;
+        loop {
+            let stands = self.stands(at).await;
+            if !stands && (others || self.servers.are_silent()) {
+                return;
+            }
+            sleep(if stands { SUSPICION_AGAIN } else { FRESH }).await;
         }
     }
 
@@ -70,17 +83,24 @@ impl Upstream {
     async fn stands(&self, at: usize) -> bool {
         let Some(server) = self.servers.get(at) else { return false };
         let mut probed = server.probed.lock().await;
-        if probed.is_some_and(|at| at.elapsed() < FRESH) {
-            return server.is_up();
+        if let Some((_, stands)) = probed.filter(|(at, _)| at.elapsed() < FRESH) {
+            return stands;
         }
         let result = timeout(PROBE, self.probe(at)).await;
-        *probed = Some(Instant::now());
+        *probed = Some((Instant::now(), matches!(result, Ok(Ok(())))));
         match result {
             Ok(Ok(())) => self.turned(at, true, "it is ready"),
             Ok(Err(reason)) => self.turned(at, false, &reason),
-            Err(_) => self.turned(at, false, &format!("no answer within {PROBE:?}")),
+            Err(_) => {
+                server.silence.unanswered();
+                self.own.load().retire_probe(at);
+                // Where there is no other server to ask, one slow answer is no reason to give up this one's connections.
+                if self.servers.len() > 1 || server.silence.is_known() {
+                    self.turned(at, false, &format!("no answer within {PROBE:?}"));
+                }
+            }
         }
-        server.is_up()
+        matches!(*probed, Some((_, true)))
     }
 
     async fn probe(&self, at: usize) -> Result<(), String> {
@@ -102,15 +122,17 @@ impl Upstream {
 
     async fn ask(&self, at: usize, mut head: Head) -> Result<StatusCode, UpstreamError> {
         let wire = self.own.load_full();
+        sign(&mut head.headers);
         if let Some(credential) = &wire.credential {
             credential.apply(&mut head.headers).await?;
         }
         let Some(server) = self.servers.get(at) else { return Err(UpstreamError::Busy) };
         let request = server.base.request(head, no_request_body())?;
-        Ok(wire.send(at, &server.name, Purpose::Probe, request).await?.status())
+        Ok(wire.send(at, server, Purpose::Probe, request).await?.status())
     }
 
-    /// Takes note of whether a server works. One that fell loses its connections: they may be half-open.
+    /// Notes whether a server works. When that changes its connections are thrown away: they may be half-open, or still be
+    /// dialled over a link that dropped their packets.
     pub(super) fn turned(&self, at: usize, up: bool, reason: &str) {
         let Some(server) = self.servers.get(at) else { return };
         if !server.turns(up) {
@@ -119,9 +141,10 @@ impl Upstream {
         self.metrics.server_up(&server.name, up);
         if up {
             tracing::info!(server = %server.name, "the API server works again");
+            self.reach.answered();
         } else {
-            tracing::warn!(server = %server.name, reason, "the API server is down; others are asked first");
-            self.retire(at);
+            tracing::warn!(server = %server.name, reason, "the API server is down");
         }
+        self.retire(at);
     }
 }

@@ -5,9 +5,9 @@
 pub enum Identity {
     /// The client's own, or none: goes over connections without a client certificate, since x509 wins over a token.
     Own,
-    /// The node's, lent to a loopback client that brings none.
-    Lent,
-    /// The daemon's, which impersonates whom a verified client certificate names.
+    /// The node credential, attached to a request of a local client that sends none.
+    Node,
+    /// The daemon's, which impersonates the user of a verified client certificate.
     Certified,
     /// The daemon's, for requests of its own.
     Daemon,

@@ -66,8 +66,14 @@ impl Drop for Attempt {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::Full;
+
     use super::*;
-    use crate::body::{no_request_body, whole_request_body};
+    use crate::body::no_request_body;
+
+    fn whole_request_body(bytes: Bytes) -> RequestBody {
+        Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+    }
 
     #[tokio::test]
     async fn an_unread_body_can_be_sent_again_and_a_read_one_can_not() {

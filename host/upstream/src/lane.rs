@@ -10,7 +10,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connect::{Client, ClientParts};
 use crate::settings::{Told, UNSAID};
+use crate::silence::Silence;
 use crate::workers;
 
 /// How long a request waits at most to learn of the limits of lanes that are being dialled; then the usual one is taken
@@ -62,6 +63,7 @@ pub(super) struct Slot(Arc<Lane>);
 #[derive(Debug)]
 pub struct UpstreamBody {
     inner: Incoming,
+    silence: Silence,
     _slot: Option<Slot>,
 }
 
@@ -144,8 +146,8 @@ impl Drop for Slot {
 }
 
 impl UpstreamBody {
-    pub(super) fn new(inner: Incoming, slot: Option<Slot>) -> Self {
-        Self { inner, _slot: slot }
+    pub(super) fn new(inner: Incoming, slot: Option<Slot>, silence: Silence) -> Self {
+        Self { inner, silence, _slot: slot }
     }
 }
 
@@ -154,7 +156,11 @@ impl Body for UpstreamBody {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        if matches!(frame, Some(Ok(_))) {
+            self.silence.broken();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,12 +1,12 @@
 //! The daemon's own requests as kube's client sends them: over the same servers, with the same fail-over and the same
 //! renewed credentials as those of clients.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tower::{BoxError, Service};
@@ -14,8 +14,16 @@ use tower::{BoxError, Service};
 use crate::Identity;
 use crate::{Head, Purpose, Upstream, UpstreamBody, UpstreamError};
 
-/// How the daemon calls itself.
-const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
+/// `weir/VERSION (OS/ARCHITECTURE)`, on all requests that the daemon makes for itself.
+static USER_AGENT: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let text = format!("weir/{} ({}/{})", env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("weir"))
+});
+
+/// Names the daemon in the headers of a request of its own.
+pub(super) fn sign(headers: &mut HeaderMap) {
+    headers.insert(header::USER_AGENT, USER_AGENT.clone());
+}
 
 struct Own(Arc<Upstream>, Identity);
 
@@ -25,9 +33,9 @@ impl Upstream {
         kube::Client::new(Own(self.clone(), Identity::Daemon), "default")
     }
 
-    /// A client with the node's identity where there is one to lend, else with the daemon's own.
+    /// A client with the node credential if there is one, else with the daemon's own.
     pub fn node_client(self: &Arc<Self>) -> kube::Client {
-        let identity = if self.lends() { Identity::Lent } else { Identity::Daemon };
+        let identity = if self.has_node_credential() { Identity::Node } else { Identity::Daemon };
         kube::Client::new(Own(self.clone(), identity), "default")
     }
 }
@@ -44,7 +52,7 @@ impl Service<Request<Body>> for Own {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (upstream, identity) = (self.0.clone(), self.1);
         let (mut parts, body) = request.into_parts();
-        parts.headers.insert(header::USER_AGENT, USER_AGENT);
+        sign(&mut parts.headers);
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
         let purpose = if watch { Purpose::Stream } else { Purpose::Short };

@@ -12,9 +12,10 @@ use jiff::Timestamp;
 
 use crate::Files;
 use crate::ServerSource;
+use crate::connect::with_roots;
 use crate::in_full;
 use crate::spread;
-use crate::upstream::{Lent, anonymous};
+use crate::upstream::{NodeCredential, anonymous};
 use crate::wire::Wire;
 use crate::{SetupError, Upstream};
 
@@ -26,8 +27,8 @@ const PLUGIN: Duration = Duration::from_secs(5);
 pub enum Renewal {
     /// The daemon's own, and by whom servers are trusted.
     Own,
-    /// The node's.
-    Lent,
+    /// The node credential.
+    Node,
 }
 
 impl Upstream {
@@ -52,7 +53,7 @@ impl Upstream {
             issued = issued.map(|_| spread(2 * PLUGIN));
             let result = match source.load().await {
                 // Connections, probes and metrics are of the servers that the daemon began with. A credential may be that
-                // of another cluster, so it is not taken alone. What is lent goes to the daemon's own servers anyway.
+                // of another cluster, so it is not taken alone. The node credential goes to the daemon's own servers anyway.
                 Ok(loaded) if which == Renewal::Own && !self.servers.are(&loaded.servers) => {
                     let named: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
                     Err(format!("another API server is named now ({}): that takes a restart", named.join(", ")))
@@ -67,7 +68,7 @@ impl Upstream {
                 Ok(()) => tracing::info!(identity = ?which, "credentials were renewed"),
                 Err(reason) => {
                     tracing::error!(identity = ?which, reason, "credentials have changed and cannot be used: the last good ones stay");
-                    self.still_broken(which, &reason);
+                    self.still_unusable(which, &reason);
                 }
             }
             let now = source.files();
@@ -87,15 +88,15 @@ impl Upstream {
                 self.bare.store(Arc::new(Wire::bare(&anonymous(config), count, timeout)?));
                 self.own.store(wire);
             }
-            Renewal::Lent => self.lent.store(Arc::new(Lent::Wire(wire))),
+            Renewal::Node => self.node.store(Arc::new(NodeCredential::Usable(wire))),
         }
         Ok(())
     }
 
-    /// Where there never was a good credential, the newest reason is what clients are told.
-    fn still_broken(&self, which: Renewal, reason: &str) {
-        if which == Renewal::Lent && matches!(**self.lent.load(), Lent::Broken(_)) {
-            self.lent.store(Arc::new(Lent::Broken(reason.to_owned())));
+    /// Keeps the newest reason for clients, if no usable node credential was ever loaded.
+    fn still_unusable(&self, which: Renewal, reason: &str) {
+        if which == Renewal::Node && matches!(**self.node.load(), NodeCredential::Unusable(_)) {
+            self.node.store(Arc::new(NodeCredential::Unusable(reason.to_owned())));
         }
     }
 }
@@ -104,7 +105,7 @@ impl Upstream {
 /// asked for that, because it alone knows.
 fn due(config: &kube::Config) -> Option<Duration> {
     config.auth_info.exec.as_ref()?;
-    let ends = (*kube::Client::try_from(config.clone()).ok()?.valid_until())?;
+    let ends = (*kube::Client::try_from(with_roots(config).ok()?).ok()?.valid_until())?;
     let left = Duration::try_from(ends.duration_since(Timestamp::now())).unwrap_or_default();
     Some(spread(left * 4 / 5).max(PLUGIN))
 }

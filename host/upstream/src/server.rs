@@ -1,8 +1,8 @@
 //! The API servers: which of them work, and in which order they are asked.
 //!
-//! With one server there is nothing to choose and nothing is probed. With several, a server counts as down when it can
-//! not be connected to, or a probe of its `/readyz` fails; servers that are down are asked last, never left out, so that
-//! a wrong judgement costs time and no answer.
+//! A server counts as down when it cannot be connected to, or a probe of its `/readyz` fails. Servers that are down are
+//! asked last, never left out: a wrong judgement costs time and no answer. Only while all of them are silent
+//! ([`super::silence`]) requests fail at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::base::Base;
 use crate::connect::SetupError;
+use crate::silence::Silence;
 
 /// Which of several API servers is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,10 +39,12 @@ pub(super) struct Server {
     pub(super) name: Arc<str>,
     pub(super) base: Base,
     up: AtomicBool,
-    /// Rung when it went down: its probes are now of interest.
+    /// Whether it sends anything at all.
+    pub(super) silence: Silence,
+    /// Notified when it goes down: from then on it is probed.
     pub(super) fell: Notify,
-    /// When it was last probed. Held during a probe: whoever wants one meanwhile shares the result.
-    pub(super) probed: tokio::sync::Mutex<Option<Instant>>,
+    /// When it was last probed, and whether it worked. Held during a probe, so that requests share its result.
+    pub(super) probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
 impl Servers {
@@ -56,6 +59,16 @@ impl Servers {
 
     pub(super) fn get(&self, at: usize) -> Option<&Server> {
         self.all.get(at)
+    }
+
+    /// Whether none of them sends anything.
+    pub(super) fn are_silent(&self) -> bool {
+        self.all.iter().all(|server| server.silence.is_known())
+    }
+
+    /// Their names, for people.
+    pub(super) fn names(&self) -> String {
+        self.all.iter().map(|server| &*server.name).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether these are the same ones in the same order.
@@ -84,6 +97,7 @@ impl Server {
             name: base.name(),
             base,
             up: AtomicBool::new(true),
+            silence: Silence::default(),
             fell: Notify::new(),
             probed: tokio::sync::Mutex::default(),
         })

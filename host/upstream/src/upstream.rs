@@ -7,6 +7,8 @@
 //! is HTTP/1.1. Bounds: [`lane::LANES`] connections per identity, kind and server, of as many streams as it allows; a
 //! request beyond that is refused at once.
 //!
+//! While no server answers, all requests fail at once, and probes find out when one answers again ([`health`]).
+//!
 //! A request goes to another server when nothing of it has reached the first one (connecting failed), or when it is safe
 //! to repeat and has no answer yet.
 
@@ -64,22 +66,22 @@ pub struct UpstreamConfig {
     pub other_servers: Vec<http::Uri>,
     /// Which of several is asked.
     pub server_mode: ServerMode,
-    /// The identity lent to loopback clients that bring none; without it nothing is lent. Where it cannot be used yet:
-    /// why, for those whom it would be lent to.
-    pub lent: Option<Result<kube::Config, String>>,
+    /// The node credential, attached to requests of local clients that send none of their own; none: nothing is attached.
+    /// An error says why it is not usable yet, and is what those clients get.
+    pub node_credential: Option<Result<kube::Config, String>>,
     /// Bound on dialling the API server, TLS included.
     pub connect_timeout: Duration,
 }
 
 impl UpstreamConfig {
-    /// One server, nothing lent.
+    /// One server, no node credential.
     #[must_use]
     pub fn new(upstream: kube::Config) -> Self {
         Self {
             upstream,
             other_servers: Vec::new(),
             server_mode: ServerMode::default(),
-            lent: None,
+            node_credential: None,
             connect_timeout: Duration::from_secs(10),
         }
     }
@@ -93,22 +95,22 @@ pub struct Upstream {
     pub(super) bare: ArcSwap<Wire>,
     /// For the daemon's.
     pub(super) own: ArcSwap<Wire>,
-    /// For the node's.
-    pub(super) lent: ArcSwap<Lent>,
+    /// For the node credential.
+    pub(super) node: ArcSwap<NodeCredential>,
     pub(super) connect_timeout: Duration,
     pub(super) metrics: Arc<UpstreamMetrics>,
     pub(super) reach: Reach,
 }
 
-/// The node's identity, which is lent to clients that bring none.
+/// The node credential, attached to requests of local clients that send none.
 #[derive(Debug)]
-pub(super) enum Lent {
-    /// There is none to lend.
-    Nothing,
-    /// To be lent.
-    Wire(Arc<Wire>),
-    /// There is to be one, and it cannot be used.
-    Broken(String),
+pub(super) enum NodeCredential {
+    /// None is configured.
+    None,
+    /// Loaded.
+    Usable(Arc<Wire>),
+    /// Configured, and never loaded so far; with the reason.
+    Unusable(String),
 }
 
 /// One attempt at one server.
@@ -133,18 +135,18 @@ impl Upstream {
         let urls = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers);
         let servers = Servers::new(urls, config.server_mode)?;
         let (count, timeout) = (servers.len(), config.connect_timeout);
-        let lent = match &config.lent {
-            None => Lent::Nothing,
-            Some(Ok(lent)) => match Wire::new(lent, count, timeout) {
-                Ok(wire) => Lent::Wire(Arc::new(wire)),
-                Err(error) => Lent::Broken(in_full(&error)),
+        let node = match &config.node_credential {
+            None => NodeCredential::None,
+            Some(Ok(node)) => match Wire::new(node, count, timeout) {
+                Ok(wire) => NodeCredential::Usable(Arc::new(wire)),
+                Err(error) => NodeCredential::Unusable(in_full(&error)),
             },
-            Some(Err(reason)) => Lent::Broken(reason.clone()),
+            Some(Err(reason)) => NodeCredential::Unusable(reason.clone()),
         };
         Ok(Self {
             bare: ArcSwap::from_pointee(Wire::bare(&anonymous(&config.upstream), count, timeout)?),
             own: ArcSwap::from_pointee(Wire::new(&config.upstream, count, timeout)?),
-            lent: ArcSwap::from_pointee(lent),
+            node: ArcSwap::from_pointee(node),
             servers,
             connect_timeout: timeout,
             metrics,
@@ -152,10 +154,10 @@ impl Upstream {
         })
     }
 
-    /// Whether there is an identity to lend.
+    /// Whether a node credential is configured.
     #[must_use]
-    pub fn lends(&self) -> bool {
-        !matches!(**self.lent.load(), Lent::Nothing)
+    pub fn has_node_credential(&self) -> bool {
+        !matches!(**self.node.load(), NodeCredential::None)
     }
 
     /// Where it is told whether servers are reached.
@@ -175,8 +177,15 @@ impl Upstream {
         body: RequestBody,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let wire = self.wire(identity)?;
+        if identity == Identity::Daemon {
+            crate::own::sign(&mut head.headers);
+        }
         if let Some(credential) = &wire.credential {
             credential.apply(&mut head.headers).await?;
+        }
+        if self.servers.are_silent() {
+            self.reach.lost();
+            return Err(self.silent());
         }
         let safe =
             purpose != Purpose::Upgrade && matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
@@ -216,22 +225,29 @@ impl Upstream {
                 result => result,
             }
         };
-        let result = if attempt.safe && attempt.others {
+        let result = if attempt.safe {
             tokio::select! {
                 result = sent => result,
-                () = self.lost(attempt.at) => Err(UpstreamError::Lost { server: server.name.clone() }),
+                () = self.lost(attempt.at, attempt.others) => Err(match attempt.others {
+                    true => UpstreamError::Lost { server: server.name.clone() },
+                    false => self.silent(),
+                }),
             }
         } else {
             sent.await
         };
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
-        if let Err(error) = &result
-            && self.servers.len() > 1
-            && error.is_of_connecting()
-        {
-            self.turned(attempt.at, false, &in_full(error));
+        match &result {
+            // Of several, a probe decides: an answer may be one of the last of a server that goes down.
+            Ok(_) if self.servers.len() == 1 && !server.is_up() => self.turned(attempt.at, true, "it answers"),
+            Err(error) if error.is_of_connecting() => self.turned(attempt.at, false, &in_full(error)),
+            _ => {}
         }
         result
+    }
+
+    fn silent(&self) -> UpstreamError {
+        UpstreamError::Silent { servers: self.servers.names() }
     }
 
     async fn once(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
@@ -243,17 +259,17 @@ impl Upstream {
             None => return Err(UpstreamError::Lost { server: server.name.clone() }),
         };
         let request = server.base.request(attempt.head.clone(), body)?;
-        attempt.wire.send(attempt.at, &server.name, attempt.purpose, request).await
+        attempt.wire.send(attempt.at, server, attempt.purpose, request).await
     }
 
     fn wire(&self, identity: Identity) -> Result<Arc<Wire>, UpstreamError> {
         match identity {
             Identity::Own => Ok(self.bare.load_full()),
             Identity::Daemon | Identity::Certified => Ok(self.own.load_full()),
-            Identity::Lent => match &**self.lent.load() {
-                Lent::Wire(wire) => Ok(wire.clone()),
-                Lent::Broken(reason) => Err(UpstreamError::Credential(reason.clone())),
-                Lent::Nothing => Ok(self.bare.load_full()),
+            Identity::Node => match &**self.node.load() {
+                NodeCredential::Usable(wire) => Ok(wire.clone()),
+                NodeCredential::Unusable(reason) => Err(UpstreamError::Credential(reason.clone())),
+                NodeCredential::None => Ok(self.bare.load_full()),
             },
         }
     }
@@ -262,7 +278,7 @@ impl Upstream {
     pub(super) fn retire(&self, server: usize) {
         self.bare.load().retire(server);
         self.own.load().retire(server);
-        if let Lent::Wire(wire) = &**self.lent.load() {
+        if let NodeCredential::Usable(wire) = &**self.node.load() {
             wire.retire(server);
         }
     }

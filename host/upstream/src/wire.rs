@@ -9,6 +9,7 @@ use http::{Request, Response};
 use crate::body::RequestBody;
 use crate::connect::{Client, Credential, Protocols, SetupError, client};
 use crate::lane::{Lanes, UpstreamBody};
+use crate::server::Server;
 use crate::{Purpose, UpstreamError};
 
 /// An identity on its way up.
@@ -57,15 +58,22 @@ impl Wire {
         }
     }
 
+    /// Throws away the connection for probes to a server: it may be half-open, and the next probe dials.
+    pub(super) fn retire_probe(&self, server: usize) {
+        if let Some(channel) = self.channels.get(server) {
+            channel.probe.retire();
+        }
+    }
+
     /// Sends a request to one server.
     pub(super) async fn send(
         &self,
-        server: usize,
-        name: &Arc<str>,
+        at: usize,
+        server: &Server,
         purpose: Purpose,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
-        let Some(channel) = self.channels.get(server) else { return Err(UpstreamError::Busy) };
+        let Some(channel) = self.channels.get(at) else { return Err(UpstreamError::Busy) };
         let (answer, slot) = match purpose {
             Purpose::Upgrade => (channel.upgrade.request(request).await, None),
             _ => {
@@ -73,8 +81,9 @@ impl Wire {
                 (slot.client().request(request).await, Some(slot))
             }
         };
-        let answer = answer.map_err(|error| UpstreamError::from_client(error, name, &self.trust))?;
-        Ok(answer.map(|body| UpstreamBody::new(body, slot)))
+        let answer = answer.map_err(|error| UpstreamError::from_client(error, &server.name, &self.trust))?;
+        server.silence.broken();
+        Ok(answer.map(|body| UpstreamBody::new(body, slot, server.silence.clone())))
     }
 }
 

@@ -30,7 +30,7 @@ fn in_own_network(test: &str, with: &[&str]) {
 
 /// A keeper that runs, and a look at what it does.
 struct Rig {
-    kernel: Kernel,
+    kernel: NetlinkEvents,
     metrics: Arc<PodMetrics>,
     tasks: Tasks,
 }
@@ -39,7 +39,7 @@ impl Rig {
     fn new() -> Self {
         assert!(std::env::var_os(INSIDE).is_some(), "it would change the interfaces of this machine");
         let (metrics, tasks) = (Arc::<PodMetrics>::default(), Tasks::default());
-        Self { kernel: Kernel::open(&tasks).unwrap(), metrics, tasks }
+        Self { kernel: NetlinkEvents::subscribe(GROUPS, &tasks).unwrap(), metrics, tasks }
     }
 
     fn keep(&self, address: &str) {
@@ -52,24 +52,24 @@ impl Rig {
         let address = address.parse().unwrap();
         let found = async {
             loop {
-                let holders = holders(&self.kernel.handle, address).await.unwrap();
-                let links = links(&self.kernel.handle).await.unwrap();
+                let holders = holders(self.kernel.handle(), address).await.unwrap();
+                let links = links(self.kernel.handle()).await.unwrap();
                 let link = links.into_iter().find(|link| holders.contains(&link.index) && link.up);
                 if link.is_some() == expected {
                     return link;
                 }
-                assert!(self.kernel.changed().await);
+                assert!(self.kernel.changed(SETTLE).await);
             }
         };
         tokio::time::timeout(Duration::from_secs(20), found).await.expect("in time")
     }
 
     async fn link(&self, name: &str) -> Option<Link> {
-        links(&self.kernel.handle).await.unwrap().into_iter().find(|link| link.name == name)
+        links(self.kernel.handle()).await.unwrap().into_iter().find(|link| link.name == name)
     }
 
     async fn dummy(&self, name: &str, address: &str) {
-        let handle = &self.kernel.handle;
+        let handle = self.kernel.handle();
         make(handle, name).await.unwrap();
         let index = self.link(name).await.unwrap().index;
         handle.address().add(index, address.parse().unwrap(), 24).execute().await.unwrap();
@@ -89,7 +89,7 @@ async fn mended_inside() {
         rig.keep(address);
         let first = rig.holder(address, true).await.unwrap();
         assert_eq!((first.name.as_str(), first.own, first.up), ("weir0", true, true));
-        let handle = rig.kernel.handle.clone();
+        let handle = rig.kernel.handle().clone();
         let mut addresses = handle.address().get().set_address_filter(address.parse().unwrap()).execute();
         let message = addresses.try_next().await.unwrap().unwrap();
         assert_eq!(message.header.prefix_len, if address == ADDRESS { 32 } else { 128 });
@@ -124,7 +124,7 @@ async fn left_alone_inside() {
     assert!(rig.link("weir0").await.is_none());
     rig.keep(ADDRESS);
     let index = rig.link("node0").await.unwrap().index;
-    rig.kernel.handle.link().del(index).execute().await.unwrap();
+    rig.kernel.handle().link().del(index).execute().await.unwrap();
     assert_eq!(rig.holder(ADDRESS, true).await.unwrap().name, "weir0");
     // An interface of that name that is of another kind is not touched.
     looked.interface = Some("lo".to_owned());

@@ -1,104 +1,107 @@
-//! Asks the API server whether somebody may do something: a SubjectAccessReview, made with the daemon's own identity.
+//! Asks the API server whether a user may do something: a SubjectAccessReview, made with the daemon's own identity.
 
 use std::fmt;
 
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
-use serde_json::{Value, json};
+use http::Method;
+use k8s_openapi::api::authorization::v1::{
+    FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
 
 use crate::proxy::respond::Refusal;
 use crate::proxy::server::certificate::Subject;
-use weir_kube::{Request, Target, Verb};
-use weir_upstream::Identity;
-use weir_upstream::whole_request_body;
-use weir_upstream::{Head, Purpose, Upstream};
+use weir_kube::{Request, ResourceRequest, Target, Verb};
+use weir_upstream::UpstreamError;
 
-const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/subjectaccessreviews");
-/// The largest answer that is read.
-const LIMIT: usize = 64 << 10;
-
-/// A question. Shown as the API server words a refusal: `list resource "pods" in API group "" in the namespace "a"`.
+/// A question. Its `Display` is worded as the API server words a refusal:
+/// `list resource "pods" in API group "" in the namespace "a"`.
 #[derive(Debug)]
 pub(super) struct Review {
-    body: Value,
+    spec: SubjectAccessReviewSpec,
     shown: String,
 }
 
 impl Review {
-    /// Whether `subject` may send this request.
+    /// Asks whether `subject` may send this request.
     pub(super) fn new(subject: &Subject, method: &Method, request: &Request) -> Self {
-        let (attributes, shown) = match &request.target {
+        let spec = SubjectAccessReviewSpec {
+            user: Some(subject.user.clone()),
+            groups: Some(subject.groups.clone()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match &request.target {
             Target::Resource(asked) => {
-                let verb = rbac(asked.verb, method);
-                let subresource = asked.subresource.as_deref().unwrap_or_default();
-                let (resource, group) = (&asked.resource.resource, &asked.resource.group);
-                let namespace = asked.namespace.as_deref().unwrap_or_default();
-                let name = asked.name.as_deref().or(selected(request)).unwrap_or_default();
-                let place = match namespace {
-                    "" => "at the cluster scope".to_owned(),
-                    namespace => format!("in the namespace {namespace:?}"),
-                };
-                let sub = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
-                let mut attributes = json!({
-                    "verb": verb, "group": group, "version": asked.version, "resource": resource,
-                    "subresource": subresource, "namespace": namespace, "name": name,
-                });
-                // Since 1.32 a node may list only what it selects as its own.
-                for key in ["fieldSelector", "labelSelector"] {
-                    let selector = request.query.first(key).filter(|selector| !selector.is_empty());
-                    if let (Some(selector), Value::Object(attributes)) = (selector, &mut attributes) {
-                        attributes.insert(key.to_owned(), json!({"rawSelector": selector}));
-                    }
-                }
-                let attributes = json!({"resourceAttributes": attributes});
-                (attributes, format!("{verb} resource \"{resource}{sub}\" in API group {group:?} {place}"))
+                let attributes = attributes(method, request, asked);
+                let shown = shown(&attributes);
+                Self { spec: SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec }, shown }
             }
             Target::NonResource => {
-                let (path, verb) = (request.forward.path(), method.as_str().to_ascii_lowercase());
-                (json!({"nonResourceAttributes": {"path": path, "verb": verb}}), format!("{verb} path {path:?}"))
+                let (path, verb) = (request.forward.path().to_owned(), method.as_str().to_ascii_lowercase());
+                let shown = format!("{verb} path {path:?}");
+                let attributes = NonResourceAttributes { path: Some(path), verb: Some(verb) };
+                Self { spec: SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..spec }, shown }
             }
-        };
-        let mut body = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {"user": subject.user, "groups": subject.groups},
-        });
-        if let (Some(Value::Object(spec)), Value::Object(attributes)) = (body.get_mut("spec"), attributes) {
-            spec.extend(attributes);
         }
-        Self { body, shown }
     }
 
     /// All that the answer depends on.
     #[must_use]
     pub(super) fn question(&self) -> String {
-        self.body.to_string()
+        serde_json::to_string(&self.spec).unwrap_or_default()
     }
 
-    /// What the API server says. Cancel-safe.
+    /// Asks. `client` sends as the daemon. Cancel-safe.
     ///
     /// # Errors
-    /// It says nothing, or nothing of use: nobody is let through by that.
-    pub(super) async fn ask(&self, upstream: &Upstream) -> Result<bool, Refusal> {
-        let mut headers = HeaderMap::new();
-        let json = HeaderValue::from_static("application/json");
-        headers.insert(header::CONTENT_TYPE, json.clone());
-        headers.insert(header::ACCEPT, json);
-        let head = Head { method: Method::POST, path: PATH, headers };
-        let body = whole_request_body(self.body.to_string().into());
-        let answer = upstream.send(Identity::Daemon, Purpose::Short, head, body).await?;
-        let code = answer.status();
-        let body = Limited::new(answer.into_body(), LIMIT).collect().await;
-        let body = body.map_err(|error| Refusal::Review(error.to_string()))?.to_bytes();
-        if code != StatusCode::CREATED && code != StatusCode::OK {
-            let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let message = told.get("message").and_then(Value::as_str).unwrap_or_default();
-            return Err(Refusal::Review(format!("the API server answers {}: {message}", code.as_u16())));
-        }
-        let told: Value = serde_json::from_slice(&body).map_err(|error| Refusal::Review(error.to_string()))?;
-        let status = |field: &str| told.pointer(field).and_then(Value::as_bool);
-        Ok(status("/status/allowed") == Some(true) && status("/status/denied") != Some(true))
+    /// The API server gives no answer, or an unusable one: then nobody is let through.
+    pub(super) async fn ask(&self, client: &kube::Client) -> Result<bool, Refusal> {
+        let review = SubjectAccessReview { spec: self.spec.clone(), ..SubjectAccessReview::default() };
+        let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
+        let answer: SubjectAccessReview = answer.map_err(|error| match error {
+            kube::Error::Api(status) => {
+                Refusal::Review(format!("the API server answers {}: {}", status.code, status.message))
+            }
+            kube::Error::Service(error) => match error.downcast::<UpstreamError>() {
+                Ok(error) => Refusal::Upstream(*error),
+                Err(error) => Refusal::Review(error.to_string()),
+            },
+            error => Refusal::Review(error.to_string()),
+        })?;
+        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
+}
+
+fn attributes(method: &Method, request: &Request, asked: &ResourceRequest) -> ResourceAttributes {
+    let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
+    // Since 1.32 a node may list only what it selects as its own.
+    let selector = |key| request.query.first(key).filter(|selector| !selector.is_empty()).map(str::to_owned);
+    let field = |raw| FieldSelectorAttributes { raw_selector: Some(raw), requirements: None };
+    let label = |raw| LabelSelectorAttributes { raw_selector: Some(raw), requirements: None };
+    ResourceAttributes {
+        verb: Some(rbac(asked.verb, method)),
+        group: text(Some(&asked.resource.group)),
+        version: text(Some(&asked.version)),
+        resource: text(Some(&asked.resource.resource)),
+        subresource: text(asked.subresource.as_deref()),
+        namespace: text(asked.namespace.as_deref()),
+        name: text(asked.name.as_deref().or(selected(request))),
+        field_selector: selector("fieldSelector").map(field),
+        label_selector: selector("labelSelector").map(label),
+    }
+}
+
+fn shown(attributes: &ResourceAttributes) -> String {
+    let [verb, resource, subresource, group, namespace] =
+        [&attributes.verb, &attributes.resource, &attributes.subresource, &attributes.group, &attributes.namespace]
+            .map(|text| text.as_deref().unwrap_or_default());
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    let place = match namespace {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {namespace:?}"),
+    };
+    format!("{verb} resource \"{resource}{slash}{subresource}\" in API group {group:?} {place}")
 }
 
 impl fmt::Display for Review {
@@ -107,7 +110,7 @@ impl fmt::Display for Review {
     }
 }
 
-/// The one name that a collection is narrowed to: the server judges that as a request for that object.
+/// The name that a field selector narrows a collection to: the server authorizes that as a request for that object.
 fn selected(request: &Request) -> Option<&str> {
     let terms = request.query.first("fieldSelector")?.split(',');
     terms
@@ -132,13 +135,15 @@ fn rbac(verb: Verb, method: &Method) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn asked(method: &Method, path: &str) -> (Value, String) {
         let subject = Subject { user: "u".to_owned(), groups: vec!["g".to_owned()] };
         let request = Request::parse(method, &path.parse().unwrap()).unwrap();
         let review = Review::new(&subject, method, &request);
-        (review.body["spec"].clone(), review.to_string())
+        (serde_json::to_value(&review.spec).unwrap(), review.to_string())
     }
 
     #[test]

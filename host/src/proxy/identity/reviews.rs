@@ -1,44 +1,46 @@
-//! What the API server said lately of the users of client certificates: a client asks for the same again and again, and each
-//! review is a round trip. A right that is revoked is gone within [`ALLOWED`]; the server itself judges every request all
+//! The API server's latest answers about the users of client certificates. A client asks for the same again and again, and
+//! each review is a round trip. A revoked right is gone within [`ALLOWED`]; the server authorizes every request itself all
 //! the same, as that of the user whom the daemon impersonates.
 //!
-//! Who asks while the same is being asked waits for that answer. Memory: [`MOST`] questions.
+//! Requests that need the same answer at the same time share one review. Memory: at most [`CAPACITY`] answers.
 
-use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use moka::future::Cache;
 use tokio::time::{Instant, timeout};
 
 use crate::proxy::respond::Refusal;
 
-/// How long a yes holds.
+/// How long a request that is allowed counts as allowed.
 const ALLOWED: Duration = Duration::from_secs(10);
-/// How long a no holds.
+/// How long a request that is denied counts as denied.
 const DENIED: Duration = Duration::from_secs(5);
-/// For an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions at a time.
-const MOST: usize = 4096;
+/// How long the API server may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of answers that are kept.
+const CAPACITY: u64 = 4096;
 
-/// The answers of the last seconds.
-#[derive(Debug, Default)]
-pub(in crate::proxy) struct Reviews(Mutex<HashMap<String, Arc<Answer>>>);
+/// The answers of the last seconds, by question.
+#[derive(Debug)]
+pub(in crate::proxy) struct Reviews(Cache<String, Answer>);
 
-/// The answer to one question; locked while it is asked.
-type Answer = tokio::sync::Mutex<Option<(Said, Instant)>>;
-
+/// An answer, or the reason why there is none, which only those get who have waited for it.
 #[derive(Debug, Clone)]
-enum Said {
-    Allowed,
-    Denied,
-    /// Only for those who have waited for it.
-    Nothing(String),
+struct Answer {
+    allowed: Result<bool, String>,
+    expires: Instant,
+}
+
+impl Default for Reviews {
+    fn default() -> Self {
+        // Each answer says when it expires; the cache drops those that nobody asks for again.
+        Self(Cache::builder().max_capacity(CAPACITY).time_to_live(ALLOWED).build())
+    }
 }
 
 impl Reviews {
-    /// What was said to a question, or is said now. Cancel-safe: who waits then asks for itself.
+    /// Returns the answer that is known, or asks. Cancel-safe: another request that waits for the answer then asks.
     ///
     /// # Errors
     /// [`Refusal::Review`].
@@ -47,57 +49,26 @@ impl Reviews {
         question: String,
         ask: impl Future<Output = Result<bool, Refusal>>,
     ) -> Result<bool, Refusal> {
-        let began = Instant::now();
-        let answer = self.place(question);
-        let mut answer = answer.lock().await;
-        if let Some((said, at)) = &*answer
-            && (*at > began || at.elapsed() < said.holds())
-        {
-            return said.clone().into();
-        }
-        let said = match timeout(PATIENCE, ask).await {
-            Ok(Ok(true)) => Said::Allowed,
-            Ok(Ok(false)) => Said::Denied,
-            Ok(Err(Refusal::Review(reason))) => Said::Nothing(reason),
-            Ok(Err(other)) => return Err(other),
-            Err(_) => Said::Nothing(format!("no answer within {PATIENCE:?}")),
+        let is_expired = |answer: &Answer| answer.expires <= Instant::now();
+        let answer = self.0.entry(question).or_insert_with_if(Answer::to(ask), is_expired).await.into_value();
+        answer.allowed.map_err(Refusal::Review)
+    }
+}
+
+impl Answer {
+    async fn to(ask: impl Future<Output = Result<bool, Refusal>>) -> Self {
+        let allowed = match timeout(TIMEOUT, ask).await {
+            Ok(Ok(allowed)) => Ok(allowed),
+            Ok(Err(Refusal::Review(reason))) => Err(reason),
+            Ok(Err(other)) => Err(other.to_string()),
+            Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
         };
-        *answer = Some((said.clone(), Instant::now()));
-        said.into()
-    }
-
-    fn place(&self, question: String) -> Arc<Answer> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST && !kept.contains_key(&question) {
-            kept.retain(|_, answer| match answer.try_lock() {
-                Ok(answer) => answer.as_ref().is_some_and(|(said, at)| at.elapsed() < said.holds()),
-                Err(_) => true,
-            });
-            if kept.len() >= MOST {
-                kept.clear();
-            }
-        }
-        kept.entry(question).or_default().clone()
-    }
-}
-
-impl Said {
-    fn holds(&self) -> Duration {
-        match self {
-            Self::Allowed => ALLOWED,
-            Self::Denied => DENIED,
-            Self::Nothing(_) => Duration::ZERO,
-        }
-    }
-}
-
-impl From<Said> for Result<bool, Refusal> {
-    fn from(said: Said) -> Self {
-        match said {
-            Said::Allowed => Ok(true),
-            Said::Denied => Ok(false),
-            Said::Nothing(reason) => Err(Refusal::Review(reason)),
-        }
+        let holds = match allowed {
+            Ok(true) => ALLOWED,
+            Ok(false) => DENIED,
+            Err(_) => Duration::ZERO,
+        };
+        Self { allowed, expires: Instant::now() + holds }
     }
 }
 
@@ -155,13 +126,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_more_than_so_many_are_kept() {
-        let (reviews, count) = (Reviews::default(), AtomicUsize::new(0));
-        let kept = |reviews: &Reviews| reviews.0.lock().unwrap().len();
-        for question in 0..MOST {
-            reviews.place(question.to_string());
+        let reviews = Reviews::default();
+        for question in 0..CAPACITY + 100 {
+            assert_eq!(reviews.answer(question.to_string(), async { Ok(true) }).await.ok(), Some(true));
         }
-        assert_eq!(kept(&reviews), MOST);
-        ask(&reviews, "one more", &count, Ok(true)).await.unwrap();
-        assert_eq!(kept(&reviews), 1, "what nobody answered goes first");
+        reviews.0.run_pending_tasks().await;
+        assert!(reviews.0.entry_count() <= CAPACITY, "{}", reviews.0.entry_count());
     }
 }

@@ -28,21 +28,29 @@ use weir_upstream::{Head, Purpose, UpstreamBody};
 /// Bytes copied at once, each way, on an upgraded stream.
 const COPY: usize = 32 << 10;
 
+/// A request that no filter matches.
+pub(in crate::proxy) struct Forward<'a> {
+    /// Without its hop-by-hop headers.
+    pub(in crate::proxy) request: http::Request<Incoming>,
+    /// The protocol that the client asks to upgrade to.
+    pub(in crate::proxy) upgrade: Option<HeaderValue>,
+    pub(in crate::proxy) parsed: Request,
+    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) component: &'a str,
+    pub(in crate::proxy) peer: &'a Peer,
+}
+
 /// Forwards one request.
 pub(in crate::proxy) async fn forward(
     proxy: &Arc<Proxy>,
-    mut request: http::Request<Incoming>,
-    parsed: Request,
-    identity: Identity,
-    component: &str,
-    peer: &Peer,
+    forward: Forward<'_>,
     begun: Instant,
 ) -> Response<ResponseBody> {
+    let Forward { mut request, upgrade, parsed, identity, component, peer } = forward;
     let resource = parsed.resource();
     let encoding = Encoding::of_errors(request.headers());
-    let protocol = resource
-        .filter(|resource| resource.may_upgrade() && request.version() == Version::HTTP_11)
-        .and_then(|_| headers::upgrade(request.headers()));
+    let protocol =
+        upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
     let remembered = remembered(proxy, &request, &parsed, identity);
     let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::begins_whole(&parsed.query);

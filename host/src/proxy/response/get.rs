@@ -29,6 +29,7 @@ pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: Read) -> Result<Respo
             _ => read = read.in_form(Form::PLAIN),
         }
     };
+    let object = object.typed(&read.object_type).map_err(|error| Refusal::Garbage(error.to_string()))?;
     object.document().kind().map_err(garbage)?;
     let shown = match read.chain.run(vec![object.document().clone()]).await.pop() {
         Some(Outcome::Unchanged) => object.show(None, read.form.shape),

@@ -1,9 +1,10 @@
 //! A read that filters match, as get, list and watch share it.
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode, Version, header};
 
 use super::forward;
+use crate::codec::ObjectType;
 use crate::codec::object::form;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
@@ -11,7 +12,7 @@ use crate::proxy::headers::{self};
 use crate::proxy::respond::Refusal;
 use crate::proxy::resume::Key;
 use weir_kube::{Encoding, Form, Shape};
-use weir_kube::{Query, Request, ResourceRequest, Verb};
+use weir_kube::{Query, ResourceRequest, Verb};
 use weir_runtime::{Chain, Stamp};
 use weir_upstream::Identity;
 use weir_upstream::Plain;
@@ -31,6 +32,8 @@ pub(in crate::proxy) struct Read {
     pub(in crate::proxy) path: PathAndQuery,
     pub(in crate::proxy) query: Query,
     pub(in crate::proxy) resource: ResourceRequest,
+    /// The type of its objects.
+    pub(in crate::proxy) object_type: ObjectType,
     pub(in crate::proxy) identity: Identity,
     /// What the client is given.
     pub(in crate::proxy) form: Form,
@@ -57,17 +60,26 @@ pub(in crate::proxy) struct Objects {
     pub(in crate::proxy) encoding: Encoding,
 }
 
+/// What a read is made from: a client's request, or a write whose object is looked at first.
+pub(in crate::proxy) struct ReadParts {
+    pub(in crate::proxy) chain: Chain,
+    pub(in crate::proxy) component: String,
+    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) method: Method,
+    pub(in crate::proxy) version: Version,
+    /// The client's, without hop-by-hop headers.
+    pub(in crate::proxy) headers: HeaderMap,
+    pub(in crate::proxy) path: PathAndQuery,
+    pub(in crate::proxy) query: Query,
+    pub(in crate::proxy) resource: ResourceRequest,
+    /// Whether a large answer may be compressed for this client.
+    pub(in crate::proxy) compress: bool,
+}
+
 impl Read {
-    pub(in crate::proxy) fn new(
-        chain: Chain,
-        component: String,
-        identity: Identity,
-        parts: http::request::Parts,
-        Request { forward: path, query, .. }: Request,
-        resource: ResourceRequest,
-        compress: bool,
-    ) -> Self {
-        let mut headers = parts.headers;
+    pub(in crate::proxy) fn new(parts: ReadParts) -> Self {
+        let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
+            parts;
         let key = Key::of(&headers, identity, &resource, &query);
         let form = form(&headers, &resource, &query);
         let compress = compress && headers::takes_gzip(&headers);
@@ -77,10 +89,11 @@ impl Read {
             chain,
             component,
             key,
-            method: parts.method,
-            old_client: parts.version < http::Version::HTTP_11,
+            method,
+            old_client: version < Version::HTTP_11,
             path,
             query,
+            object_type: ObjectType::of(&resource),
             resource,
             identity,
             form,

@@ -14,22 +14,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use weir_document::Document;
 use weir_document::json::{self, Joiner, ListSplitter, Piece};
-use weir_document::{Document, TypeMeta};
 
 use super::forward;
 use super::get::LIMIT;
-use super::read::{Answer, Objects, Read};
+use super::read::{Answer, Objects, Read, ReadParts};
+use crate::codec::ObjectType;
 use crate::codec::object::{Object, form};
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::headers::{self};
 use crate::proxy::respond::Refusal;
 use weir_kube::{Encoding, Form, Shape};
-use weir_kube::{Request, ResourceRequest, Verb};
+use weir_kube::{Query, Request, ResourceRequest, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::Identity;
 use weir_upstream::Plain;
@@ -128,25 +129,32 @@ impl Write {
         }
     }
 
+    /// A read of the object as it is now, with the credential and the chain of the write.
+    fn read(&self, headers: &HeaderMap) -> Result<Read, Refusal> {
+        let path = self.parsed.forward.path().parse();
+        let read = Read::new(ReadParts {
+            chain: self.chain.clone(),
+            component: self.component.clone(),
+            identity: self.identity,
+            method: Method::GET,
+            version: Version::HTTP_11,
+            headers: headers.clone(),
+            path: path.map_err(|_| Refusal::Garbage("the path of the object cannot be asked for".to_owned()))?,
+            query: Query::default(),
+            resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
+            compress: false,
+        });
+        Ok(read.in_form(Form::PLAIN))
+    }
+
     /// The answer instead of the write: none when it may go on.
     async fn refused(
         &self,
         proxy: &Arc<Proxy>,
         headers: &HeaderMap,
     ) -> Result<Option<Response<ResponseBody>>, Refusal> {
-        let resource = ResourceRequest { verb: Verb::Get, ..self.resource.clone() };
-        let path: http::uri::PathAndQuery = self
-            .parsed
-            .forward
-            .path()
-            .parse()
-            .map_err(|_| Refusal::Garbage("the path of the object cannot be asked for".to_owned()))?;
-        let (mut parts, ()) = http::Request::new(()).into_parts();
-        parts.headers = headers.clone();
-        let parsed = Request { forward: path.clone(), ..self.parsed.clone() };
-        let chain = self.chain.clone();
-        let read = Read::new(chain, self.component.clone(), self.identity, parts, parsed, resource, false);
-        let read = read.in_form(Form::PLAIN);
+        let read = self.read(headers)?;
+        let path = read.path.clone();
         let Objects { plain, encoding, .. } = match read.ask(proxy, path).await? {
             Answer::Objects(objects) => objects,
             // Who was shown nothing writes nothing back; of what else is wrong the server tells at the write itself.
@@ -164,6 +172,7 @@ impl Write {
         let bytes = plain.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
         let object = Object::open(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
+        let object = object.typed(&read.object_type).map_err(|error| garbage(error.to_string()))?;
         match self.chain.may_write_back(object.document().clone()).await {
             Ok(()) => Ok(None),
             Err(Unwritable::Altered { filter, hidden }) => Err(Refusal::WriteBack {
@@ -201,6 +210,7 @@ impl Write {
         if object.document().kind().map_err(unshown)? == "Status" {
             return Ok((bytes, None));
         }
+        let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
         let bytes = object.show(written.edited.as_ref(), form.shape).map_err(unshown)?;
         Ok((bytes, written.failure))
@@ -215,12 +225,7 @@ impl Write {
         while let Some(piece) = splitter.next().map_err(unshown)? {
             pieces.push(piece);
         }
-        let kind = splitter
-            .meta()
-            .kind
-            .as_deref()
-            .and_then(|kind| kind.strip_suffix("List"))
-            .map(|kind| Arc::new(TypeMeta { api_version: self.resource.api_version(), kind: kind.to_owned() }));
+        let item_type = ObjectType::of(&self.resource).or_of_list(&self.resource, splitter.meta());
         let (mut shown, mut joiner, mut failure) = (Vec::new(), Joiner::new(), None);
         for piece in pieces {
             let batch = match piece {
@@ -231,10 +236,8 @@ impl Write {
                 Piece::Batch(batch) => batch,
             };
             let mut outcomes = Vec::with_capacity(batch.items.len());
-            for mut document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
-                if let Some(kind) = &kind {
-                    document = document.with_type(kind.clone());
-                }
+            for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
+                let document = item_type.apply(document).map_err(|error| Unshown(error.to_string()))?;
                 let written = self.chain.show_written(document).await;
                 failure = failure.or(written.failure);
                 outcomes.push(written.edited.map_or(json::Outcome::Keep, json::Outcome::Edit));

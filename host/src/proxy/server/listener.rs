@@ -2,7 +2,7 @@
 //!
 //! Bounds: connections (a permit each, held by the connection and by streams upgraded from it), time for a TLS handshake
 //! and for a request's head, size of a head, HTTP/2 streams per connection. The plain port binds loopback only unless
-//! told otherwise, because whoever reaches it without a credential may be lent the node's.
+//! told otherwise: Weir may attach the node credential to requests that reach it without one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::certificate::Subject;
-use super::owner::owner;
+use super::peer_uid::peer_uid;
 use super::tls::ServerTls;
 use super::write_coalescer::{Gathered, gather};
 use crate::proxy::Proxy;
@@ -63,8 +63,8 @@ pub(in crate::proxy) struct Peer {
     pub(in crate::proxy) address: SocketAddr,
     /// Our address, as it sees it.
     local: Option<SocketAddr>,
-    /// The user of this machine who it belongs to, once that was asked; none: not to be told.
-    owner: Arc<OnceCell<Option<u32>>>,
+    /// The uid of the client process, once it was looked up; none: unknown.
+    uid: Arc<OnceCell<Option<u32>>>,
     /// Whom its client certificate names, verified.
     pub(in crate::proxy) certificate: Option<Arc<Subject>>,
     /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
@@ -72,10 +72,10 @@ pub(in crate::proxy) struct Peer {
 }
 
 impl Peer {
-    /// The user of this machine who opened the connection; none if that cannot be told. Cancel-safe.
-    pub(in crate::proxy) async fn owner(&self) -> Option<u32> {
+    /// The uid of the local process that opened the connection; none if it is unknown. Cancel-safe.
+    pub(in crate::proxy) async fn uid(&self) -> Option<u32> {
         let local = self.local?;
-        *self.owner.get_or_init(|| owner(self.address, local)).await
+        *self.uid.get_or_init(|| peer_uid(self.address, local)).await
     }
 }
 
@@ -143,7 +143,7 @@ fn begin(
 ) {
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
-    let peer = Peer { address, local, owner: Arc::default(), certificate: None, _permit: Arc::new(permit) };
+    let peer = Peer { address, local, uid: Arc::default(), certificate: None, _permit: Arc::new(permit) };
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
     // It is watched by the runtime that serves it, not by this one.
     match stream.into_std() {

@@ -4,7 +4,12 @@ use kube::config::AuthInfo;
 
 use super::*;
 
-async fn lending() -> Rig {
+fn own_uid() -> u32 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").unwrap().uid()
+}
+
+async fn with_node_credential() -> Rig {
     let server = ApiServer::builder().start().await.unwrap();
     let mut node = kube::Config::new(server.url().parse().unwrap());
     node.auth_info = AuthInfo { token: Some("node-token".to_owned().into()), ..AuthInfo::default() };
@@ -13,7 +18,8 @@ async fn lending() -> Rig {
         let config = &mut setup.upstream;
         config.upstream = kube::Config::new(url);
         config.upstream.auth_info = AuthInfo { token: Some("weir-token".to_owned().into()), ..AuthInfo::default() };
-        config.lent = Some(Ok(node));
+        config.node_credential = Some(Ok(node));
+        setup.proxy.node_credential_uids = vec![own_uid()];
     })
     .await;
     rig.server = server;
@@ -21,8 +27,8 @@ async fn lending() -> Rig {
 }
 
 #[tokio::test]
-async fn a_loopback_client_without_a_credential_is_lent_the_nodes_and_loses_its_claims() {
-    let rig = lending().await;
+async fn a_local_client_without_a_credential_gets_the_nodes_and_loses_its_claims() {
+    let rig = with_node_credential().await;
     rig.send(
         "/api/v1/pods",
         &[("impersonate-user", "admin"), ("x-remote-user", "admin"), ("x-forwarded-for", "1.1.1.1")],
@@ -37,7 +43,7 @@ async fn a_loopback_client_without_a_credential_is_lent_the_nodes_and_loses_its_
 
 #[tokio::test]
 async fn a_clients_own_credential_travels_with_what_it_claims() {
-    let rig = lending().await;
+    let rig = with_node_credential().await;
     rig.send(
         "/api/v1/pods",
         &[("authorization", "Bearer mine"), ("impersonate-user", "bob"), ("x-remote-user", "admin")],
@@ -50,7 +56,7 @@ async fn a_clients_own_credential_travels_with_what_it_claims() {
 }
 
 #[tokio::test]
-async fn without_an_identity_to_lend_nothing_is_added() {
+async fn without_a_node_credential_nothing_is_added() {
     let rig = rig_with(|setup| {
         let config = &mut setup.upstream;
         config.upstream.auth_info = AuthInfo { token: Some("weir-token".to_owned().into()), ..AuthInfo::default() };
@@ -62,7 +68,7 @@ async fn without_an_identity_to_lend_nothing_is_added() {
 
 #[tokio::test]
 async fn a_matched_read_travels_under_the_same_identity() {
-    let rig = lending().await;
+    let rig = with_node_credential().await;
     rig.filter("*/pods", &Script::new(|_| weir_runtime::Outcome::Unchanged));
     rig.send("/api/v1/pods", &[("accept", "application/vnd.kubernetes.protobuf")]).await;
     let headers = rig.upstream_headers();

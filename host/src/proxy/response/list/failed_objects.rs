@@ -55,7 +55,8 @@ impl Failed {
         let Some(path) = self.known(&read.key, read.stamp) else { return Ok(()) };
         if let Answer::Objects(objects) = read.in_form(Form::PLAIN).ask(proxy, path).await?
             && let Ok(bytes) = objects.plain.collect(get::LIMIT).await
-            && let Some(Outcome::Failed(failure)) = read.chain.run(vec![Document::json(bytes)]).await.pop()
+            && let Ok(object) = read.object_type.apply(Document::json(bytes))
+            && let Some(Outcome::Failed(failure)) = read.chain.run(vec![object]).await.pop()
         {
             return Err(Refusal::Filter(failure));
         }

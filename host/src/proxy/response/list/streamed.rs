@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
+use weir_document::Document;
 use weir_document::json::{self, Batch, Piece, SplitError};
-use weir_document::{Document, TypeMeta};
 
 use crate::codec::list::Wire;
 use crate::codec::object::{message, partial};
+use crate::codec::{ObjectType, ObjectTypeError};
 use crate::proxy::Proxy;
 use crate::proxy::body::BodyError;
 use crate::proxy::respond::Refusal;
@@ -35,7 +36,7 @@ pub(super) struct Pump {
     plain: Box<Plain>,
     encoding: Encoding,
     wire: Wire,
-    item_type: Option<Arc<TypeMeta>>,
+    item_type: ObjectType,
     listing: Listing,
     ended: bool,
 }
@@ -63,6 +64,12 @@ impl From<weir_document::Error> for PumpError {
     }
 }
 
+impl From<ObjectTypeError> for PumpError {
+    fn from(error: ObjectTypeError) -> Self {
+        Self::Garbage(error.to_string())
+    }
+}
+
 /// The error as an answer: nothing was sent yet.
 impl From<PumpError> for Refusal {
     fn from(error: PumpError) -> Self {
@@ -80,10 +87,10 @@ impl Pump {
             listing: Listing::begin(&proxy.ledger, read.key, read.stamp, &read.query),
             proxy,
             wire: Wire::new(encoding, read.form.shape, ITEM),
+            item_type: read.object_type.clone(),
             read,
             plain,
             encoding,
-            item_type: None,
             ended: false,
         }
     }
@@ -93,7 +100,7 @@ impl Pump {
         loop {
             match self.wire.next()? {
                 Some(Piece::Head { bytes }) => {
-                    self.item_type = self.wire.item_type(|| self.read.resource.api_version());
+                    self.item_type = self.read.object_type.or_of_list(&self.read.resource, self.wire.meta());
                     return Ok(Some(self.wire.head(bytes)));
                 }
                 Some(Piece::Batch(batch)) => return self.filter(batch).await.map(Some),
@@ -140,7 +147,7 @@ impl Pump {
     /// What an item's bytes are now.
     fn document(&self, bytes: Bytes) -> Result<Document, PumpError> {
         match self.encoding {
-            Encoding::Json => Ok(self.typed(Document::json(bytes))),
+            Encoding::Json => Ok(self.item_type.apply(Document::json(bytes))?),
             Encoding::Protobuf => self.message(bytes),
         }
     }
@@ -148,20 +155,15 @@ impl Pump {
     /// An item as it came.
     fn item(&self, batch: &Batch, index: usize) -> Result<Document, PumpError> {
         match self.encoding {
-            Encoding::Json => Ok(self.typed(batch.json(index).unwrap_or_else(|| Document::json(Bytes::new())))),
+            Encoding::Json => {
+                Ok(self.item_type.apply(batch.json(index).unwrap_or_else(|| Document::json(Bytes::new())))?)
+            }
             Encoding::Protobuf => self.message(batch.item(index).unwrap_or_default()),
         }
     }
 
-    fn typed(&self, document: Document) -> Document {
-        match &self.item_type {
-            Some(item_type) => document.with_type(item_type.clone()),
-            None => document,
-        }
-    }
-
     fn message(&self, bytes: Bytes) -> Result<Document, PumpError> {
-        match &self.item_type {
+        match self.item_type.known() {
             Some(item_type) => Ok(message(bytes, item_type)?),
             None => Err(PumpError::Garbage("it is not a list".to_owned())),
         }

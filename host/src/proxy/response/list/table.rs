@@ -82,7 +82,7 @@ impl Rows {
         let mut documents = Vec::with_capacity(batch.items.len());
         for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
             match of_row(&document)? {
-                Some(object) => documents.push((document, object)),
+                Some(object) => documents.push((document, read.object_type.apply(object)?)),
                 None => return Ok(false),
             }
         }

@@ -74,7 +74,7 @@ impl Live {
         Self {
             end: Box::pin(end(proxy.clone(), read.clone())),
             proxy,
-            wire: Wire::new(encoding, read.form.shape, FRAME),
+            wire: Wire::new(encoding, read.form.shape, read.object_type.clone(), FRAME),
             read,
             plain,
             transitions: Transitions::new(hidden),

@@ -1,0 +1,185 @@
+//! The credentials that Weir sends to the API server: their forms, their rotation, their late arrival.
+
+use weir_apiserver::ApiServer;
+use weir_tests::daemon::{Setup, replace};
+use weir_tests::pki::{Authority, Pair};
+
+use super::secure::{asked, asked_by_reload, base64, der, kubeconfig, secure_edge};
+
+#[tokio::test]
+async fn a_rotated_client_certificate_and_token_travel_from_then_on() {
+    let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+    let server = secure_edge(&ca.server(), Some(&clients)).await;
+    let (first, second) = (clients.client("weir", "a"), clients.client("weir", "b"));
+    let weir = Setup::new(server.url())
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .file("--client-certificate", "client.crt", &first.certificate)
+        .file("--client-key", "client.key", &first.key)
+        .file("--token-file", "token", "one")
+        .start_ready()
+        .await;
+    let shows = |pair: &Pair, token: &'static str| {
+        let der = der(pair);
+        move |request: &weir_apiserver::Recorded| {
+            request.certificate.as_deref() == Some(&der) && request.header("authorization") == format!("Bearer {token}")
+        }
+    };
+    asked(&server, shows(&first, "one")).await;
+    // Not even for a moment is there a pair that goes together while they are replaced one by one.
+    replace(&weir.path("client.key"), second.key.as_bytes());
+    weir.logged("the last good ones stay").await;
+    replace(&weir.path("client.crt"), second.certificate.as_bytes());
+    replace(&weir.path("token"), b"two");
+    asked_by_reload(&weir, &server, shows(&second, "two")).await;
+    // A token file that vanishes: the last good token goes on.
+    let from = weir.log_length();
+    std::fs::remove_file(weir.path("token")).unwrap();
+    let (_, line) = weir.logged_after(from, "the last good ones stay").await;
+    assert!(line.to_string().contains("--token-file") && line.to_string().contains("token"), "{line}");
+    server.clear_requests();
+    asked_by_reload(&weir, &server, shows(&second, "two")).await;
+}
+
+#[tokio::test]
+async fn a_kubeconfig_is_taken_in_all_its_forms() {
+    let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+    let pair = clients.client("weir", "weir");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let plugin = file(
+        "plugin.sh",
+        r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-plugin"}}'"#,
+    );
+    let issued = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"clientCertificateData": pair.certificate, "clientKeyData": pair.key},
+    });
+    let issuer = file("issuer.sh", &format!("cat <<'END'\n{issued}\nEND\n"));
+    let (certificate, key) = (file("a.crt", &pair.certificate), file("a.key", &pair.key));
+    let token = file("token", "from-file");
+    let (data, key_data) = (base64(&pair.certificate), base64(&pair.key));
+    for (user, expected) in [
+        (format!("client-certificate-data: {data}, client-key-data: {key_data}"), None),
+        (format!("client-certificate: {certificate}, client-key: {key}"), None),
+        ("token: embedded".to_owned(), Some("Bearer embedded")),
+        (format!("tokenFile: {token}"), Some("Bearer from-file")),
+        (
+            format!(
+                "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{plugin}], interactiveMode: Never}}"
+            ),
+            Some("Bearer from-plugin"),
+        ),
+        (
+            format!(
+                "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{issuer}], interactiveMode: Never}}"
+            ),
+            None,
+        ),
+    ] {
+        // One for each: what a daemon asked at its end would count as the next one's.
+        let server = secure_edge(&ca.server(), Some(&clients)).await;
+        let weir = Setup::new(server.url())
+            .without("--server")
+            .file("--kubeconfig", "config", &kubeconfig(server.url(), ca.pem(), &user))
+            .start_ready()
+            .await;
+        let requests = server.requests();
+        assert!(!requests.is_empty());
+        for request in requests {
+            match expected {
+                Some(token) => assert_eq!(request.header("authorization"), token, "{user}: {}", request.path),
+                None => assert_eq!(request.certificate.as_deref(), Some(&der(&pair)[..]), "{user}: {}", request.path),
+            }
+        }
+        drop(weir);
+    }
+}
+
+/// kube asks a plug-in again for a token only.
+#[tokio::test]
+async fn a_certificate_that_a_plugin_issues_for_a_time_is_asked_for_again() {
+    let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+    let server = secure_edge(&ca.server(), Some(&clients)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let issued = folder.path().join("issued.json");
+    let issue = |user: &str, seconds: u64| {
+        let pair = clients.client(user, "nodes");
+        let ends = jiff::Timestamp::now() + std::time::Duration::from_secs(seconds);
+        let credential = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
+                "clientCertificateData": pair.certificate, "clientKeyData": pair.key,
+                "expirationTimestamp": ends.to_string(),
+            },
+        });
+        replace(&issued, credential.to_string().as_bytes());
+        pair
+    };
+    let first = issue("first", 10);
+    let user = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: cat, args: [{}], interactiveMode: Never}}",
+        issued.display()
+    );
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .file("--node-kubeconfig", "config", &kubeconfig(server.url(), ca.pem(), &user))
+        .start_ready()
+        .await;
+    let client = weir.client("kubelet");
+    let shown = async || {
+        assert_eq!(client.get("/api/v1/nodes").await.status, 200);
+        let requests = server.requests();
+        let ours = requests.iter().rfind(|request| request.header("user-agent").starts_with("kubelet"));
+        ours.unwrap().certificate.clone()
+    };
+    assert_eq!(shown().await.as_deref(), Some(&der(&first)[..]));
+    let second = issue("second", 3600);
+    weir.logged("credentials were renewed").await;
+    assert_eq!(shown().await.as_deref(), Some(&der(&second)[..]));
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_names_another_server_is_told_to_take_a_restart() {
+    let ca = Authority::new("cluster");
+    let (server, other) = (secure_edge(&ca.server(), None).await, secure_edge(&ca.server(), None).await);
+    let config = |server: &ApiServer, token: &str| kubeconfig(server.url(), ca.pem(), &format!("token: {token}"));
+    let weir = Setup::new(server.url())
+        .without("--server")
+        .file("--kubeconfig", "config", &config(&server, "first"))
+        .start_ready()
+        .await;
+    let from = weir.log_length();
+    replace(&weir.path("config"), config(&other, "second").as_bytes());
+    let (from, line) = weir.logged_after(from, "the last good ones stay").await;
+    for word in ["another API server is named now", other.url(), "takes a restart"] {
+        assert!(line.to_string().contains(word), "no {word:?} in {line}");
+    }
+    server.clear_requests();
+    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
+    assert_eq!(other.requests().len(), 0, "a credential is not sent elsewhere");
+    replace(&weir.path("config"), config(&server, "third").as_bytes());
+    weir.logged_after(from, "credentials were renewed").await;
+    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
+}
+
+#[tokio::test]
+async fn the_node_credential_may_come_after_the_start() {
+    let ca = Authority::new("cluster");
+    let server = secure_edge(&ca.server(), None).await;
+    let setup = Setup::new(server.url()).filters("filters: []").file("--certificate-authority", "ca.crt", ca.pem());
+    let path = setup.path("kubelet.conf");
+    let weir = setup.flag("--node-kubeconfig", &path.display().to_string()).start_ready().await;
+    let client = weir.client("kubelet");
+    let refused = client.get("/api/v1/nodes").await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("kubelet.conf"), "{}", refused.text());
+    assert_eq!(client.clone().with("authorization", "Bearer mine").get("/api/v1/nodes").await.status, 200);
+    replace(&path, kubeconfig(server.url(), ca.pem(), "token: kubelets").as_bytes());
+    weir.logged("credentials were renewed").await;
+    assert_eq!(client.get("/api/v1/nodes").await.status, 200);
+    assert_eq!(server.requests().last().unwrap().header("authorization"), "Bearer kubelets");
+}

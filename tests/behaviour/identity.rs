@@ -1,0 +1,260 @@
+//! The identity that a request travels under: the client's own token, its certificate by impersonation, or the node's.
+
+use http::Method;
+use weir_apiserver::ApiServer;
+use weir_tests::client::{Client, PATIENCE, whole};
+use weir_tests::daemon::{Daemon, Setup, own_uid};
+use weir_tests::pki::Authority;
+
+use super::NO_LOAD_BALANCERS;
+use super::secure::{base64, der, kubeconfig, secure_edge};
+
+const SERVICES: &str = "/api/v1/services";
+
+#[tokio::test]
+async fn a_clients_token_never_travels_over_a_connection_with_a_client_certificate() {
+    let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+    let server = secure_edge(&ca.server(), Some(&clients)).await;
+    let (own, node) = (clients.client("weir", "weir"), clients.client("system:node:edge-a", "system:nodes"));
+    let setup = Setup::new(server.url())
+        .file("--certificate-authority", "ca.crt", ca.pem())
+        .file("--client-certificate", "client.crt", &own.certificate)
+        .file("--client-key", "client.key", &own.key)
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice");
+    let kubeconfig = kubeconfig(
+        server.url(),
+        ca.pem(),
+        &format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key)),
+    );
+    let weir = setup.file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
+    server.clear_requests();
+    let client = weir.client("tool");
+    for path in [SERVICES, "/api/v1/nodes", "/version"] {
+        assert_eq!(client.get(path).await.status, 200);
+        assert_eq!(client.clone().with("authorization", "Bearer mine").get(path).await.status, 200);
+    }
+    for (number, request) in
+        server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).enumerate()
+    {
+        match number % 2 {
+            0 => {
+                assert_eq!(request.certificate.as_deref(), Some(&der(&node)[..]), "{}", request.target());
+                assert_eq!(request.header("authorization"), "");
+            }
+            _ => {
+                assert_eq!(request.certificate, None, "{}", request.target());
+                assert_eq!(request.header("authorization"), "Bearer mine");
+            }
+        }
+    }
+    assert_eq!(server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count(), 6);
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    server.set_policy(|asked| {
+        asked.user.name == "system:node:edge-a"
+            && asked.user.groups == ["system:nodes", "system:authenticated"]
+            && (asked.resource.as_str(), asked.verb.as_str()) == ("services", "list")
+    });
+    let token = ("--token-file", "token", "weirs");
+    let weir = Setup::new(server.url())
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .file(token.0, token.1, token.2)
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let url = weir.secure_url().await;
+    let node = clients.client("system:node:edge-a", "system:nodes");
+    let client = Client::trusting(&url, "kubelet", Some(ca.pem()), Some(&node));
+    server.clear_requests();
+    assert_eq!(client.names(SERVICES).await, ["dashboard", "kubernetes", "web"], "filtered as for all");
+    let requests = server.requests();
+    assert_eq!(requests[0].path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
+    assert_eq!(requests[0].header("authorization"), "Bearer weirs");
+    assert!(requests[0].header("user-agent").starts_with("weir/"), "{:?}", requests[0].headers);
+    let list = &requests[1];
+    assert_eq!((list.path.as_str(), list.header("authorization")), (SERVICES, "Bearer weirs"));
+    assert_eq!(list.header("impersonate-user"), "system:node:edge-a");
+    let groups: Vec<_> = list.headers.get_all("impersonate-group").iter().collect();
+    assert_eq!(groups, ["system:nodes", "system:authenticated"]);
+
+    // What the API server does not allow is refused before it is sent.
+    server.clear_requests();
+    for (method, path) in
+        [(Method::GET, "/api/v1/secrets"), (Method::DELETE, "/api/v1/namespaces/default/services/web")]
+    {
+        let answer = whole(client.send(method, path, "").await).await.unwrap();
+        assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (403, Some("Forbidden")), "{path}");
+        assert!(answer.text().contains("system:node:edge-a"), "{}", answer.text());
+    }
+    assert!(server.requests().iter().all(|request| request.path.ends_with("subjectaccessreviews")));
+
+    // It can not be stacked, and a token goes before it.
+    let stacked = client.clone().with("impersonate-user", "admin").get(SERVICES).await;
+    assert_eq!(stacked.status, 403, "{}", stacked.text());
+    server.clear_requests();
+    assert_eq!(client.clone().with("authorization", "Bearer mine").get(SERVICES).await.status, 200);
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(server.requests()[0].header("authorization"), "Bearer mine");
+    assert_eq!(server.requests()[0].header("impersonate-user"), "");
+
+    // Nobody else's certificate opens a connection.
+    let stranger = Authority::new("others").client("system:node:edge-a", "system:nodes");
+    let refused = Client::trusting(&url, "kubelet", Some(ca.pem()), Some(&stranger)).try_get(SERVICES).await;
+    assert!(refused.is_err(), "{refused:?}");
+
+    // Unless it is known what somebody may do, nothing is done; what is known holds for some seconds.
+    server.on_request(|request| match request.path.ends_with("subjectaccessreviews") {
+        true => weir_apiserver::Action::json(500, "{}"),
+        false => weir_apiserver::Action::Serve,
+    });
+    assert_eq!(client.get("/api/v1/configmaps").await.status, 503);
+    assert_eq!(client.get(SERVICES).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_certificate_client_cannot_remove_its_own_impersonation() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .file("--token-file", "token", "weirs")
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let node = clients.client("system:node:edge-a", "system:nodes");
+    let client = Client::http1_showing(&weir.secure_url().await, "kubelet", ca.pem(), &node);
+    server.clear_requests();
+    for named in ["close, Impersonate-User, Impersonate-Group", "impersonate-group", "Authorization", "accept", "host"]
+    {
+        let answer = client.clone().with("connection", named).get(SERVICES).await;
+        assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (400, Some("BadRequest")), "{named}");
+    }
+    assert_eq!(server.requests().len(), 0, "nothing leaves");
+    // What is hop-by-hop goes, and nothing else.
+    let answer = client.clone().with("connection", "close, x-mine").with("x-mine", "1").get(SERVICES).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let request = server.requests().pop().unwrap();
+    assert_eq!((request.path.as_str(), request.header("authorization")), (SERVICES, "Bearer weirs"));
+    assert_eq!((request.header("impersonate-user"), request.header("x-mine")), ("system:node:edge-a", ""));
+    assert!(request.headers.contains_key("impersonate-group"));
+}
+
+#[tokio::test]
+async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoked_right_is_seen() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = super::edge().await;
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let url = weir.secure_url().await;
+    let client = |user: &str| Client::trusting(&url, "tool", Some(ca.pem()), Some(&clients.client(user, "g")));
+    let (one, other) = (client("one"), client("other"));
+    server.clear_requests();
+    let reviews = || server.requests().iter().filter(|request| request.path.ends_with("subjectaccessreviews")).count();
+    for _ in 0..100 {
+        assert_eq!(one.get(SERVICES).await.status, 200);
+    }
+    assert_eq!(reviews(), 1);
+    assert_eq!(other.get(SERVICES).await.status, 200);
+    assert_eq!(one.get("/api/v1/nodes").await.status, 200);
+    assert_eq!(reviews(), 3, "another user, another resource");
+    // The server would refuse at once; here it does not, so that what is seen is the review.
+    server.set_policy(|asked| asked.user.name != "one");
+    let began = std::time::Instant::now();
+    let revoked = async { while one.get(SERVICES).await.status == 200 {} };
+    tokio::time::timeout(PATIENCE, revoked).await.expect("the revoked right is seen");
+    assert!(began.elapsed() < std::time::Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(other.get(SERVICES).await.status, 200);
+}
+
+async fn with_node_credential(server: &ApiServer, uids: Option<&str>) -> Daemon {
+    let ca = Authority::new("unused");
+    let setup = Setup::new(server.url()).filters("filters: []").file(
+        "--node-kubeconfig",
+        "node.yaml",
+        &kubeconfig(server.url(), ca.pem(), "token: nodes"),
+    );
+    let setup = uids.into_iter().fold(setup, |setup, uids| setup.flag("--node-credential-uids", uids));
+    setup.start_ready().await
+}
+
+/// Sends bytes over a connection that a process of another user opens, and returns what it read before it closed.
+async fn as_nobody(weir: &Daemon, bytes: &str, then: &str) -> String {
+    let port = weir.url().rsplit(':').next().unwrap();
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && printf '%s' \"$1\" >&3 && {then}");
+    let mut command = tokio::process::Command::new("/bin/bash");
+    command.args(["-c", &script, "bash", bytes]).uid(65534);
+    String::from_utf8(command.output().await.unwrap().stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_node_credential_is_for_processes_of_the_permitted_uids_and_by_default_for_root_only() {
+    let server = super::edge().await;
+    let own = own_uid().to_string();
+    for (uids, status) in [(Some(format!("4000000,{own}")), 200), (Some("4000000".to_owned()), 403), (None, 200)] {
+        let weir = with_node_credential(&server, uids.as_deref()).await;
+        assert_eq!(weir.client("tool").get("/api/v1/nodes").await.status, status, "{uids:?}");
+        let with_token = weir.client("tool").with("authorization", "Bearer mine");
+        assert_eq!(with_token.get("/api/v1/nodes").await.status, 200);
+        if own == "0" {
+            let get = "GET /api/v1/nodes HTTP/1.0\r\nHost: localhost\r\n\r\n";
+            let answer = as_nobody(&weir, get, "cat <&3").await;
+            assert!(answer.starts_with("HTTP/1.0 403"), "{uids:?}: {answer}");
+        }
+    }
+}
+
+/// The kernel lists a closed socket as root's.
+#[tokio::test]
+async fn a_client_that_closes_at_once_does_not_pass_for_root() {
+    if own_uid() != 0 {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let server = super::edge().await;
+    let weir = with_node_credential(&server, None).await;
+    server.clear_requests();
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"stolen"}}"#;
+    let post = format!(
+        "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}GET /version HTTP/1.1\r\n",
+        body.len()
+    );
+    let mut from = weir.log_length();
+    for _ in 0..20 {
+        as_nobody(&weir, &post, "exec 3>&-").await;
+        from = weir.logged_after(from, "request refused").await.0;
+    }
+    assert!(server.requests().iter().all(|request| request.method != Method::POST), "{}", weir.log_text());
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_and_a_foreign_name_get_no_node_credential() {
+    let server = super::edge().await;
+    let weir = with_node_credential(&server, None).await;
+    let client = weir.client("tool");
+    server.clear_requests();
+    for (name, value) in
+        [("host", "evil.example:10261"), ("origin", "http://evil.example"), ("sec-fetch-site", "same-site")]
+    {
+        let answer = client.clone().with(name, value).get("/api/v1/secrets").await;
+        assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (403, Some("Forbidden")), "{name}");
+    }
+    assert_eq!(server.requests().len(), 0);
+    assert_eq!(
+        client.clone().with("host", "evil.example").with("authorization", "Bearer a").get("/version").await.status,
+        200
+    );
+    assert_eq!(client.get("/api/v1/nodes").await.status, 200);
+    assert_eq!(server.requests().last().unwrap().header("authorization"), "Bearer nodes");
+}
