@@ -1,8 +1,12 @@
-//! The proxy: what a node's clients talk to.
+//! The proxy: it serves a node's clients.
 //!
-//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by `weir_kube::Request`, its identity by [`identity`]) → either
-//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. `weir_upstream`
-//! carries both. `weir_kube::Form` says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
+//! [`server`] accepts connections and knows the peer of each. [`route`] parses a request, has [`identity`] decide with whose
+//! credential it goes upstream, and picks a [`response`]: forwarded byte for byte, or filtered. [`resume`] remembers what
+//! filters hid from each client, so that its watches can continue. [`crate::codec`] reads and writes lists, objects and
+//! events, and `weir_upstream` talks to the API servers.
+//!
+//! The rooms depend on each other in one direction: `route` on `identity` and `response`, those on `server`, `response` on
+//! `resume`. All of them share [`Proxy`], [`body`] and [`respond`], which turns every failure into a Kubernetes Status.
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
 mod body;
@@ -26,9 +30,9 @@ use weir_upstream::{Tasks, Upstream};
 
 use self::identity::reviews::Reviews;
 pub use self::metrics::ProxyMetrics;
-use self::response::list::Failed;
-use self::response::memory_budget::Budget;
-use self::resume::Ledger;
+use self::response::list::FailedObjects;
+use self::response::memory_budget::MemoryBudget;
+use self::resume::ResumeState;
 pub use self::server::leaf::Leaf;
 use self::server::listener;
 pub use self::server::listener::ListenError;
@@ -79,9 +83,9 @@ pub struct Proxy {
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
-    ledger: Ledger,
-    failed: Failed,
-    budget: Budget,
+    resume: ResumeState,
+    failed_objects: FailedObjects,
+    memory_budget: MemoryBudget,
     compression: Compression,
     start_wait: Duration,
     allow_remote_plaintext: bool,
@@ -113,9 +117,9 @@ impl Proxy {
             serving,
             metrics,
             tasks,
-            ledger: Ledger::default(),
-            failed: Failed::default(),
-            budget: Budget::new(config.answer_memory),
+            resume: ResumeState::default(),
+            failed_objects: FailedObjects::default(),
+            memory_budget: MemoryBudget::new(config.answer_memory),
             compression: config.compression,
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,

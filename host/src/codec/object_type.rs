@@ -1,33 +1,23 @@
-//! The apiVersion and kind of the objects that filters see. Filters tell objects apart by kind, so that an object without
-//! one would pass them all.
+//! The apiVersion and kind of the objects that filters see.
 //!
-//! The items of built-in JSON lists name no kind. The list does, but a sorted or hostile one does so after its items,
-//! which have left by then. So the type comes from the requested resource; from the list or the object itself only where
-//! the resource is not built in; and an object whose type is still unknown fails its answer.
+//! Filters tell objects apart by kind, so that an object without a kind would pass them all. The items of built-in JSON
+//! lists name no kind. The list names one, but possibly after its items, which have been filtered by then. So the type
+//! comes from the requested resource. Where that is not built in, the list or the object itself names it. An object whose
+//! type is still unknown fails its answer.
 
 use std::sync::Arc;
 
 use weir_document::{Document, TypeMeta, json::ListMeta, protobuf};
-
 use weir_kube::ResourceRequest;
+
+use super::CodecError;
 
 /// The type of a resource's objects, as far as it is known.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectType(Option<Arc<TypeMeta>>);
 
-/// An object has no known type.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ObjectTypeError {
-    /// The object's bytes are bad.
-    #[error(transparent)]
-    Document(#[from] weir_document::Error),
-    /// Nothing names its type.
-    #[error("an object names no apiVersion and kind, and the kind of its resource is not known")]
-    Unknown,
-}
-
 impl ObjectType {
-    /// The type of a built-in resource's objects; unknown for all others.
+    /// Returns the type of a built-in resource's objects; it is unknown for all others.
     #[must_use]
     pub(crate) fn of(resource: &ResourceRequest) -> Self {
         let api_version = resource.api_version();
@@ -35,18 +25,19 @@ impl ObjectType {
         Self(kind.map(|kind| Arc::new(TypeMeta { api_version, kind: kind.to_owned() })))
     }
 
-    /// The same, or else the type that a list names before its items.
+    /// Returns the same type, or, if it is unknown, the one that a list names before its items. `api_version` stands in
+    /// for a list that names only its kind.
     #[must_use]
-    pub(crate) fn or_of_list(&self, resource: &ResourceRequest, list: &ListMeta) -> Self {
+    pub(crate) fn or_of_list(&self, api_version: &str, list: &ListMeta) -> Self {
         if self.0.is_some() {
             return self.clone();
         }
         let kind = list.kind.as_deref().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
-        let api_version = || list.api_version.clone().unwrap_or_else(|| resource.api_version());
+        let api_version = || list.api_version.clone().unwrap_or_else(|| api_version.to_owned());
         Self(kind.map(|kind| Arc::new(TypeMeta { api_version: api_version(), kind: kind.to_owned() })))
     }
 
-    /// The type, if it is known.
+    /// Returns the type, if it is known.
     #[must_use]
     pub(crate) fn known(&self) -> Option<&Arc<TypeMeta>> {
         self.0.as_ref()
@@ -55,11 +46,11 @@ impl ObjectType {
     /// Gives an object this type, unless it names its own.
     ///
     /// # Errors
-    /// [`ObjectTypeError::Unknown`], when neither is there.
-    pub(crate) fn apply(&self, object: Document) -> Result<Document, ObjectTypeError> {
+    /// [`CodecError::UnknownType`], if neither is known.
+    pub(crate) fn apply(&self, object: Document) -> Result<Document, CodecError> {
         match &self.0 {
             Some(known) => Ok(object.with_type(known.clone())),
-            None if object.kind()?.is_empty() || object.api_version()?.is_empty() => Err(ObjectTypeError::Unknown),
+            None if object.kind()?.is_empty() || object.api_version()?.is_empty() => Err(CodecError::UnknownType),
             None => Ok(object),
         }
     }
@@ -68,9 +59,9 @@ impl ObjectType {
 #[cfg(test)]
 mod tests {
     use http::Method;
+    use weir_kube::Request;
 
     use super::*;
-    use weir_kube::Request;
 
     fn resource(path: &str) -> ResourceRequest {
         Request::parse(&Method::GET, &path.parse().unwrap()).unwrap().resource().unwrap().clone()
@@ -91,7 +82,7 @@ mod tests {
         let known = ObjectType::of(&slices);
         assert_eq!(kind(&known, "{}").unwrap(), "discovery.k8s.io/v1/EndpointSlice");
         assert_eq!(
-            kind(&known.or_of_list(&slices, &list(Some("OddList"))), "{}").unwrap(),
+            kind(&known.or_of_list(&slices.api_version(), &list(Some("OddList"))), "{}").unwrap(),
             kind(&known, "{}").unwrap()
         );
     }
@@ -105,9 +96,9 @@ mod tests {
             assert!(kind(&unknown, object).unwrap_err().contains("names no apiVersion"), "{object}");
         }
         for nothing in [None, Some("List"), Some("NodePool")] {
-            assert!(unknown.or_of_list(&pools, &list(nothing)).known().is_none(), "{nothing:?}");
+            assert!(unknown.or_of_list(&pools.api_version(), &list(nothing)).known().is_none(), "{nothing:?}");
         }
-        let listed = unknown.or_of_list(&pools, &list(Some("NodePoolList")));
+        let listed = unknown.or_of_list(&pools.api_version(), &list(Some("NodePoolList")));
         assert_eq!(kind(&listed, "{}").unwrap(), "apps.openyurt.io/v1beta2/NodePool");
     }
 }

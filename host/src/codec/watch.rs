@@ -1,146 +1,159 @@
-//! Events of a watch taken from the wire and written to it, whichever its encoding, in the shape that its client asked
-//! for. Memory: one frame and one piece of input.
+//! The watch codec, for JSON lines and protobuf frames: [`WatchDecoder`] cuts the stream into events, and
+//! [`WatchEncoder`] writes them in the shape that the client asked for.
+//!
+//! Memory: the decoder holds one frame and the bytes pushed last, the encoder the columns of a Table.
 
 use bytes::Bytes;
-use weir_document::json::{self, EventType, SplitError};
+use weir_document::json::{self, EventType};
 use weir_document::{Document, protobuf};
-
-use super::object::{Columns, Object};
-use super::object_type::{ObjectType, ObjectTypeError};
 use weir_kube::{Encoding, Shape};
-use weir_upstream::in_full;
 
-/// Both ends of a watch.
+use super::object::EncodedObject;
+use super::table::{TableColumns, event_columns};
+use super::{CodecError, ObjectType};
+
+/// Cuts the bytes of a watch into events.
 #[derive(Debug)]
-pub(crate) struct Wire {
-    splitter: Splitter,
+pub(crate) struct WatchDecoder {
+    frames: WatchFrames,
     shape: Shape,
     object_type: ObjectType,
-    columns: Columns,
 }
 
 #[derive(Debug)]
-enum Splitter {
+enum WatchFrames {
     Json(json::FrameSplitter),
     Protobuf(protobuf::FrameSplitter),
 }
 
 /// One event.
 #[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) kind: EventType,
-    /// As it came.
+pub(crate) struct WatchEvent {
+    /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+    pub(crate) event_type: EventType,
+    /// The bytes of the whole event, as they came.
     whole: Bytes,
-    /// None for what is no object (ERROR), or a BOOKMARK that is to be passed on as it is.
-    object: Option<Object>,
+    /// None for an ERROR, whose object is a Status, and for a BOOKMARK that passes as it came.
+    object: Option<EncodedObject>,
+    /// The columns that its Table names.
+    columns: Option<Bytes>,
 }
 
-/// Why a watch cannot go on: what came is no event, or its object cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WireError {
-    /// Not an event.
-    #[error("{}", in_full(.0))]
-    Split(SplitError),
-    /// Not an object.
-    #[error(transparent)]
-    Object(#[from] weir_document::Error),
-    /// An object of no known type.
-    #[error(transparent)]
-    Type(#[from] ObjectTypeError),
-    /// A Table without the object that filters judge.
-    #[error("a Table without its object")]
-    NoObject,
-}
-
-impl Wire {
-    /// Events larger than `limit` are refused.
+impl WatchDecoder {
+    /// Decodes a watch of objects of this type. An event larger than `limit` bytes is an error.
     pub(crate) fn new(encoding: Encoding, shape: Shape, object_type: ObjectType, limit: usize) -> Self {
-        let splitter = match encoding {
-            Encoding::Json => Splitter::Json(json::FrameSplitter::with_limit(limit)),
-            Encoding::Protobuf => Splitter::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
+        let frames = match encoding {
+            Encoding::Json => WatchFrames::Json(json::FrameSplitter::with_limit(limit)),
+            Encoding::Protobuf => WatchFrames::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
         };
-        Self { splitter, shape, object_type, columns: Columns::default() }
+        Self { frames, shape, object_type }
     }
 
-    /// In which both ends are written.
-    pub(crate) fn encoding(&self) -> Encoding {
-        match self.splitter {
-            Splitter::Json(_) => Encoding::Json,
-            Splitter::Protobuf(_) => Encoding::Protobuf,
-        }
-    }
-
-    /// The next bytes of the stream.
+    /// Takes the next bytes of the stream.
     pub(crate) fn push(&mut self, bytes: Bytes) {
-        match &mut self.splitter {
-            Splitter::Json(splitter) => splitter.push(bytes),
-            Splitter::Protobuf(splitter) => splitter.push(bytes),
+        match &mut self.frames {
+            WatchFrames::Json(splitter) => splitter.push(bytes),
+            WatchFrames::Protobuf(splitter) => splitter.push(bytes),
         }
     }
 
-    /// The stream has ended.
+    /// Marks the end of the stream: no bytes follow.
     pub(crate) fn finish(&mut self) {
-        match &mut self.splitter {
-            Splitter::Json(splitter) => splitter.finish(),
-            Splitter::Protobuf(splitter) => splitter.finish(),
+        match &mut self.frames {
+            WatchFrames::Json(splitter) => splitter.finish(),
+            WatchFrames::Protobuf(splitter) => splitter.finish(),
         }
     }
 
-    /// The next event, or none until more is pushed.
-    pub(crate) fn next(&mut self) -> Result<Option<Event>, WireError> {
-        let (kind, whole, object) = match &mut self.splitter {
-            Splitter::Json(splitter) => match splitter.next().map_err(WireError::Split)? {
+    /// Returns the next event; none until more bytes are pushed, or at the end.
+    ///
+    /// # Errors
+    /// The bytes are no event, the event exceeds the limit, or filters cannot read its object.
+    pub(crate) fn next(&mut self) -> Result<Option<WatchEvent>, CodecError> {
+        let (event_type, whole, object) = match &mut self.frames {
+            WatchFrames::Json(splitter) => match splitter.next()? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
-                Some(frame) => (frame.event, frame.line(), Object::json(self.shape, frame.document())?),
+                Some(frame) => (frame.event, frame.line(), EncodedObject::from_json(self.shape, frame.document())?),
                 None => return Ok(None),
             },
-            Splitter::Protobuf(splitter) => match splitter.next().map_err(WireError::Split)? {
+            WatchFrames::Protobuf(splitter) => match splitter.next()? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.bytes.clone(), None),
                 Some(frame) => {
-                    let object = Object::open(Encoding::Protobuf, self.shape, frame.object_bytes())?;
+                    let object = EncodedObject::decode(Encoding::Protobuf, self.shape, frame.object_bytes())?;
                     (frame.event, frame.bytes.clone(), object)
                 }
                 None => return Ok(None),
             },
         };
-        if let Some(object) = &object {
-            self.columns.note(object)?;
-        }
-        let mut event = Event { kind, whole, object };
-        if event.is_judged() {
-            let object = event.object.take().filter(Object::is_whole).ok_or(WireError::NoObject)?;
+        let columns = object.as_ref().map_or(Ok(None), event_columns)?;
+        let mut event = WatchEvent { event_type, whole, object, columns };
+        if event.is_filtered() {
+            let object = event.object.take().filter(EncodedObject::is_complete).ok_or(CodecError::MissingObject)?;
             event.object = Some(object.typed(&self.object_type)?);
         }
         Ok(Some(event))
     }
-
-    /// An event as its client is told of it, as this kind of event, with its object as it came or as filters left it.
-    pub(crate) fn tell(&mut self, event: &Event, kind: EventType, edited: Option<&Bytes>) -> Result<Bytes, WireError> {
-        let Some(object) = &event.object else { return Ok(event.whole.clone()) };
-        if edited.is_none() && kind == event.kind && self.shape == Shape::Object {
-            return Ok(event.whole.clone());
-        }
-        let shown = self.columns.pay(object.show(edited, self.shape)?)?;
-        match self.splitter {
-            Splitter::Json(_) => Ok(json::event(kind, &shown)),
-            Splitter::Protobuf(_) => Ok(protobuf::event(kind, &shown)?),
-        }
-    }
 }
 
-impl Event {
-    /// In bytes, as it came.
-    pub(crate) fn length(&self) -> usize {
+impl WatchEvent {
+    /// The size of the event in bytes, as it came.
+    pub(crate) fn len(&self) -> usize {
         self.whole.len()
     }
 
-    /// Whether filters have a say in it.
-    pub(crate) fn is_judged(&self) -> bool {
-        matches!(self.kind, EventType::Added | EventType::Modified | EventType::Deleted)
+    /// Whether filters see the event: they see objects, and no BOOKMARK or ERROR.
+    pub(crate) fn is_filtered(&self) -> bool {
+        matches!(self.event_type, EventType::Added | EventType::Modified | EventType::Deleted)
     }
 
-    /// The object, if it is one.
+    /// The object, if the event has one.
     pub(crate) fn document(&self) -> Option<&Document> {
-        self.object.as_ref().map(Object::document)
+        self.object.as_ref().map(EncodedObject::document)
+    }
+}
+
+/// Writes events in the encoding that they came in and the shape that the client asked for.
+#[derive(Debug)]
+pub(crate) struct WatchEncoder {
+    encoding: Encoding,
+    shape: Shape,
+    columns: TableColumns,
+}
+
+impl WatchEncoder {
+    /// Starts a watch.
+    pub(crate) fn new(encoding: Encoding, shape: Shape) -> Self {
+        Self { encoding, shape, columns: TableColumns::default() }
+    }
+
+    /// The encoding of the events.
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// Takes note of an event, be it sent or not: only the first one names the columns of a Table.
+    pub(crate) fn note(&mut self, event: &WatchEvent) {
+        self.columns.note(event.columns.as_ref());
+    }
+
+    /// Encodes an event of this type, with its object as it came or as filters edited it.
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub(crate) fn encode(
+        &mut self,
+        event: &WatchEvent,
+        event_type: EventType,
+        edited: Option<&Bytes>,
+    ) -> Result<Bytes, CodecError> {
+        let Some(object) = &event.object else { return Ok(event.whole.clone()) };
+        if edited.is_none() && event_type == event.event_type && self.shape == Shape::Object {
+            return Ok(event.whole.clone());
+        }
+        let encoded = self.columns.add_to(object.encode(edited, self.shape)?)?;
+        match self.encoding {
+            Encoding::Json => Ok(json::event(event_type, &encoded)),
+            Encoding::Protobuf => Ok(protobuf::event(event_type, &encoded)?),
+        }
     }
 }

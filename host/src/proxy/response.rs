@@ -1,7 +1,9 @@
-//! The responses: what becomes of each kind of request once its client and its filters are known.
+//! The responses: how Weir answers a request once its identity and its chain are known.
 //!
-//! [`forward`] copies the API server's answer. [`get`], [`list`] and [`watch`] filter it, and [`mod@write`] protects objects that a
-//! filter edited. They share [`read`], the request for objects to filter, and [`memory_budget`], which bounds what is held.
+//! [`forward`] passes the API server's answer on untouched; [`event_boundary`] ends a forwarded watch between two events.
+//! [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] gets from the API server. [`mod@write`]
+//! protects edited objects from being written back. [`memory_budget`] bounds answers that are held as a whole, and [`gzip`]
+//! compresses large ones.
 
 mod event_boundary;
 pub(super) mod forward;

@@ -11,7 +11,7 @@ use super::body::{Meter, ResponseBody};
 use super::respond::Refusal;
 use super::response::forward::Forward;
 use super::response::gzip::compressed;
-use super::response::read::{Read, ReadParts};
+use super::response::read::{ReadParts, ReadRequest};
 use super::response::write::Write;
 use super::response::{forward, get, list, watch};
 use super::server::listener::Peer;
@@ -87,7 +87,7 @@ impl Proxy {
         let compress = self.compression.is_for(peer.address.ip());
         let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
         let Request { forward: path, query, .. } = parsed;
-        let read = Read::new(ReadParts {
+        let read = ReadRequest::new(ReadParts {
             chain,
             component,
             identity,
@@ -102,7 +102,7 @@ impl Proxy {
         self.filtered(read, begun).await
     }
 
-    async fn filtered(self: &Arc<Self>, read: Read, begun: Instant) -> Response<ResponseBody> {
+    async fn filtered(self: &Arc<Self>, read: ReadRequest, begun: Instant) -> Response<ResponseBody> {
         let class = match read.resource.verb {
             Verb::List => "list",
             Verb::Watch => "watch",

@@ -1,7 +1,8 @@
-//! A forwarded watch that ends before the API server ends it: broken off when filters begin to match what it shows, ended
-//! cleanly between two events when the daemon stops.
+//! A forwarded watch that Weir may end before the API server does. When filters begin to match its resource, the watch is
+//! aborted. When the daemon stops, it ends cleanly between two events.
 //!
-//! Where an event ends is known of JSON (its line) and of protobuf (its length in front). Memory: a count.
+//! The end of an event is known for JSON (a line) and for protobuf (a length before each frame). Memory: a counter; the
+//! bytes pass untouched.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,50 +16,50 @@ use crate::proxy::body::BodyError;
 use weir_kube::Encoding;
 use weir_upstream::UpstreamBody;
 
-/// The watch's body.
-pub(in crate::proxy) struct Until {
+/// The body of a forwarded watch.
+pub(in crate::proxy) struct InterruptibleWatch {
     body: UpstreamBody,
-    /// Why it ends; none once that is known.
+    /// Resolves with the reason to end; none once it has.
     end: Option<Pin<Box<dyn Future<Output = BodyError> + Send>>>,
-    place: Place,
+    boundary: EventBoundary,
 }
 
-/// Where in the stream of events the bytes so far end.
+/// The position of the bytes so far in the stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Of JSON lines.
+enum EventBoundary {
+    /// A stream of JSON lines.
     Line {
         /// Whether the last byte ended an event.
         between: bool,
     },
-    /// Of frames with their length in front.
+    /// A stream of frames, each after its length.
     Frame {
-        /// Bytes of the next length that are there, and their value so far.
+        /// The bytes of the next length that have passed, and their value so far.
         length: (u8, u32),
-        /// Bytes of the event that are to come.
+        /// The bytes of the event that have not passed yet.
         left: u32,
     },
-    /// Of something else.
+    /// Another stream, or a compressed one: it never ends cleanly.
     Unknown,
 }
 
-impl Until {
-    /// Ends `body`, which came with these headers, for the reason that `end` resolves with.
+impl InterruptibleWatch {
+    /// Ends `body`, which came with these headers, for the reason with which `end` resolves.
     pub(in crate::proxy) fn new(
         headers: &HeaderMap,
         body: UpstreamBody,
         end: impl Future<Output = BodyError> + Send + 'static,
     ) -> Self {
-        Self { body, end: Some(Box::pin(end)), place: Place::of(headers) }
+        Self { body, end: Some(Box::pin(end)), boundary: EventBoundary::of(headers) }
     }
 }
 
-impl Body for Until {
+impl Body for InterruptibleWatch {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // Asked first: nothing passes unfiltered once a filter matches.
+        // Polled first: nothing passes unfiltered once a filter matches.
         if let Some(end) = &mut self.end
             && let Poll::Ready(error) = end.as_mut().poll(cx)
         {
@@ -67,14 +68,14 @@ impl Body for Until {
                 return Poll::Ready(Some(Err(error)));
             }
         }
-        if self.end.is_none() && self.place.is_between() {
+        if self.end.is_none() && self.boundary.is_between() {
             return Poll::Ready(None);
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx).map_err(BodyError::from);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {
-            self.place.pass(data);
+            self.boundary.pass(data);
         }
         frame
     }
@@ -88,7 +89,7 @@ impl Body for Until {
     }
 }
 
-impl Place {
+impl EventBoundary {
     fn of(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         match Encoding::of_answer(text(CONTENT_TYPE)) {
@@ -130,17 +131,17 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn place(content_type: &str) -> Place {
-        Place::of(&HeaderMap::from_iter([(CONTENT_TYPE, content_type.parse().unwrap())]))
+    fn boundary(content_type: &str) -> EventBoundary {
+        EventBoundary::of(&HeaderMap::from_iter([(CONTENT_TYPE, content_type.parse().unwrap())]))
     }
 
     #[test]
     fn a_line_ends_an_event_and_half_a_line_does_not() {
-        let mut place = place("application/json");
-        assert!(place.is_between());
+        let mut boundary = boundary("application/json");
+        assert!(boundary.is_between());
         for (bytes, between) in [("{\"type\":", false), ("1}\n", true), ("", true), ("{}\n{", false), ("}\n", true)] {
-            place.pass(bytes.as_bytes());
-            assert_eq!(place.is_between(), between, "{bytes}");
+            boundary.pass(bytes.as_bytes());
+            assert_eq!(boundary.is_between(), between, "{bytes}");
         }
     }
 
@@ -154,25 +155,25 @@ mod tests {
             ends.push(stream.len());
         }
         for step in [1, 2, 5, 7, stream.len()] {
-            let mut place = place("application/vnd.kubernetes.protobuf;stream=watch");
+            let mut boundary = boundary("application/vnd.kubernetes.protobuf;stream=watch");
             let mut passed = 0;
             for piece in stream.chunks(step) {
-                place.pass(piece);
+                boundary.pass(piece);
                 passed += piece.len();
-                assert_eq!(place.is_between(), ends.contains(&passed), "{passed} by {step}");
+                assert_eq!(boundary.is_between(), ends.contains(&passed), "{passed} by {step}");
             }
         }
     }
 
     #[test]
-    fn what_is_not_known_never_ends_cleanly() {
+    fn an_unknown_stream_never_ends_cleanly() {
         let packed = HeaderMap::from_iter([
             (CONTENT_TYPE, "application/json".parse().unwrap()),
             (CONTENT_ENCODING, "gzip".parse().unwrap()),
         ]);
-        for mut place in [place("text/plain"), Place::of(&packed)] {
-            place.pass(b"a\n");
-            assert!(!place.is_between());
+        for mut boundary in [boundary("text/plain"), EventBoundary::of(&packed)] {
+            boundary.pass(b"a\n");
+            assert!(!boundary.is_between());
         }
     }
 }

@@ -12,13 +12,13 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::event_boundary::Until;
+use super::event_boundary::InterruptibleWatch;
 use super::watch;
 use crate::proxy::Proxy;
 use crate::proxy::body::{BodyError, Meter, ResponseBody, empty, full};
 use crate::proxy::headers::{self};
 use crate::proxy::respond::Refusal;
-use crate::proxy::resume::Key;
+use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
 use weir_kube::Encoding;
 use weir_kube::{Request, ResourceRequest, Verb};
@@ -53,7 +53,7 @@ pub(in crate::proxy) async fn forward(
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
     let remembered = remembered(proxy, &request, &parsed, identity);
-    let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::begins_whole(&parsed.query);
+    let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
     if remembered.is_some() && goes_on {
         proxy.metrics.relist("unmatched");
         return meter.attach(relist("no filter matches this resource any more", encoding));
@@ -88,11 +88,12 @@ pub(in crate::proxy) async fn forward(
         let server = hyper::upgrade::on(&mut answer);
         return match client {
             Some(client) => switch(proxy, answer, client, server, meter, peer.clone()),
-            None => meter.attach(Refusal::Garbage("it switched protocols unasked".into()).response(encoding)),
+            None => meter
+                .attach(Refusal::InvalidAnswer("it switched protocols without a request".into()).response(encoding)),
         };
     }
     if let Some(key) = remembered.filter(|_| answer.status().is_success()) {
-        proxy.ledger.forget(&key);
+        proxy.resume.remove(&key);
     }
     let (mut parts, body) = answer.into_parts();
     headers::prepare_answer(&mut parts);
@@ -120,17 +121,22 @@ pub(in crate::proxy) fn relist(why: &'static str, encoding: Encoding) -> Respons
 /// Under which key something is remembered of this client's filtered state, which no filter matches any more. A watch
 /// that goes on from it must list again first; what replaces it, a list or a watch that begins with the whole state,
 /// ends that. A later page does not replace what the earlier ones brought.
-fn remembered(proxy: &Proxy, request: &http::Request<Incoming>, parsed: &Request, identity: Identity) -> Option<Key> {
+fn remembered(
+    proxy: &Proxy,
+    request: &http::Request<Incoming>,
+    parsed: &Request,
+    identity: Identity,
+) -> Option<ClientKey> {
     let resource = parsed.resource().filter(|resource| match resource.verb {
         Verb::Watch => true,
         Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
         _ => false,
     })?;
-    if proxy.ledger.is_empty() {
+    if proxy.resume.is_empty() {
         return None;
     }
-    let key = Key::of(request.headers(), identity, resource, &parsed.query);
-    proxy.ledger.knows(&key).then_some(key)
+    let key = ClientKey::of(request.headers(), identity, resource, &parsed.query);
+    proxy.resume.contains(&key).then_some(key)
 }
 
 fn switch(
@@ -194,10 +200,10 @@ fn until_matched(
             () = matched => {
                 proxy.metrics.relist("matched");
                 tracing::info!(resource = %resource.resource, component, "filters now match an open watch; it is cut so that its client comes back");
-                BodyError::Cut
+                BodyError::NowFiltered
             }
             () = proxy.tasks.stopping() => BodyError::Stopping,
         }
     };
-    Until::new(headers, body, end).boxed_unsync()
+    InterruptibleWatch::new(headers, body, end).boxed_unsync()
 }

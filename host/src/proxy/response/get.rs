@@ -1,39 +1,44 @@
-//! A get that filters match: the object is read whole, goes through the chain, and is answered, or 404 if hidden.
-//! Memory: the object, at most [`LIMIT`], and its edited copy.
+//! A get that filters match: Weir reads the whole object, filters it, and answers it, or 404 if filters hide it.
+//!
+//! Memory: the object, at most [`LIMIT`] bytes, and its edited copy.
 
 use http::{Method, Response, header};
 use http_body::Body as _;
 
-use super::read::{Answer, Objects, Read};
-use crate::codec::object::Object;
+use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
+use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, empty, full};
 use crate::proxy::respond::Refusal;
 use weir_kube::Form;
 use weir_runtime::Outcome;
+use weir_upstream::in_full;
 
-/// The largest object: etcd's are 1.5 MiB, aggregated APIs may have larger ones.
+/// The largest object. Those in etcd have at most 1.5 MiB; aggregated APIs may have larger ones.
 pub(in crate::proxy) const LIMIT: usize = 32 << 20;
 
-/// Answers a matched get.
-pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<ResponseBody>, Refusal> {
-    let garbage = |error: weir_document::Error| Refusal::Garbage(error.to_string());
+/// Answers a get that filters match.
+///
+/// # Errors
+/// The object is hidden, a filter failed, or the API server's answer is invalid.
+pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Result<Response<ResponseBody>, Refusal> {
+    let invalid = |error: weir_document::Error| Refusal::InvalidAnswer(in_full(&error));
     let (mut parts, object) = loop {
-        let Objects { parts, plain, encoding } = match read.ask(proxy, read.own_path()).await? {
-            Answer::Objects(objects) => objects,
-            Answer::Other(answer) => return Ok(answer),
+        let ObjectsAnswer { parts, body, encoding } = match read.send(proxy, read.own_path()).await? {
+            ReadAnswer::Objects(objects) => objects,
+            ReadAnswer::Other(answer) => return Ok(answer),
         };
-        let bytes = plain.collect(LIMIT).await?;
-        match Object::open(encoding, read.form.shape, bytes).map_err(garbage)? {
-            Some(object) if object.is_whole() => break (parts, object),
+        let bytes = body.collect(LIMIT).await?;
+        match EncodedObject::decode(encoding, read.form.shape, bytes).map_err(invalid)? {
+            Some(object) if object.is_complete() => break (parts, object),
             _ => read = read.in_form(Form::PLAIN),
         }
     };
-    let object = object.typed(&read.object_type).map_err(|error| Refusal::Garbage(error.to_string()))?;
-    object.document().kind().map_err(garbage)?;
-    let shown = match read.chain.run(vec![object.document().clone()]).await.pop() {
-        Some(Outcome::Unchanged) => object.show(None, read.form.shape),
-        Some(Outcome::Edited(bytes)) => object.show(Some(&bytes), read.form.shape),
+    let object = object.typed(&read.object_type).map_err(|error| Refusal::InvalidAnswer(in_full(&error)))?;
+    object.document().kind().map_err(invalid)?;
+    let encoded = match read.chain.run(vec![object.document().clone()]).await.pop() {
+        Some(Outcome::Unchanged) => object.encode(None, read.form.shape),
+        Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), read.form.shape),
         Some(Outcome::Failed(failure)) => return Err(Refusal::Filter(failure)),
         Some(Outcome::Hidden) | None => {
             return Err(Refusal::NotFound {
@@ -42,7 +47,7 @@ pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: Read) -> Result<Respo
             });
         }
     };
-    let body = full(shown.map_err(garbage)?);
+    let body = full(encoded.map_err(invalid)?);
     if read.method == Method::HEAD {
         if let Some(length) = body.size_hint().exact() {
             parts.headers.insert(header::CONTENT_LENGTH, length.into());

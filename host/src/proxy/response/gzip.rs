@@ -1,6 +1,6 @@
-//! gzip towards clients: spent where it saves a link, not on loopback.
+//! Compresses large answers with gzip, by default only for clients beyond loopback, where a link is worth the CPU time.
 //!
-//! Memory: one deflate state (about 256 KiB) and one piece of output per answer that is compressed.
+//! Memory: one deflate state (about 256 KiB) and one chunk of output per compressed answer.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use http_body_util::BodyExt as _;
 use crate::config::Compression;
 use crate::proxy::body::{BodyError, ResponseBody};
 
-/// Answers below this size are not worth it; the API server's own threshold.
-const LEAST: u64 = 128 << 10;
+/// The smallest answer that is compressed; the API server has the same threshold.
+const THRESHOLD: u64 = 128 << 10;
 
 impl Compression {
-    /// Whether answers to a client at this address are compressed, if it accepts that.
+    /// Whether answers to a client at this address are compressed if it accepts gzip.
     #[must_use]
     pub(in crate::proxy) fn is_for(self, client: IpAddr) -> bool {
         match self {
@@ -32,36 +32,36 @@ impl Compression {
     }
 }
 
-/// An answer as gzip, if it is large enough.
+/// Compresses an answer with gzip if it is a success and large enough, or of unknown length.
 #[must_use]
 pub(in crate::proxy) fn compressed(answer: Response<ResponseBody>) -> Response<ResponseBody> {
     let known = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let length: Option<u64> = known.or(answer.body().size_hint().exact());
-    if answer.status() != StatusCode::OK || length.is_some_and(|length| length < LEAST) {
+    if answer.status() != StatusCode::OK || length.is_some_and(|length| length < THRESHOLD) {
         return answer;
     }
     let (mut parts, inner) = answer.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    // The fastest level, as the API server takes it.
+    // The fastest level, which the API server uses, too.
     let encoder = Some(GzEncoder::new(Vec::new(), Level::fast()));
-    Response::from_parts(parts, Gzip { inner, encoder }.boxed_unsync())
+    Response::from_parts(parts, GzipBody { inner, encoder }.boxed_unsync())
 }
 
-/// A body that is compressed as it comes.
-struct Gzip {
+/// A body that is compressed as it arrives.
+struct GzipBody {
     inner: ResponseBody,
-    /// None once its end was written.
+    /// None once the end of the gzip stream was written.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl Body for Gzip {
+impl Body for GzipBody {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let failed = |error: std::io::Error| BodyError::Garbage(error.to_string());
+        let failed = |error: std::io::Error| BodyError::InvalidAnswer(error.to_string());
         loop {
             if self.encoder.is_none() {
                 return Poll::Ready(None);
@@ -71,10 +71,10 @@ impl Body for Gzip {
                     (Ok(data), Some(encoder)) => {
                         encoder.write_all(&data).map(|()| std::mem::take(encoder.get_mut())).map_err(failed)
                     }
-                    // Trailers: the API server sends none.
+                    // A trailer is dropped: the API server sends none.
                     _ => continue,
                 },
-                // Without gzip's own end: the client sees it break off.
+                // Without the end of the gzip stream, the client notices that the body is truncated.
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => self.encoder.take().map_or(Ok(Vec::new()), GzEncoder::finish).map_err(failed),
             };
@@ -97,7 +97,7 @@ mod tests {
     use crate::proxy::body::full;
 
     #[test]
-    fn loopback_is_left_out_unless_told_otherwise() {
+    fn loopback_clients_get_no_gzip_unless_configured() {
         let (near, far) = ("127.0.0.1".parse().unwrap(), "10.0.0.1".parse().unwrap());
         for (policy, expected) in [
             (Compression::Never, [false, false]),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answers_come_packed_and_small_ones_as_they_are() {
+    async fn large_answers_are_compressed_and_small_ones_are_not() {
         let small = compressed(Response::new(full(vec![b'a'; 1000].into())));
         assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
         let text = vec![b'a'; 1 << 20];
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_breaks_off_has_no_end() {
+    async fn a_body_that_breaks_off_is_not_a_complete_gzip_stream() {
         let frames = [Ok(Frame::data(Bytes::from(vec![b'a'; 1000]))), Err(BodyError::Stopping)];
         let broken = compressed(Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync()));
         assert!(broken.into_body().collect().await.is_err());

@@ -1,66 +1,63 @@
-//! A read that filters match, as get, list and watch share it.
+//! The upstream request of a get, list or watch that filters match, and of the look at an object before a write.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, Version, header};
 
 use super::forward;
 use crate::codec::ObjectType;
-use crate::codec::object::form;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::headers::{self};
+use crate::proxy::headers;
 use crate::proxy::respond::Refusal;
-use crate::proxy::resume::Key;
-use weir_kube::{Encoding, Form, Shape};
-use weir_kube::{Query, ResourceRequest, Verb};
-use weir_runtime::{Chain, Stamp};
-use weir_upstream::Identity;
-use weir_upstream::Plain;
-use weir_upstream::no_request_body;
-use weir_upstream::{Head, Purpose, UpstreamBody};
+use crate::proxy::resume::ClientKey;
+use weir_document::protobuf::kind_of;
+use weir_kube::{Encoding, Form, Query, ResourceRequest, Shape, Verb};
+use weir_runtime::{Chain, Stamp as ChainVersion};
+use weir_upstream::{Head, Identity, Plain, Purpose, UpstreamBody, no_request_body};
 
-/// A matched read. The chain and its stamp are those with which it began: the whole answer is made by them.
+/// A read that filters match. Its chain and the chain's version are those with which it began: they make the whole answer.
 #[derive(Debug, Clone)]
-pub(in crate::proxy) struct Read {
+pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) chain: Chain,
-    pub(in crate::proxy) stamp: Stamp,
+    pub(in crate::proxy) chain_version: ChainVersion,
     pub(in crate::proxy) component: String,
-    pub(in crate::proxy) key: Key,
+    /// The client and what it reads, for the resume state.
+    pub(in crate::proxy) client: ClientKey,
     pub(in crate::proxy) method: Method,
-    /// Whether the client speaks HTTP/1.0, which cannot tell a truncated body from a whole one.
+    /// Whether the client speaks HTTP/1.0, which cannot tell a truncated body from a complete one.
     pub(in crate::proxy) old_client: bool,
     pub(in crate::proxy) path: PathAndQuery,
     pub(in crate::proxy) query: Query,
     pub(in crate::proxy) resource: ResourceRequest,
-    /// The type of its objects.
+    /// The type of the resource's objects.
     pub(in crate::proxy) object_type: ObjectType,
     pub(in crate::proxy) identity: Identity,
-    /// What the client is given.
+    /// The form of the answer that the client gets.
     pub(in crate::proxy) form: Form,
-    /// Whether a large answer is worth compressing for this client.
+    /// Whether a large answer is compressed for this client.
     pub(in crate::proxy) compress: bool,
     headers: HeaderMap,
 }
 
-/// What the API server said to a matched read.
-pub(in crate::proxy) enum Answer {
-    /// To be filtered.
-    Objects(Objects),
-    /// Not a success: a `Status` object, which passes as it is.
+/// The API server's answer to a read.
+pub(in crate::proxy) enum ReadAnswer {
+    /// A success: objects to filter.
+    Objects(ObjectsAnswer),
+    /// A failure: a `Status` object, which passes unchanged.
     Other(Response<ResponseBody>),
 }
 
 /// Objects as the API server sends them.
-pub(in crate::proxy) struct Objects {
-    /// The head of the answer, fit for what is made of the body.
+pub(in crate::proxy) struct ObjectsAnswer {
+    /// The headers, adapted to the filtered body.
     pub(in crate::proxy) parts: http::response::Parts,
-    /// The body.
-    pub(in crate::proxy) plain: Box<Plain>,
-    /// How it is written: as was asked for, or JSON.
+    /// The decompressed body.
+    pub(in crate::proxy) body: Box<Plain>,
+    /// The body's encoding: the requested one, or JSON.
     pub(in crate::proxy) encoding: Encoding,
 }
 
-/// What a read is made from: a client's request, or a write whose object is looked at first.
+/// The parts of a read: they come from a client's read, or from a write whose object Weir looks at first.
 pub(in crate::proxy) struct ReadParts {
     pub(in crate::proxy) chain: Chain,
     pub(in crate::proxy) component: String,
@@ -76,19 +73,20 @@ pub(in crate::proxy) struct ReadParts {
     pub(in crate::proxy) compress: bool,
 }
 
-impl Read {
+impl ReadRequest {
+    /// Prepares the headers for the API server.
     pub(in crate::proxy) fn new(parts: ReadParts) -> Self {
         let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
             parts;
-        let key = Key::of(&headers, identity, &resource, &query);
-        let form = form(&headers, &resource, &query);
+        let client = ClientKey::of(&headers, identity, &resource, &query);
+        let form = negotiated_form(&headers, &resource, &query);
         let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
-            stamp: chain.stamp(),
+            chain_version: chain.stamp(),
             chain,
             component,
-            key,
+            client,
             method,
             old_client: version < Version::HTTP_11,
             path,
@@ -102,13 +100,13 @@ impl Read {
         }
     }
 
-    /// The same read in another form.
+    /// Returns the same read in another form.
     #[must_use]
     pub(in crate::proxy) fn in_form(&self, form: Form) -> Self {
         Self { form, ..self.clone() }
     }
 
-    /// The path of the read itself: for Tables with the whole objects beside the cells.
+    /// Returns the path of the read itself. For a Table, it requests the whole objects beside the cells.
     #[must_use]
     pub(in crate::proxy) fn own_path(&self) -> PathAndQuery {
         match self.form.shape {
@@ -119,10 +117,13 @@ impl Read {
         }
     }
 
-    /// Asks the API server for `path` with this client's identity, in the form that the client is given.
-    pub(in crate::proxy) async fn ask(&self, proxy: &Proxy, path: PathAndQuery) -> Result<Answer, Refusal> {
+    /// Requests `path` from the API server, with this client's identity and in the form that the client gets.
+    ///
+    /// # Errors
+    /// No API server answers, or its answer is neither a failure nor objects in a requested encoding.
+    pub(in crate::proxy) async fn send(&self, proxy: &Proxy, path: PathAndQuery) -> Result<ReadAnswer, Refusal> {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
-        // HEAD is asked as GET: whether the object is hidden shows only in its body, which hyper then leaves out.
+        // A HEAD becomes a GET: only the body tells whether filters hide the object. hyper leaves the body out.
         let mut headers = self.headers.clone();
         headers::ask_for(&mut headers, self.form.asked(), self.resource.verb != Verb::Watch);
         let head = Head { method: Method::GET, path, headers };
@@ -130,25 +131,31 @@ impl Read {
         let (mut parts, body) = answer.into_parts();
         headers::prepare_answer(&mut parts);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Garbage("it switched protocols unasked".into()));
+            return Err(Refusal::InvalidAnswer("it switched protocols without a request".into()));
         }
         if !parts.status.is_success() {
-            return Ok(Answer::Other(Response::from_parts(parts, forward::through(body))));
+            return Ok(ReadAnswer::Other(Response::from_parts(parts, forward::through(body))));
         }
-        objects(parts, body, self.resource.verb).map(Answer::Objects)
+        objects(parts, body, self.resource.verb).map(ReadAnswer::Objects)
     }
 }
 
-fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> Result<Objects, Refusal> {
+fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> Result<ObjectsAnswer, Refusal> {
     let content_type =
         parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let Some(encoding) = Encoding::of_answer(content_type).filter(|_| parts.status == StatusCode::OK) else {
-        return Err(Refusal::Garbage(format!(
-            "{} with content type {content_type:?}, which was not asked for",
+        return Err(Refusal::InvalidAnswer(format!(
+            "{} with content type {content_type:?}, which was not requested",
             parts.status
         )));
     };
-    let plain = Plain::new(&parts.headers, body).map_err(Refusal::Garbage)?;
+    let body = Plain::new(&parts.headers, body).map_err(Refusal::InvalidAnswer)?;
     headers::filtered_answer(&mut parts.headers, encoding.content_type(verb));
-    Ok(Objects { parts, plain: Box::new(plain), encoding })
+    Ok(ObjectsAnswer { parts, body: Box::new(body), encoding })
+}
+
+/// Returns the form that a request's headers and query ask for. Protobuf is possible only for built-in kinds.
+pub(in crate::proxy) fn negotiated_form(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Form {
+    let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
+    Form::of(headers, protobuf, query)
 }

@@ -1,7 +1,8 @@
-//! A watch that filters match: whether it may go on from where its client says it is, and then [`live`].
+//! A watch that filters match. Weir first decides whether it may continue from the client's resource version; then a
+//! [`WatchResponse`] filters its events.
 
-mod streamed;
 mod transitions;
+mod watch_response;
 
 use std::sync::Arc;
 
@@ -10,46 +11,50 @@ use http::{Method, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
-use self::streamed::Live;
+use self::watch_response::WatchResponse;
 use super::forward::relist;
-use super::read::{Answer, Objects, Read};
+use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
 use crate::proxy::Proxy;
 use crate::proxy::body::{BodyError, ResponseBody};
 use crate::proxy::respond::Refusal;
 use weir_kube::Query;
 
-/// Answers a matched watch.
-pub(in crate::proxy) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<ResponseBody>, Refusal> {
+/// Answers a watch that filters match. If other filters made the state that the client continues from, the answer is the
+/// event that makes it list again.
+///
+/// # Errors
+/// The method is HEAD, or the API server gives no usable answer.
+pub(in crate::proxy) async fn watch(proxy: &Arc<Proxy>, read: ReadRequest) -> Result<Response<ResponseBody>, Refusal> {
     if read.method == Method::HEAD {
         return Err(Refusal::Method);
     }
-    let hidden = if begins_whole(&read.query) {
+    let hidden = if starts_complete(&read.query) {
         Arc::default()
     } else {
         let version = read.query.first("resourceVersion").unwrap_or_default();
-        match proxy.ledger.resume(&read.key, read.stamp, version) {
+        match proxy.resume.hidden_keys(&read.client, read.chain_version, version) {
             Some(hidden) => hidden,
             None => {
-                tracing::debug!(path = %read.path, component = read.component, "a watch goes on from a state of other filters: 410, its client lists again");
+                tracing::debug!(path = %read.path, component = read.component, "watch answered 410 so that its client lists again: other filters made the state that it continues from");
                 proxy.metrics.relist("unknown");
-                return Ok(relist("the state it goes on from was made by other filters", read.form.encoding));
+                return Ok(relist("other filters made the state that the watch continues from", read.form.encoding));
             }
         }
     };
-    match read.ask(proxy, read.own_path()).await? {
-        Answer::Other(answer) => Ok(answer),
-        Answer::Objects(Objects { parts, plain, encoding }) => {
-            let live = Live::new(proxy.clone(), read, encoding, plain, hidden);
-            let events = stream::unfold(live, |mut live| async move {
-                live.next().await.map(|events| (Ok::<_, BodyError>(Frame::data(events)), live))
+    match read.send(proxy, read.own_path()).await? {
+        ReadAnswer::Other(answer) => Ok(answer),
+        ReadAnswer::Objects(ObjectsAnswer { parts, body, encoding }) => {
+            let watch = WatchResponse::new(proxy.clone(), read, encoding, body, hidden);
+            let events = stream::unfold(watch, |mut watch| async move {
+                watch.next().await.map(|events| (Ok::<_, BodyError>(Frame::data(events)), watch))
             });
             Ok(Response::from_parts(parts, StreamBody::new(events).boxed_unsync()))
         }
     }
 }
 
-/// Whether a watch starts with everything there is, so that nothing depends on what its client had before.
-pub(in crate::proxy) fn begins_whole(query: &Query) -> bool {
+/// Whether a watch starts with the complete state, so that its client's earlier state does not matter.
+pub(in crate::proxy) fn starts_complete(query: &Query) -> bool {
     match query.first("sendInitialEvents") {
         Some(_) => query.flag("sendInitialEvents"),
         None => matches!(query.first("resourceVersion"), None | Some("" | "0")),
@@ -61,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_begins_whole_unless_it_goes_on_from_a_version() {
+    fn a_watch_starts_complete_unless_it_continues_from_a_version() {
         for (query, whole) in [
             ("", true),
             ("resourceVersion=", true),
@@ -71,7 +76,7 @@ mod tests {
             ("resourceVersion=7&sendInitialEvents", true),
             ("resourceVersion=0&sendInitialEvents=false", false),
         ] {
-            assert_eq!(begins_whole(&Query::parse(query).unwrap()), whole, "{query}");
+            assert_eq!(starts_complete(&Query::parse(query).unwrap()), whole, "{query}");
         }
     }
 }

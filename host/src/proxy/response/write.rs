@@ -22,9 +22,9 @@ use weir_document::json::{self, Joiner, ListSplitter, Piece};
 
 use super::forward;
 use super::get::LIMIT;
-use super::read::{Answer, Objects, Read, ReadParts};
+use super::read::{ObjectsAnswer, ReadAnswer, ReadParts, ReadRequest, negotiated_form};
 use crate::codec::ObjectType;
-use crate::codec::object::{Object, form};
+use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::headers::{self};
@@ -130,16 +130,16 @@ impl Write {
     }
 
     /// A read of the object as it is now, with the credential and the chain of the write.
-    fn read(&self, headers: &HeaderMap) -> Result<Read, Refusal> {
+    fn read(&self, headers: &HeaderMap) -> Result<ReadRequest, Refusal> {
         let path = self.parsed.forward.path().parse();
-        let read = Read::new(ReadParts {
+        let read = ReadRequest::new(ReadParts {
             chain: self.chain.clone(),
             component: self.component.clone(),
             identity: self.identity,
             method: Method::GET,
             version: Version::HTTP_11,
             headers: headers.clone(),
-            path: path.map_err(|_| Refusal::Garbage("the path of the object cannot be asked for".to_owned()))?,
+            path: path.map_err(|_| Refusal::InvalidAnswer("the path of the object cannot be asked for".to_owned()))?,
             query: Query::default(),
             resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
             compress: false,
@@ -155,10 +155,10 @@ impl Write {
     ) -> Result<Option<Response<ResponseBody>>, Refusal> {
         let read = self.read(headers)?;
         let path = read.path.clone();
-        let Objects { plain, encoding, .. } = match read.ask(proxy, path).await? {
-            Answer::Objects(objects) => objects,
+        let ObjectsAnswer { body, encoding, .. } = match read.send(proxy, path).await? {
+            ReadAnswer::Objects(objects) => objects,
             // Who was shown nothing writes nothing back; of what else is wrong the server tells at the write itself.
-            Answer::Other(answer)
+            ReadAnswer::Other(answer)
                 if matches!(
                     answer.status(),
                     StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED
@@ -166,11 +166,12 @@ impl Write {
             {
                 return Ok(None);
             }
-            Answer::Other(answer) => return Ok(Some(answer)),
+            ReadAnswer::Other(answer) => return Ok(Some(answer)),
         };
-        let garbage = |reason: String| Refusal::Garbage(reason);
-        let bytes = plain.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
-        let object = Object::open(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
+        let garbage = |reason: String| Refusal::InvalidAnswer(reason);
+        let bytes = body.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
+        let object =
+            EncodedObject::decode(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
         let object = object.typed(&read.object_type).map_err(|error| garbage(error.to_string()))?;
         match self.chain.may_write_back(object.document().clone()).await {
@@ -187,7 +188,7 @@ impl Write {
 
     /// The form of the answer: a Table's cells may show what filters hide, and no second answer can be asked for.
     fn form(&self, headers: &HeaderMap) -> Form {
-        let form = form(headers, &self.resource, &self.parsed.query);
+        let form = negotiated_form(headers, &self.resource, &self.parsed.query);
         match (form.shape, self.resource.verb) {
             (Shape::Table(..), _) | (_, Verb::DeleteCollection) => Form::PLAIN,
             _ => form,
@@ -203,7 +204,7 @@ impl Write {
         {
             return self.list(bytes).await;
         }
-        let Some(object) = Object::open(encoding, form.shape, bytes.clone()).map_err(unshown)? else {
+        let Some(object) = EncodedObject::decode(encoding, form.shape, bytes.clone()).map_err(unshown)? else {
             return Ok((bytes, None));
         };
         // A deletion answers so when the object is gone at once.
@@ -212,7 +213,7 @@ impl Write {
         }
         let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
-        let bytes = object.show(written.edited.as_ref(), form.shape).map_err(unshown)?;
+        let bytes = object.encode(written.edited.as_ref(), form.shape).map_err(unshown)?;
         Ok((bytes, written.failure))
     }
 
@@ -225,7 +226,7 @@ impl Write {
         while let Some(piece) = splitter.next().map_err(unshown)? {
             pieces.push(piece);
         }
-        let item_type = ObjectType::of(&self.resource).or_of_list(&self.resource, splitter.meta());
+        let item_type = ObjectType::of(&self.resource).or_of_list(&self.resource.api_version(), splitter.meta());
         let (mut shown, mut joiner, mut failure) = (Vec::new(), Joiner::new(), None);
         for piece in pieces {
             let batch = match piece {

@@ -1,52 +1,57 @@
-//! What one list, or one page of one, hides from its client: gathered while it is filtered, noted when it ends.
+//! The hidden keys of one list, or of one of its pages: collected while it is filtered, and saved when it ends.
 
 use std::sync::Arc;
 
 use weir_document::Document;
 use weir_document::json::ListMeta;
 
-use super::{Hidden, Key, Ledger};
+use super::{ClientKey, HiddenKeys, ResumeState};
 use weir_kube::Query;
-use weir_runtime::Stamp;
+use weir_runtime::Stamp as ChainVersion;
 
-/// A list under way.
+/// The progress of one list.
 #[derive(Debug)]
-pub(in crate::proxy) struct Listing {
-    key: Key,
-    /// Under which stamp the list began: its first page's; none if that is not known.
-    begun: Option<Stamp>,
-    hidden: Arc<Hidden>,
+pub(in crate::proxy) struct ListProgress {
+    client: ClientKey,
+    /// The chain version with which the list's first page began; none if it is unknown.
+    begun: Option<ChainVersion>,
+    hidden: Arc<HiddenKeys>,
 }
 
-impl Listing {
-    /// For a read under `stamp`; a later page goes on from those before it.
+impl ListProgress {
+    /// Starts a list, or a page that continues the pages before it.
     #[must_use]
-    pub(in crate::proxy) fn begin(ledger: &Ledger, key: Key, stamp: Stamp, query: &Query) -> Self {
+    pub(in crate::proxy) fn begin(
+        state: &ResumeState,
+        client: ClientKey,
+        chain_version: ChainVersion,
+        query: &Query,
+    ) -> Self {
         let before = query.first("continue").filter(|token| !token.is_empty());
-        let (begun, hidden) = match before.map(|token| ledger.pages_before(&key, token)) {
-            None => (Some(stamp), Arc::default()),
+        let (begun, hidden) = match before.map(|token| state.pages_before(&client, token)) {
+            None => (Some(chain_version), Arc::default()),
             Some(None) => (None, Arc::default()),
             Some(Some((begun, hidden))) => (Some(begun), hidden),
         };
-        Self { key, begun, hidden }
+        Self { client, begun, hidden }
     }
 
-    /// An object is hidden.
+    /// Adds an object that the client does not get.
     ///
     /// # Errors
-    /// Its name cannot be read.
+    /// Its name or namespace is malformed.
     pub(in crate::proxy) fn hide(&mut self, document: &Document) -> Result<(), weir_document::Error> {
-        Arc::make_mut(&mut self.hidden).insert(Hidden::key_of(document)?);
+        Arc::make_mut(&mut self.hidden).insert(HiddenKeys::key_of(document)?);
         Ok(())
     }
 
-    /// Before the last bytes leave: what a watch that goes on from here will need to know.
-    pub(in crate::proxy) fn note(&self, ledger: &Ledger, meta: &ListMeta) {
+    /// Saves the resume point from which a watch or the next page continues. Callers must do so before the last bytes leave.
+    pub(in crate::proxy) fn save(&self, state: &ResumeState, meta: &ListMeta) {
         let Some(begun) = self.begun else { return };
         if let Some(token) = &meta.continue_token {
-            ledger.page(self.key, begun, token, self.hidden.clone());
+            state.save_page(self.client, begun, token, self.hidden.clone());
         } else if let Some(version) = &meta.resource_version {
-            ledger.ended(self.key, begun, version, self.hidden.clone());
+            state.save(self.client, begun, version, self.hidden.clone());
         }
     }
 }

@@ -1,50 +1,50 @@
-//! Who a bearer token speaks for, so that a client is the same one after its token was renewed (every hour or so);
-//! otherwise each renewal would cost it a list.
+//! The subject of a bearer token. It identifies a client across renewals of its token, about one per hour. Otherwise each
+//! renewal would cost the client a list.
 //!
-//! Nothing is verified here, and nothing is granted by it: records are written only after the API server has accepted
-//! the token, and what a forged token could read of them is whether to list again.
+//! Weir neither verifies the token nor grants anything for it. It saves resume state only after the API server has
+//! accepted the token. A forged token could reveal only whether its client must list again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
 use serde::Deserialize;
 
-/// Tokens longer than this are not looked into.
-const LONGEST: usize = 16 << 10;
+/// Longer tokens are not parsed.
+const MAX_LENGTH: usize = 16 << 10;
 
 #[derive(Deserialize)]
-struct Claims {
+struct TokenClaims {
     iss: String,
     sub: String,
     #[serde(rename = "kubernetes.io")]
-    kubernetes: Option<Bound>,
+    kubernetes: Option<KubernetesClaim>,
 }
 
-/// What a service account's token is bound to; the rest of this claim changes with each token.
+/// The objects that a service account's token is bound to. The rest of this claim changes with each token.
 #[derive(Deserialize, Default)]
-struct Bound {
+struct KubernetesClaim {
     #[serde(default)]
-    pod: Object,
+    pod: BoundObject,
     #[serde(default)]
-    serviceaccount: Object,
+    serviceaccount: BoundObject,
 }
 
 #[derive(Deserialize, Default)]
-struct Object {
+struct BoundObject {
     #[serde(default)]
     uid: String,
 }
 
-/// The subject of an Authorization header, if it is a JSON Web Token that names one.
-pub(super) fn subject(value: &HeaderValue) -> Option<String> {
-    let text = value.to_str().ok().filter(|text| text.len() <= LONGEST)?;
+/// Returns the subject of an Authorization header, if it carries a JSON Web Token that names one.
+pub(super) fn token_subject(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok().filter(|text| text.len() <= MAX_LENGTH)?;
     let (scheme, token) = text.split_once(' ')?;
     let mut parts = token.trim().split('.');
     let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else { return None };
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;
     }
-    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    let claims: TokenClaims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
     let bound = claims.kubernetes.unwrap_or_default();
     serde_json::to_string(&[&claims.iss, &claims.sub, &bound.pod.uid, &bound.serviceaccount.uid]).ok()
 }
@@ -67,16 +67,16 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_token_speaks_for_the_same_client() {
-        assert!(subject(&token(&claims("p", 1), "a")).is_some());
-        assert_eq!(subject(&token(&claims("p", 1), "a")), subject(&token(&claims("p", 2), "b")));
-        assert_ne!(subject(&token(&claims("p", 1), "a")), subject(&token(&claims("q", 1), "a")));
+    fn a_renewed_token_has_the_same_subject() {
+        assert!(token_subject(&token(&claims("p", 1), "a")).is_some());
+        assert_eq!(token_subject(&token(&claims("p", 1), "a")), token_subject(&token(&claims("p", 2), "b")));
+        assert_ne!(token_subject(&token(&claims("p", 1), "a")), token_subject(&token(&claims("q", 1), "a")));
     }
 
     #[test]
-    fn what_is_no_token_with_a_subject_has_none() {
+    fn other_credentials_have_no_subject() {
         for other in ["Bearer abc", "Basic e30.e30.a", "Bearer e30.e30.a", "Bearer a.b", "Bearer", ""] {
-            assert_eq!(subject(&other.parse().unwrap()), None, "{other}");
+            assert_eq!(token_subject(&other.parse().unwrap()), None, "{other}");
         }
     }
 }

@@ -23,9 +23,9 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use super::certificate::Subject;
 use super::peer_uid::peer_uid;
 use super::tls::ServerTls;
-use super::write_coalescer::{Gathered, gather};
+use super::write_coalescer::{CoalescedStream, coalesce_writes};
 use crate::proxy::Proxy;
-use crate::proxy::body::holding;
+use crate::proxy::body::guarded;
 use weir_upstream::Tasks;
 
 /// Time for a client to send a request's head. Idle connections count as waiting for one, so it is longer than clients
@@ -158,8 +158,8 @@ fn begin(
             Some(tls) => tasks.spawn_connection(async move {
                 match TcpStream::from_std(stream) {
                     Ok(stream) => {
-                        let (stream, gatherer) = gather(stream);
-                        gatherer.serve(secure_connection(proxy, tls, stream, peer)).await;
+                        let (stream, coalescer) = coalesce_writes(stream);
+                        coalescer.serve(secure_connection(proxy, tls, stream, peer)).await;
                     }
                     Err(error) => tracing::warn!(%error, "a connection could not be served"),
                 }
@@ -169,7 +169,7 @@ fn begin(
     }
 }
 
-async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: Gathered<TcpStream>, peer: Peer) {
+async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStream<TcpStream>, peer: Peer) {
     let address = peer.address;
     let stream = match tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -206,7 +206,7 @@ where
         async move {
             // In a box, which goes when the head is there: a connection would keep the room for it as long as it lasts.
             let answer = Box::pin(proxy.answer(request, peer));
-            Ok::<_, std::convert::Infallible>(holding(answer.await, active))
+            Ok::<_, std::convert::Infallible>(guarded(answer.await, active))
         }
     });
     let mut builder = auto::Builder::new(Owned(tasks.clone()));

@@ -1,8 +1,8 @@
-//! Gathers what a TLS connection sends in one go. HTTP/2 writes and flushes every frame of 16 KiB by itself, each of which
-//! would be a system call and a packet on its way; here they wait until the connection has nothing more to say at this
-//! moment, or enough to be worth it. Nothing waits longer than that: no timer is involved.
+//! Coalesces the small writes of a TLS connection. HTTP/2 writes and flushes every frame of 16 KiB by itself, and each
+//! flush would cost a system call and a packet. Here frames wait until the connection's task has to wait, or until they
+//! fill [`CAPACITY`]. No timer is involved.
 //!
-//! Memory: up to [`ROOM`] a connection while it sends, none while it is idle.
+//! Memory: up to [`CAPACITY`] per connection while it sends, none while it is idle.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -12,43 +12,44 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is gathered at most.
-const ROOM: usize = 64 << 10;
-/// What is large enough to go by itself.
+/// The most bytes that wait.
+const CAPACITY: usize = 64 << 10;
+/// A write of at least this size is passed on at once.
 const LARGE: usize = 32 << 10;
 
-/// A stream whose writes are gathered while its connection is served by [`Gatherer::serve`]. Afterwards, as that of an
-/// upgraded connection, it is a stream like any other.
+/// A stream whose writes are coalesced while [`WriteCoalescer::serve`] runs its connection. Afterwards, for example when the
+/// connection was upgraded, it passes every write on.
 #[derive(Debug)]
-pub(in crate::proxy) struct Gathered<S>(Arc<Mutex<State<S>>>);
+pub(in crate::proxy) struct CoalescedStream<S>(Arc<Mutex<CoalescerState<S>>>);
 
-/// Serves the connection of a [`Gathered`].
+/// Runs the connection of a [`CoalescedStream`].
 #[derive(Debug)]
-pub(in crate::proxy) struct Gatherer<S>(Arc<Mutex<State<S>>>);
+pub(in crate::proxy) struct WriteCoalescer<S>(Arc<Mutex<CoalescerState<S>>>);
 
 #[derive(Debug)]
-struct State<S> {
+struct CoalescerState<S> {
     stream: S,
-    /// Written, not sent.
+    /// Written bytes that are not sent yet.
     waiting: Vec<u8>,
-    /// How much of that is sent.
+    /// How many of these are sent.
     sent: usize,
-    /// The connection is at work and will be followed by a flush.
+    /// The connection's task is running; a flush follows.
     serving: bool,
 }
 
-/// Both ends of the same stream.
-pub(in crate::proxy) fn gather<S>(stream: S) -> (Gathered<S>, Gatherer<S>) {
-    let state = Arc::new(Mutex::new(State { stream, waiting: Vec::new(), sent: 0, serving: false }));
-    (Gathered(state.clone()), Gatherer(state))
+/// Splits a stream into the half that a connection uses and the half that runs it.
+pub(in crate::proxy) fn coalesce_writes<S>(stream: S) -> (CoalescedStream<S>, WriteCoalescer<S>) {
+    let state = Arc::new(Mutex::new(CoalescerState { stream, waiting: Vec::new(), sent: 0, serving: false }));
+    (CoalescedStream(state.clone()), WriteCoalescer(state))
 }
 
-fn lock<S>(state: &Mutex<State<S>>) -> MutexGuard<'_, State<S>> {
+fn lock<S>(state: &Mutex<CoalescerState<S>>) -> MutexGuard<'_, CoalescerState<S>> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: AsyncWrite + Unpin> Gatherer<S> {
-    /// Runs what reads and writes the stream, and sends what it has written whenever it has to wait. Cancel-safe as that is.
+impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
+    /// Runs the connection that reads and writes the stream, and sends its writes whenever it has to wait. As cancel-safe as
+    /// the connection.
     pub(in crate::proxy) async fn serve<T>(self, connection: impl Future<Output = T>) -> T {
         let mut connection = pin!(connection);
         poll_fn(|cx| {
@@ -56,7 +57,7 @@ impl<S: AsyncWrite + Unpin> Gatherer<S> {
             let result = connection.as_mut().poll(cx);
             let mut state = lock(&self.0);
             state.serving = false;
-            // An error is the connection's when it reads or writes next. What has no room wakes us when it has.
+            // The connection gets an error with its next read or write. A full socket wakes this task when it has room.
             let _ = state.send(cx);
             result
         })
@@ -64,8 +65,8 @@ impl<S: AsyncWrite + Unpin> Gatherer<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> State<S> {
-    /// Sends all that waits.
+impl<S: AsyncWrite + Unpin> CoalescerState<S> {
+    /// Sends all waiting bytes.
     fn send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.waiting.get(self.sent..).filter(|rest| !rest.is_empty()) {
             let count = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
@@ -74,22 +75,22 @@ impl<S: AsyncWrite + Unpin> State<S> {
             }
             self.sent += count;
         }
-        // An idle connection keeps no room.
+        // An idle connection holds no memory.
         self.waiting = Vec::new();
         self.sent = 0;
         Poll::Ready(Ok(()))
     }
 
-    /// Room for more, after sending if there is none.
+    /// Returns how many bytes may wait; sends the waiting ones first if there is no room.
     fn room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.waiting.len() >= ROOM {
+        if self.waiting.len() >= CAPACITY {
             ready!(self.send(cx))?;
         }
-        Poll::Ready(Ok(ROOM - self.waiting.len()))
+        Poll::Ready(Ok(CAPACITY - self.waiting.len()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -135,7 +136,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescedStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut lock(&self.0).stream).poll_read(cx, buffer)
     }
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts writes.
+    /// Records the size of each write.
     #[derive(Debug)]
     struct Counted<S>(S, Arc<Mutex<Vec<usize>>>);
 
@@ -171,9 +172,9 @@ mod tests {
     async fn small_writes_leave_together_when_the_connection_waits_and_in_order() {
         let (near, mut far) = duplex(1 << 20);
         let writes = Arc::default();
-        let (mut stream, gatherer) = gather(Counted(near, Arc::clone(&writes)));
+        let (mut stream, coalescer) = coalesce_writes(Counted(near, Arc::clone(&writes)));
         let pause = Arc::new(tokio::sync::Notify::new());
-        let served = gatherer.serve({
+        let served = coalescer.serve({
             let pause = pause.clone();
             async move {
                 for n in 0..10u8 {
@@ -195,7 +196,7 @@ mod tests {
         };
         let (mut stream, ()) = tokio::join!(served, read);
         assert!(writes.lock().unwrap().len() <= 3, "{writes:?}");
-        // Afterwards it is a stream like any other.
+        // Afterwards it passes every write on.
         stream.write_all(b"upgraded").await.unwrap();
         stream.flush().await.unwrap();
         let mut bytes = [0; 8];
@@ -205,24 +206,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_stops_the_writer_at_the_bound_and_loses_nothing() {
+    async fn a_client_that_does_not_read_stops_the_writer_at_the_bound_and_loses_nothing() {
         let (near, mut far) = duplex(1000);
-        let (mut stream, gatherer) = gather(near);
-        let state = gatherer.0.clone();
-        let served = gatherer.serve(async move {
+        let (mut stream, coalescer) = coalesce_writes(near);
+        let state = coalescer.0.clone();
+        let served = coalescer.serve(async move {
             for n in 0..200u8 {
                 stream.write_all(&[n; 1000]).await.unwrap();
             }
             stream.shutdown().await.unwrap();
         });
         let read = async {
-            while lock(&state).waiting.len() < ROOM {
+            while lock(&state).waiting.len() < CAPACITY {
                 tokio::task::yield_now().await;
             }
-            // It can not go on, and takes no more.
+            // The writer cannot continue, and nothing more waits.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
-                assert_eq!(lock(&state).waiting.len(), ROOM);
+                assert_eq!(lock(&state).waiting.len(), CAPACITY);
             }
             let mut all = Vec::new();
             far.read_to_end(&mut all).await.unwrap();

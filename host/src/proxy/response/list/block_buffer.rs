@@ -1,32 +1,32 @@
-//! What an answer that is held consists of, copied together: so that the buffers in which it came are free for what
-//! comes next, and so that its memory goes back to the system when it has been sent.
+//! The bytes of a held answer, copied into few large blocks. The copy frees the receive buffers for the next input, and
+//! the blocks' memory goes back to the system when the answer has been sent.
 //!
-//! The C library keeps what is freed for the thread that allocated it, a whole list's worth of buffers if it comes to
-//! that, but for blocks beyond 32 MiB (`DEFAULT_MMAP_THRESHOLD_MAX` in glibc's malloc.c), which are mapped for
-//! themselves. Of a block only what is written to takes memory.
+//! The C library keeps freed memory for the thread that allocated it, up to the buffers of a whole list. It maps only
+//! blocks above 32 MiB separately (`DEFAULT_MMAP_THRESHOLD_MAX` in glibc's malloc.c), and unmaps them when they are freed.
+//! The unwritten part of a block takes no memory.
 
 use bytes::{Bytes, BytesMut};
 
-/// The size of a block: beyond what is kept.
+/// The size of a block: above the threshold at which malloc maps memory.
 const BLOCK: usize = 33 << 20;
-/// Answers that are likely to be smaller are not worth a mapping.
+/// Answers with a smaller estimate are not worth a mapping.
 const SMALL: usize = 1 << 20;
 
-/// Bytes in few large pieces.
-pub(super) struct Blocks {
+/// Bytes in few large blocks.
+pub(super) struct BlockBuffer {
     full: Vec<Bytes>,
     open: BytesMut,
     length: usize,
 }
 
-impl Blocks {
-    /// For about so many bytes.
+impl BlockBuffer {
+    /// Creates a buffer for about this many bytes.
     pub(super) fn new(estimate: usize) -> Self {
         let first = if estimate < SMALL { estimate } else { BLOCK };
         Self { full: Vec::new(), open: BytesMut::with_capacity(first), length: 0 }
     }
 
-    /// Adds a copy.
+    /// Appends a copy of these bytes.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         self.length += bytes.len();
         while !bytes.is_empty() {
@@ -42,12 +42,12 @@ impl Blocks {
         }
     }
 
-    /// How many bytes there are.
+    /// The number of bytes in the buffer.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// The blocks, none of them empty.
+    /// Returns the blocks; none of them is empty.
     pub(super) fn into_chunks(self) -> impl Iterator<Item = Bytes> {
         self.full.into_iter().chain([self.open.freeze()]).filter(|block| !block.is_empty())
     }
@@ -58,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_pushed_comes_out_in_few_pieces() {
+    fn pushed_bytes_come_out_in_few_blocks() {
         for estimate in [0, 10, SMALL, BLOCK] {
-            let mut blocks = Blocks::new(estimate);
+            let mut blocks = BlockBuffer::new(estimate);
             let piece: Vec<u8> = (0..=250).collect();
             let times = (BLOCK + (1 << 20)) / piece.len();
             for _ in 0..times {
@@ -71,6 +71,6 @@ mod tests {
             assert!(chunks.len() <= 3, "{}", chunks.len());
             assert!(chunks.concat() == piece.repeat(times));
         }
-        assert_eq!(Blocks::new(5).into_chunks().count(), 0);
+        assert_eq!(BlockBuffer::new(5).into_chunks().count(), 0);
     }
 }

@@ -1,6 +1,8 @@
-//! Objects that failed a list after its headers were sent. The client will list again at once, and would pull the same
-//! megabytes to the same end; instead the one object is asked for and tried first.
-//! Bounds: [`OBJECTS`], the oldest goes first; forgotten when the chain changes, the object passes, or after [`LIFE`].
+//! Objects on which a filter failed in the middle of a list, after the headers were sent. The client lists again at once,
+//! and would read the same megabytes up to the same failure. So Weir first gets the one object and filters it.
+//!
+//! Bounds: [`CAPACITY`] objects; the oldest one leaves first. An entry expires when the chain changes, when the object
+//! passes, and after [`LIFETIME`].
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -13,65 +15,68 @@ use weir_document::Document;
 use crate::proxy::Proxy;
 use crate::proxy::respond::Refusal;
 use crate::proxy::response::get;
-use crate::proxy::response::read::{Answer, Read};
-use crate::proxy::resume::Key;
+use crate::proxy::response::read::{ReadAnswer, ReadRequest};
+use crate::proxy::resume::ClientKey;
 use weir_kube::Form;
-use weir_runtime::{Outcome, Stamp};
+use weir_runtime::{Outcome, Stamp as ChainVersion};
 
-const OBJECTS: usize = 256;
-const LIFE: Duration = Duration::from_secs(300);
+const CAPACITY: usize = 256;
+const LIFETIME: Duration = Duration::from_secs(300);
 
-/// The objects; one per proxy.
+/// The failed objects of all clients; one per proxy.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Failed {
-    objects: Mutex<VecDeque<Object>>,
+pub(in crate::proxy) struct FailedObjects {
+    objects: Mutex<VecDeque<FailedObject>>,
 }
 
 #[derive(Debug, Clone)]
-struct Object {
-    key: Key,
-    stamp: Stamp,
+struct FailedObject {
+    client: ClientKey,
+    chain_version: ChainVersion,
     path: PathAndQuery,
     since: Instant,
 }
 
-impl Failed {
-    /// Notes the object that failed a list of a client under a stamp.
-    pub(super) fn remember(&self, key: Key, stamp: Stamp, path: PathAndQuery) {
+impl FailedObjects {
+    /// Remembers the object that failed a client's list under this chain version; it replaces the client's previous one.
+    pub(super) fn insert(&self, client: ClientKey, chain_version: ChainVersion, path: PathAndQuery) {
         self.locked(|objects| {
-            objects.retain(|object| object.key != key);
-            if objects.len() >= OBJECTS {
+            objects.retain(|object| object.client != client);
+            if objects.len() >= CAPACITY {
                 objects.pop_front();
             }
-            objects.push_back(Object { key, stamp, path, since: Instant::now() });
+            objects.push_back(FailedObject { client, chain_version, path, since: Instant::now() });
         });
     }
 
-    /// Tries the object that failed this client's list before, if any.
+    /// Filters the object that failed this client's list before, if there is one.
     ///
     /// # Errors
-    /// It still fails. Anything else (it is gone, the client may not get it) lets the list go its way.
-    pub(super) async fn check(&self, proxy: &Proxy, read: &Read) -> Result<(), Refusal> {
-        let Some(path) = self.known(&read.key, read.stamp) else { return Ok(()) };
-        if let Answer::Objects(objects) = read.in_form(Form::PLAIN).ask(proxy, path).await?
-            && let Ok(bytes) = objects.plain.collect(get::LIMIT).await
+    /// The filter still fails. Any other result lets the list proceed, for example that the object is gone or forbidden.
+    pub(super) async fn check(&self, proxy: &Proxy, read: &ReadRequest) -> Result<(), Refusal> {
+        let Some(path) = self.find(&read.client, read.chain_version) else { return Ok(()) };
+        if let ReadAnswer::Objects(objects) = read.in_form(Form::PLAIN).send(proxy, path).await?
+            && let Ok(bytes) = objects.body.collect(get::LIMIT).await
             && let Ok(object) = read.object_type.apply(Document::json(bytes))
             && let Some(Outcome::Failed(failure)) = read.chain.run(vec![object]).await.pop()
         {
             return Err(Refusal::Filter(failure));
         }
-        self.locked(|objects| objects.retain(|object| object.key != read.key));
+        self.locked(|objects| objects.retain(|object| object.client != read.client));
         Ok(())
     }
 
-    fn known(&self, key: &Key, stamp: Stamp) -> Option<PathAndQuery> {
+    fn find(&self, client: &ClientKey, chain_version: ChainVersion) -> Option<PathAndQuery> {
         self.locked(|objects| {
-            objects.retain(|object| object.since.elapsed() < LIFE);
-            objects.iter().find(|object| object.key == *key && object.stamp == stamp).map(|object| object.path.clone())
+            objects.retain(|object| object.since.elapsed() < LIFETIME);
+            objects
+                .iter()
+                .find(|object| object.client == *client && object.chain_version == chain_version)
+                .map(|object| object.path.clone())
         })
     }
 
-    fn locked<T>(&self, act: impl FnOnce(&mut VecDeque<Object>) -> T) -> T {
+    fn locked<T>(&self, act: impl FnOnce(&mut VecDeque<FailedObject>) -> T) -> T {
         act(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -80,26 +85,30 @@ impl Failed {
 mod tests {
     use super::*;
 
+    fn version(n: u64) -> ChainVersion {
+        ChainVersion::from_number(n)
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn an_object_is_remembered_for_its_client_and_stamp_and_for_a_while() {
-        let failed = Failed::default();
-        let (key, other) = (Key::test(1), Key::test(2));
+    async fn an_object_is_remembered_for_its_client_and_chain_version_and_for_a_while() {
+        let failed = FailedObjects::default();
+        let (key, other) = (ClientKey::test(1), ClientKey::test(2));
         let path = PathAndQuery::from_static("/api/v1/namespaces/a/services/b");
-        failed.remember(key, Stamp::from_number(1), path.clone());
-        assert_eq!(failed.known(&key, Stamp::from_number(1)), Some(path));
-        assert_eq!(failed.known(&other, Stamp::from_number(1)), None);
-        assert_eq!(failed.known(&key, Stamp::from_number(2)), None);
-        tokio::time::advance(LIFE).await;
-        assert_eq!(failed.known(&key, Stamp::from_number(1)), None);
+        failed.insert(key, version(1), path.clone());
+        assert_eq!(failed.find(&key, version(1)), Some(path));
+        assert_eq!(failed.find(&other, version(1)), None);
+        assert_eq!(failed.find(&key, version(2)), None);
+        tokio::time::advance(LIFETIME).await;
+        assert_eq!(failed.find(&key, version(1)), None);
     }
 
     #[test]
     fn the_number_of_objects_is_bounded() {
-        let failed = Failed::default();
+        let failed = FailedObjects::default();
         for n in 0..=u8::MAX {
-            failed.remember(Key::test(n), Stamp::from_number(1), PathAndQuery::from_static("/a"));
+            failed.insert(ClientKey::test(n), version(1), PathAndQuery::from_static("/a"));
         }
-        failed.remember(Key::test(0), Stamp::from_number(2), PathAndQuery::from_static("/b"));
-        assert_eq!(failed.locked(|objects| objects.len()), OBJECTS);
+        failed.insert(ClientKey::test(0), version(2), PathAndQuery::from_static("/b"));
+        assert_eq!(failed.locked(|objects| objects.len()), CAPACITY);
     }
 }

@@ -1,130 +1,60 @@
-//! A list as a Table: its rows judged by their whole objects, which are asked for beside the cells and cut back to what
-//! the client asked for. Where filters edit an object the whole answer is a plain list of the objects, because the cells
-//! would lie. Memory: the Table with its objects, within the proxy's budget, and what is left of it.
+//! A filtered list in the form of a Table. Weir requests the whole objects beside the cells, filters the rows by them, and
+//! sends as much of each object as the client asked for.
+//!
+//! Memory: the Table with its objects and what is left of it, within the proxy's memory budget.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_document::Document;
-use weir_document::json::{self, Batch, Joiner, ListSplitter, Piece};
 
-use super::Held;
-use super::streamed::PumpError;
-use crate::codec::object::{list_metadata, of_row, row};
+use super::HeldList;
+use super::list_response::ListError;
+use crate::codec::table_list::TableListCodec;
+use crate::codec::{CodecError, EncodeError};
 use crate::proxy::Proxy;
 use crate::proxy::respond::Refusal;
-use crate::proxy::response::read::Read;
-use crate::proxy::resume::Listing;
+use crate::proxy::response::read::ReadRequest;
+use crate::proxy::resume::ListProgress;
 use weir_kube::Shape;
-use weir_runtime::Outcome;
 use weir_upstream::Plain;
 
-/// A Table on its way through.
-struct Rows {
-    listing: Listing,
-    joiner: Joiner,
-    /// The Table as it is shown.
-    table: Vec<Bytes>,
-    /// The objects that are shown.
-    objects: Vec<Bytes>,
-    /// Whether any of them was edited.
-    edited: bool,
-}
-
-/// The answer; none where it has to be asked for as plain JSON: there is no room for it, or the server knows no Tables of
-/// this resource, or has not sent the objects.
-pub(super) async fn list(proxy: &Arc<Proxy>, read: &Read, plain: Plain) -> Result<Option<Held>, Refusal> {
-    let Ok(mut lease) = proxy.budget.lease(plain.estimate()).await else { return Ok(None) };
-    let limit = proxy.budget.bytes();
-    let Some(body) = plain.collect_at_most(limit).await? else {
+/// Reads and filters a Table. Returns none if the list must be requested as plain JSON instead: the budget has no room,
+/// or the API server sent no Table of this resource, or no objects in it.
+pub(super) async fn list(proxy: &Arc<Proxy>, read: &ReadRequest, upstream: Plain) -> Result<Option<HeldList>, Refusal> {
+    let Ok(mut lease) = proxy.memory_budget.lease(upstream.estimate()).await else { return Ok(None) };
+    let limit = proxy.memory_budget.bytes();
+    let Some(body) = upstream.collect_at_most(limit).await? else {
         return Ok(None);
     };
-    if lease.reach(body.len()).is_err() {
+    if lease.grow_to(body.len()).is_err() {
         return Ok(None);
     }
     let chunks = filter(proxy, read, body).await?;
-    Ok(chunks.map(|chunks| Held { chunks, lease }))
+    Ok(chunks.map(|chunks| HeldList { chunks, lease }))
 }
 
-async fn filter(proxy: &Proxy, read: &Read, body: Bytes) -> Result<Option<Vec<Bytes>>, PumpError> {
-    let whole = Document::json(body.clone());
-    if whole.kind()? != "Table" {
+async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option<Vec<Bytes>>, ListError> {
+    let Shape::Table(version, include) = read.form.shape else { return Ok(None) };
+    let Some(mut codec) = TableListCodec::open(body, read.object_type.clone(), version, include)? else {
         return Ok(None);
-    }
-    let mut rows = Rows {
-        listing: Listing::begin(&proxy.ledger, read.key, read.stamp, &read.query),
-        joiner: Joiner::new(),
-        table: Vec::new(),
-        objects: Vec::new(),
-        edited: false,
     };
-    let mut splitter = ListSplitter::rows();
-    splitter.push(body);
-    splitter.finish();
-    while let Some(piece) = splitter.next()? {
-        match piece {
-            Piece::Head { bytes } | Piece::Tail { bytes } => rows.table.push(bytes),
-            Piece::Batch(batch) => {
-                if !rows.filter(read, &batch).await? {
-                    return Ok(None);
-                }
-            }
+    let mut progress = ListProgress::begin(&proxy.resume, read.client, read.chain_version, &read.query);
+    loop {
+        let rows = match codec.next() {
+            Ok(Some(rows)) => rows,
+            Ok(None) => break,
+            Err(CodecError::MissingObject) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let outcomes = read.chain.run(rows.documents()).await;
+        let hidden = codec.rows(rows, outcomes).map_err(|error| match error {
+            EncodeError::Filter(failure, _) => ListError::Filter(failure, None),
+            EncodeError::Codec(error) => error.into(),
+        })?;
+        for object in &hidden {
+            progress.hide(object)?;
         }
     }
-    rows.listing.note(&proxy.ledger, splitter.meta());
-    if rows.edited { rows.plain(&whole).map(Some) } else { Ok(Some(rows.table)) }
-}
-
-impl Rows {
-    /// False if a row has not its whole object.
-    async fn filter(&mut self, read: &Read, batch: &Batch) -> Result<bool, PumpError> {
-        let Shape::Table(version, include) = read.form.shape else { return Ok(false) };
-        let mut documents = Vec::with_capacity(batch.items.len());
-        for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
-            match of_row(&document)? {
-                Some(object) => documents.push((document, read.object_type.apply(object)?)),
-                None => return Ok(false),
-            }
-        }
-        let objects = documents.iter().map(|(_, object)| object.clone()).collect();
-        let mut shown = Vec::with_capacity(documents.len());
-        for ((document, object), outcome) in documents.iter().zip(read.chain.run(objects).await) {
-            shown.push(match outcome {
-                Outcome::Unchanged => {
-                    self.objects.push(object.bytes().clone());
-                    json::Outcome::Edit(row(document, object, version, include)?)
-                }
-                Outcome::Edited(bytes) => {
-                    self.objects.push(bytes);
-                    self.edited = true;
-                    json::Outcome::Drop
-                }
-                Outcome::Hidden => {
-                    self.listing.hide(object)?;
-                    json::Outcome::Drop
-                }
-                Outcome::Failed(failure) => return Err(PumpError::Filter(failure, None)),
-            });
-        }
-        self.table.extend(self.joiner.push(batch, shown)?);
-        Ok(true)
-    }
-
-    /// The objects as a list.
-    fn plain(self, table: &Document) -> Result<Vec<Bytes>, PumpError> {
-        let metadata = list_metadata(table)?;
-        let first = Document::json(self.objects.first().cloned().unwrap_or_default());
-        let kind = serde_json::Value::from(format!("{}List", first.kind()?));
-        let api_version = serde_json::Value::from(first.api_version()?);
-        let head = format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":"#);
-        let mut chunks = vec![Bytes::from(head), metadata, Bytes::from_static(b",\"items\":[")];
-        for (index, object) in self.objects.into_iter().enumerate() {
-            if index > 0 {
-                chunks.push(Bytes::from_static(b","));
-            }
-            chunks.push(object);
-        }
-        chunks.push(Bytes::from_static(b"]}\n"));
-        Ok(chunks)
-    }
+    progress.save(&proxy.resume, codec.meta());
+    Ok(Some(codec.finish()?))
 }

@@ -1,79 +1,80 @@
-//! What a client of a filtered watch is told: a pure state machine over (event, object, outcome).
+//! Decides which event the client of a filtered watch gets: a pure state machine over (event, object, outcome).
 //!
-//! The client must end up with what a fresh list through the same filters would show it, and only the set of objects
-//! known hidden from it is remembered. So a visible object that becomes hidden, of which the last state shown is not
-//! known, makes the client list again.
+//! The client must end up with the state that a fresh list through the same filters would return. Weir remembers only
+//! which objects the client does not have, not the last state of those that it has. So when a filter hides an object that
+//! the client may have, Weir cannot send a correct DELETED event, and the client must list again.
 
 use std::sync::Arc;
 
 use weir_document::json::EventType;
 
-use crate::proxy::resume::Hidden;
+use crate::proxy::resume::HiddenKeys;
 use weir_runtime::{Failure, Outcome};
 
 /// The state of one watch.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
-    hidden: Arc<Hidden>,
+    hidden: Arc<HiddenKeys>,
 }
 
-/// What to do about one event.
+/// The effect of one event.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
-    /// Send the object as the chain left it, as this type of event.
+pub(super) enum Transition {
+    /// Send the object as the chain left it, as an event of this type.
     Filtered(EventType),
     /// Send the event as it came.
     Original,
     /// Send nothing.
-    Silence,
-    /// End the watch with 410: the client may hold an object that it must not see any more.
+    Skip,
+    /// End the watch with 410: the client may have an object that it must no longer see.
     Relist,
     /// End the watch with the filter's failure.
     Fail(Failure),
 }
 
 impl Transitions {
-    /// For a client from which these objects are hidden.
-    pub(super) fn new(hidden: Arc<Hidden>) -> Self {
+    /// Starts with the objects that the client does not have because filters hid them.
+    pub(super) fn new(hidden: Arc<HiddenKeys>) -> Self {
         Self { hidden }
     }
 
-    /// Whether the object's key makes a difference: reading it is saved for most events of most watches.
+    /// Whether the transition depends on the object's key. For most events of most watches it does not, and callers need not
+    /// read the key.
     pub(super) fn needs_key(&self, outcome: &Outcome) -> bool {
         matches!(outcome, Outcome::Hidden) || !self.hidden.is_empty()
     }
 
-    /// Takes one event of type ADDED, MODIFIED or DELETED; others pass as they are.
-    pub(super) fn step(&mut self, event: EventType, key: u64, outcome: &Outcome) -> Step {
+    /// Applies one event. BOOKMARK and ERROR pass unchanged.
+    pub(super) fn apply(&mut self, event: EventType, key: u64, outcome: &Outcome) -> Transition {
         let known = self.hidden.contains(key);
         match (event, outcome) {
-            (EventType::Bookmark | EventType::Error, _) => Step::Original,
-            // The tombstone's outcome does not decide: what the client holds does, and it may hold any object that is
-            // not known hidden. A failing chain does not swallow it either.
+            (EventType::Bookmark | EventType::Error, _) => Transition::Original,
+            // The outcome of the deleted object does not matter: the client may have every object that is not known to
+            // be hidden. A failing chain must not swallow the deletion either.
             (EventType::Deleted, _) if known => {
                 self.forget(key);
-                Step::Silence
+                Transition::Skip
             }
-            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => Step::Original,
-            (EventType::Deleted, _) => Step::Filtered(EventType::Deleted),
-            (_, Outcome::Failed(failure)) => Step::Fail(failure.clone()),
-            (EventType::Modified, Outcome::Hidden) if !known => Step::Relist,
+            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => Transition::Original,
+            (EventType::Deleted, _) => Transition::Filtered(EventType::Deleted),
+            (_, Outcome::Failed(failure)) => Transition::Fail(failure.clone()),
+            (EventType::Modified, Outcome::Hidden) if !known => Transition::Relist,
             (_, Outcome::Hidden) => {
                 if !known {
                     Arc::make_mut(&mut self.hidden).insert(key);
                 }
-                Step::Silence
+                Transition::Skip
             }
             (_, Outcome::Unchanged | Outcome::Edited(_)) if known => {
                 self.forget(key);
-                Step::Filtered(EventType::Added)
+                Transition::Filtered(EventType::Added)
             }
-            (event, Outcome::Unchanged | Outcome::Edited(_)) => Step::Filtered(event),
+            (event, Outcome::Unchanged | Outcome::Edited(_)) => Transition::Filtered(event),
         }
     }
 
-    /// What is hidden from the client now.
-    pub(super) fn hidden(&self) -> &Arc<Hidden> {
+    /// The objects that the client does not have because filters hid them.
+    pub(super) fn hidden(&self) -> &Arc<HiddenKeys> {
         &self.hidden
     }
 
@@ -96,18 +97,18 @@ mod tests {
         Outcome::Failed(Failure { filter: "f".into(), class: FailureClass::Trap, message: "m".into() })
     }
 
-    fn told(transitions: &mut Transitions, event: EventType, outcome: &Outcome) -> String {
-        match transitions.step(event, KEY, outcome) {
-            Step::Filtered(event) => event.to_string(),
-            Step::Original => "original".into(),
-            Step::Silence => "silence".into(),
-            Step::Relist => "relist".into(),
-            Step::Fail(_) => "fail".into(),
+    fn transition(transitions: &mut Transitions, event: EventType, outcome: &Outcome) -> String {
+        match transitions.apply(event, KEY, outcome) {
+            Transition::Filtered(event) => event.to_string(),
+            Transition::Original => "original".into(),
+            Transition::Skip => "skip".into(),
+            Transition::Relist => "relist".into(),
+            Transition::Fail(_) => "fail".into(),
         }
     }
 
     fn with_hidden() -> Transitions {
-        let mut hidden = Hidden::default();
+        let mut hidden = HiddenKeys::default();
         hidden.insert(KEY);
         Transitions::new(Arc::new(hidden))
     }
@@ -118,20 +119,20 @@ mod tests {
         for (event, outcome, when_unknown, when_known_hidden) in [
             (Added, Outcome::Unchanged, "ADDED", "ADDED"),
             (Added, edited.clone(), "ADDED", "ADDED"),
-            (Added, Outcome::Hidden, "silence", "silence"),
+            (Added, Outcome::Hidden, "skip", "skip"),
             (Added, failed(), "fail", "fail"),
             (Modified, Outcome::Unchanged, "MODIFIED", "ADDED"),
             (Modified, edited.clone(), "MODIFIED", "ADDED"),
-            (Modified, Outcome::Hidden, "relist", "silence"),
+            (Modified, Outcome::Hidden, "relist", "skip"),
             (Modified, failed(), "fail", "fail"),
-            (Deleted, Outcome::Unchanged, "DELETED", "silence"),
-            (Deleted, edited, "DELETED", "silence"),
-            (Deleted, Outcome::Hidden, "original", "silence"),
-            (Deleted, failed(), "original", "silence"),
+            (Deleted, Outcome::Unchanged, "DELETED", "skip"),
+            (Deleted, edited, "DELETED", "skip"),
+            (Deleted, Outcome::Hidden, "original", "skip"),
+            (Deleted, failed(), "original", "skip"),
         ] {
-            assert_eq!(told(&mut Transitions::default(), event, &outcome), when_unknown, "{event} {outcome:?}");
+            assert_eq!(transition(&mut Transitions::default(), event, &outcome), when_unknown, "{event} {outcome:?}");
             assert_eq!(
-                told(&mut with_hidden(), event, &outcome),
+                transition(&mut with_hidden(), event, &outcome),
                 when_known_hidden,
                 "{event} {outcome:?}, known hidden"
             );
@@ -141,15 +142,15 @@ mod tests {
     #[test]
     fn an_object_goes_through_its_life() {
         let mut transitions = Transitions::default();
-        let mut told = |event, outcome| told(&mut transitions, event, &outcome);
-        assert_eq!(told(Added, Outcome::Hidden), "silence");
-        assert_eq!(told(Modified, Outcome::Hidden), "silence");
-        assert_eq!(told(Modified, Outcome::Unchanged), "ADDED");
-        assert_eq!(told(Modified, Outcome::Unchanged), "MODIFIED");
-        assert_eq!(told(Deleted, Outcome::Unchanged), "DELETED");
-        assert_eq!(told(Added, Outcome::Hidden), "silence");
-        assert_eq!(told(Deleted, Outcome::Hidden), "silence");
-        assert_eq!(told(Added, Outcome::Unchanged), "ADDED");
-        assert_eq!(told(Modified, Outcome::Hidden), "relist");
+        let mut sent = |event, outcome| transition(&mut transitions, event, &outcome);
+        assert_eq!(sent(Added, Outcome::Hidden), "skip");
+        assert_eq!(sent(Modified, Outcome::Hidden), "skip");
+        assert_eq!(sent(Modified, Outcome::Unchanged), "ADDED");
+        assert_eq!(sent(Modified, Outcome::Unchanged), "MODIFIED");
+        assert_eq!(sent(Deleted, Outcome::Unchanged), "DELETED");
+        assert_eq!(sent(Added, Outcome::Hidden), "skip");
+        assert_eq!(sent(Deleted, Outcome::Hidden), "skip");
+        assert_eq!(sent(Added, Outcome::Unchanged), "ADDED");
+        assert_eq!(sent(Modified, Outcome::Hidden), "relist");
     }
 }
