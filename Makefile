@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test controlplane converge demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -20,8 +20,13 @@ modules: guest-target
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 
-test: check-format schema-check build controlplane lint docs ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
+test: check-format schema-check build controlplane lint docs test-checked ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
+
+# Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
+CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter-%)
+test-checked: ## the tests of the document engine, the SDK and the filters with debug assertions and overflow checks
+	cargo test --profile checked --locked $(CHECKED:%=-p %)
 
 # Without it the tests against a real API server say that they are skipped; where CI is set they fail instead.
 controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the first time (needs Go)

@@ -15,6 +15,7 @@ mod behaviour {
     mod connections;
     mod credentials;
     mod deploy;
+    mod documents;
     mod drain;
     mod faults;
     mod forms;

@@ -1,5 +1,5 @@
-//! The bundled filters as built modules in the host, by the same case files that each crate runs natively; in protobuf as
-//! well as in JSON.
+//! Runs the bundled filters as modules in the host, with the case files that each crate runs natively, in protobuf and
+//! in JSON.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 use weir::cli::loader;
 use weir::lookups::FileWorld;
 use weir_document::{Document, resource_of};
-use weir_filter::cases::{Case, CaseFile, Outcome, Tally};
+use weir_filter::cases::{Case, CaseFile, CaseOutcome, Coverage};
 use weir_kube::Address;
 use weir_kube::Class;
 use weir_kube::GroupResource;
 use weir_runtime::{Digest, FilterEntry};
 use weir_runtime::{Endpoint, StartError};
-use weir_runtime::{FilterSet, Outcome as Made};
+use weir_runtime::{FilterSet, Outcome};
 use weir_runtime::{LoadError, Loader};
 use weir_tests::built;
 
@@ -30,7 +30,7 @@ const FILTERS: &[&str] = &[
     "servicetopology",
 ];
 
-/// So many objects alike: what the first ones are called for is foreseen of the last, and must be the same.
+/// The number of copies of each object. The host calls the filter for the first ones and replays their trace for the last.
 const ALIKE: usize = 8;
 
 /// The largest module that may ship, in bytes.
@@ -42,17 +42,17 @@ async fn every_case_of_every_bundled_filter_holds_in_the_host_in_both_encodings(
     for filter in FILTERS {
         let module = std::fs::read(built::module(filter)).unwrap().into();
         let folder = built::workspace().join("filters").join(filter).join("cases");
-        let mut tally = Tally::default();
+        let mut coverage = Coverage::default();
         for (path, file) in CaseFile::read_all(&folder).unwrap() {
             for case in &file.cases {
                 count += 1;
-                for failure in check(filter, &module, &file, case, &mut tally).await {
+                for failure in check(filter, &module, &file, case, &mut coverage).await {
                     failures.push(format!("{}: {}\n{failure}", path.display(), case.name));
                 }
             }
         }
-        assert!(tally.ran > 0, "{filter}: no case in protobuf");
-        in_protobuf += tally.ran;
+        assert!(coverage.ran > 0, "{filter}: no case in protobuf");
+        in_protobuf += coverage.ran;
     }
     assert!(failures.is_empty(), "{} of {count} cases failed\n\n{}", failures.len(), failures.join("\n\n"));
     assert!(count >= 9 * 10, "only {count} cases");
@@ -67,21 +67,27 @@ fn modules_are_small() {
     }
 }
 
-/// What went wrong in a case. Both encodings pass through the same instances, as in the daemon.
-async fn check(filter: &str, module: &bytes::Bytes, file: &CaseFile, case: &Case, tally: &mut Tally) -> Vec<String> {
+/// Runs a case in both encodings on the same instances, as in the daemon. Returns the failures.
+async fn check(
+    filter: &str,
+    module: &bytes::Bytes,
+    file: &CaseFile,
+    case: &Case,
+    coverage: &mut Coverage,
+) -> Vec<String> {
     let loader = loader(Arc::new(world(file, case))).unwrap();
     let set = match load(&loader, filter, module, &file.settings(case)).await {
         Ok(set) => set,
         Err(LoadError::Start(error @ (StartError::Settings(_) | StartError::Fault(_)))) => {
-            return case.judge(&Outcome::ConfigureFailed(error.to_string())).err().into_iter().collect();
+            return case.compare(&CaseOutcome::ConfigureFailed(error.to_string())).err().into_iter().collect();
         }
         Err(error) => panic!("{filter}: {}: {error}", case.name),
     };
     let json = run(&set, Document::json(case.input())).await;
-    let mut failures: Vec<String> = case.judge(&json).err().into_iter().collect();
-    if let Some(message) = tally.message(case) {
-        let protobuf = run(&set, message.document()).await;
-        failures.extend(message.agree(case, &json, &protobuf).err());
+    let mut failures: Vec<String> = case.compare(&json).err().into_iter().collect();
+    if let Some(input) = coverage.input(case) {
+        let protobuf = run(&set, input.document()).await;
+        failures.extend(input.compare(case, &json, &protobuf).err());
     }
     failures
 }
@@ -96,38 +102,40 @@ async fn load(loader: &Loader, filter: &str, module: &bytes::Bytes, settings: &s
     Ok(FilterSet::new(vec![Arc::new(loaded)]))
 }
 
-async fn run(set: &FilterSet, document: Document) -> Outcome {
+async fn run(set: &FilterSet, document: Document) -> CaseOutcome {
     let resource = resource_of(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
     let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
     let chain = set.chain("test", &resource, Class::Read).unwrap();
     let made = chain.run(vec![document.clone(); ALIKE]).await;
     let mut outcomes: Vec<_> = made.into_iter().map(|made| outcome(made, &document)).collect();
     let first = outcomes.swap_remove(0);
-    // Failures in a row end in no more calls.
-    if !matches!(first, Outcome::Failed { .. }) {
+    // The breaker stops calls after failures in a row.
+    if !matches!(first, CaseOutcome::Failed { .. }) {
         assert!(outcomes.iter().all(|other| *other == first), "{first:?} at first, then {outcomes:?}");
     }
     first
 }
 
-fn outcome(made: Made, document: &Document) -> Outcome {
+fn outcome(made: Outcome, document: &Document) -> CaseOutcome {
     match made {
-        Made::Unchanged => Outcome::Kept(document.bytes().clone()),
-        Made::Edited(bytes) => Outcome::Kept(bytes),
-        Made::Hidden => Outcome::Hidden,
-        Made::Failed(failure) => Outcome::Failed { class: failure.class.label(), message: failure.message.to_string() },
+        Outcome::Unchanged => CaseOutcome::Kept(document.bytes().clone()),
+        Outcome::Edited(bytes) => CaseOutcome::Kept(bytes),
+        Outcome::Hidden => CaseOutcome::Hidden,
+        Outcome::Failed(failure) => {
+            CaseOutcome::Failed { class: failure.class.label(), message: failure.message.to_string() }
+        }
     }
 }
 
 fn world(file: &CaseFile, case: &Case) -> FileWorld {
-    let world = file.world(case);
-    let addresses = world.node.addresses.iter().map(|address| Address {
+    let environment = file.environment(case);
+    let addresses = environment.node.addresses.iter().map(|address| Address {
         interface_name: address.interface_name.clone(),
         ip: address.ip.parse().unwrap(),
         prefix_length: address.prefix_length,
         default_route: address.default_route,
     });
-    let endpoint = world.node.endpoint.map(|endpoint| Endpoint { host: endpoint.host, port: endpoint.port });
+    let endpoint = environment.node.endpoint.map(|endpoint| Endpoint { host: endpoint.host, port: endpoint.port });
     let objects = file.cluster(case).map(|json| serde_json::from_str::<Value>(&json).unwrap());
-    FileWorld::new(&world.node.name, objects, addresses.collect(), endpoint).unwrap()
+    FileWorld::new(&environment.node.name, objects, addresses.collect(), endpoint).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What filtering costs elsewhere: the list decoded into values and encoded again, nothing changed.
+//! Baselines for filtering: a list is decoded to values and encoded again, without changes.
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Service;
@@ -13,7 +13,7 @@ use weir_document::protobuf::Envelope;
 
 use crate::list::{Encoding, Kind};
 
-/// A way to go over a list.
+/// A way to process a list.
 #[derive(Clone, Copy)]
 pub(crate) enum Baseline {
     /// `serde_json::Value`
@@ -22,12 +22,12 @@ pub(crate) enum Baseline {
     Typed,
     /// The messages of k8s-pb.
     Prost,
-    /// The bytes are copied once.
+    /// Copies the bytes once.
     Copy,
 }
 
 impl Baseline {
-    /// Those for an encoding.
+    /// Returns the baselines for an encoding.
     pub(crate) fn of(encoding: Encoding) -> &'static [Self] {
         match encoding {
             Encoding::Json => &[Self::Value, Self::Typed, Self::Copy],
@@ -44,7 +44,7 @@ impl Baseline {
         }
     }
 
-    /// Goes over a whole list once.
+    /// Processes a whole list once.
     pub(crate) fn run(self, kind: Kind, list: &Bytes) {
         let written = match (self, kind) {
             (Self::Value, _) => json::<Value>(list),

@@ -1,5 +1,5 @@
-//! The whole daemon beside a plain reverse proxy: the same lists through both, from the same server in memory, to a client
-//! that discards. nginx passes all bytes on unread; Weir runs two filters over them.
+//! Compares the whole daemon with a plain reverse proxy. Both serve the same lists, from the same in-memory server to a
+//! client that discards the bytes. nginx passes the bytes on, and Weir runs two filters on them.
 
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
@@ -11,21 +11,22 @@ use crate::nginx::Nginx;
 use crate::table::{Goal, Table, median};
 use crate::usage::processor;
 
-/// Rounds of each measurement. In each every way is taken once, so that what else runs on the machine hits all alike.
+/// The rounds of each measurement. Each round measures every path once, so that other load on the machine affects all
+/// alike.
 const ROUNDS: usize = 25;
 
-/// A way from the client to the server.
+/// A path from the client to the server.
 struct Way {
     what: &'static str,
     address: String,
-    /// The process in between.
+    /// The process on the path.
     pid: Option<u32>,
     rounds: Vec<Fetched>,
-    /// Processor seconds of all rounds.
+    /// The CPU seconds of all rounds.
     processor: f64,
 }
 
-/// About 30 MB as JSON; as protobuf the same list.
+/// Returns a list of about 30 MB in JSON, or the same list in protobuf.
 fn list(kind: Kind, encoding: Encoding) -> List {
     kind.list(
         encoding,
@@ -36,7 +37,7 @@ fn list(kind: Kind, encoding: Encoding) -> List {
     )
 }
 
-/// A daemon with the two filters of each kind.
+/// Starts a daemon with the two filters of each kind.
 pub(crate) async fn daemon(server: &ApiServer) -> Daemon {
     let filters: Vec<_> = Kind::BOTH.iter().flat_map(|kind| kind.filters()).collect();
     let text: String = filters.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect();
@@ -44,7 +45,7 @@ pub(crate) async fn daemon(server: &ApiServer) -> Daemon {
     filters.into_iter().fold(setup, Setup::bundled).start_ready().await
 }
 
-/// An API server with what the filters look up.
+/// Starts an API server with the objects that the filters look up.
 pub(crate) async fn server() -> ApiServer {
     let server = ApiServer::builder().start().await.unwrap();
     for object in data::lookups() {
@@ -53,7 +54,7 @@ pub(crate) async fn server() -> ApiServer {
     server
 }
 
-/// Processor time per GB, wall time, and the first byte.
+/// Measures CPU time per GB, wall time, and time to the first byte.
 pub(crate) async fn lists(table: &mut Table) {
     let server = server().await;
     let daemon = daemon(&server).await;
@@ -67,14 +68,14 @@ pub(crate) async fn lists(table: &mut Table) {
         for encoding in Encoding::BOTH {
             let list = list(kind, encoding);
             server.fix(kind.path(), encoding.media().parse().unwrap(), list.whole());
-            let mut ways = vec![Way::new("straight from the server", upstream.clone(), None)];
-            for (what, nginx) in [("nginx, its own settings", &plain), ("nginx, 64 KiB buffer", &large)] {
+            let mut ways = vec![Way::new("directly from the server", upstream.clone(), None)];
+            for (what, nginx) in [("nginx, default settings", &plain), ("nginx, 64 KiB buffer", &large)] {
                 ways.extend(nginx.as_ref().map(|nginx| Way::new(what, nginx.address(), Some(nginx.id()))));
             }
             let address = daemon.url().trim_start_matches("http://").to_owned();
             ways.push(Way::new("Weir, two filters", address, Some(daemon.id())));
             let ways = tokio::task::spawn_blocking(move || measured(ways, kind, encoding)).await.unwrap();
-            told(table, &list, &ways);
+            report(table, &list, &ways);
         }
     }
 }
@@ -104,7 +105,7 @@ impl Way {
         self.processor += self.pid.map_or(0.0, processor) - before;
     }
 
-    /// Seconds of processor per GB that came from the server.
+    /// Returns the CPU seconds per GB from the server.
     fn per_gigabyte(&self, list: &List) -> f64 {
         self.processor / (self.rounds.len() as f64 * list.bytes() as f64 / 1e9)
     }
@@ -118,7 +119,7 @@ impl Way {
     }
 }
 
-fn told(table: &mut Table, list: &List, ways: &[Way]) {
+fn report(table: &mut Table, list: &List, ways: &[Way]) {
     table.heading(&format!("{} ({:.1} MB) through a proxy, over loopback", list.name(), list.megabytes()));
     table.columns("", &["CPU s per GB", "wall ms", "first byte ms", "MB received"]);
     for way in ways {
@@ -136,6 +137,8 @@ fn told(table: &mut Table, list: &List, ways: &[Way]) {
     let later = weir.first() - straight.first();
     match list.encoding {
         Encoding::Json => table.goal(&format!("{name}: first byte later by"), later, "ms", Goal::Under(5.0)),
-        Encoding::Protobuf => table.row("first byte later by (a protobuf list is sized first)", later, "ms"),
+        Encoding::Protobuf => {
+            table.row("added time to first byte (a protobuf list starts with its length)", later, "ms")
+        }
     }
 }

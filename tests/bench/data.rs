@@ -1,12 +1,12 @@
-//! The objects that are filtered: Services of about 2 KB, EndpointSlices of 100 endpoints, as a real API server writes
-//! them; and the objects that filters look up.
+//! The filtered objects, Services of about 2 KB and EndpointSlices of 100 endpoints in the form of a real API server,
+//! and the objects that filters look up.
 
 use serde_json::{Value, json};
 
-/// Nodes of the cluster; ten to a pool.
+/// The nodes of the cluster, ten per pool.
 pub(crate) const NODES: usize = 100;
 
-/// A Service of about 2 KB, managed fields and all.
+/// Returns a Service of about 2 KB, including managed fields.
 pub(crate) fn service(n: usize) -> Value {
     let mut annotations = json!({"prometheus.io/scrape": "true", "description": "x".repeat(640)});
     if n.is_multiple_of(10) {
@@ -43,7 +43,7 @@ pub(crate) fn service(n: usize) -> Value {
     })
 }
 
-/// An EndpointSlice of so many endpoints.
+/// Returns an EndpointSlice with this number of endpoints.
 pub(crate) fn slice(n: usize, endpoints: usize) -> Value {
     let endpoint = |i: usize| {
         json!({
@@ -67,10 +67,10 @@ pub(crate) fn slice(n: usize, endpoints: usize) -> Value {
     })
 }
 
-/// The local node, which is in pool-1.
+/// The local node, a member of pool-1.
 pub(crate) const NODE: &str = "node-0000";
 
-/// Pools and nodes.
+/// Returns the pools and nodes.
 pub(crate) fn cluster() -> Vec<Value> {
     let node = |n: usize| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{n:04}"), "labels": {"apps.openyurt.io/nodepool": format!("pool-{}", n / 10 + 1)}}});
     let pool = |p: usize| {
@@ -80,7 +80,7 @@ pub(crate) fn cluster() -> Vec<Value> {
     (0..NODES).map(node).chain((0..NODES / 10).map(pool)).collect()
 }
 
-/// All that filters look up: pools, nodes, and the Services of the slices.
+/// Returns all objects that filters look up: pools, nodes, and the Services of the slices.
 pub(crate) fn lookups() -> Vec<Value> {
     cluster().into_iter().chain((0..1000).map(service)).collect()
 }

@@ -1,14 +1,14 @@
-//! List in, list out, on one core: through wasm, natively, and baselines over the same bytes; and what one object costs.
-//! Time is the processor's, so that what else runs on the machine counts little.
+//! Measures filtering of lists on one core, with wasm, natively and against baselines on the same bytes, and the cost
+//! of one object. It measures CPU time, so that other load on the machine has little effect.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use weir::cli::loader;
 use weir::lookups::FileWorld;
-use weir_document::list::{Batch, Outcome as Join, Piece};
+use weir_document::list::{Batch, ItemOutcome, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
-use weir_filter::native::{Node, Runner, World};
+use weir_filter::native::{Environment, Node, Runner};
 use weir_filter::{Filter, Verdict};
 use weir_kube::Class;
 use weir_runtime::{Chain, FilterSet, Outcome};
@@ -21,43 +21,43 @@ use crate::list::{BLOCK, Encoding, Kind, List};
 use crate::table::{Goal, Table, median};
 use crate::usage::thread;
 
-/// Rounds of each measurement, unless they take too long; the median counts.
+/// The maximum rounds of each measurement. The result is the median.
 const ROUNDS: usize = 9;
-/// Seconds after which no other round begins.
+/// No further round starts after this number of seconds.
 const LONG: f64 = 1.5;
-/// Bytes of a body that arrive at once.
+/// The size of a body's chunks in bytes.
 const CHUNK: usize = 128 << 10;
-/// Seconds that a round takes at least: the clock of a thread moves by the tick.
+/// The minimum duration of a round in seconds, because a thread's clock advances by the tick.
 const SHORT: f64 = 0.1;
 
 /// When the module is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Calls {
-    /// As the daemon does: where nothing is foreseen.
-    Foreseen,
-    /// For each object.
+    /// As in the daemon, which replays traces.
+    Replayed,
+    /// For each object, without replay.
     Each,
 }
 
-/// A list as it is taken apart and written again.
-enum Wire {
+/// Splits and joins a list.
+enum Codec {
     Json(json::ListSplitter, json::Joiner),
     Protobuf(protobuf::ListSplitter, protobuf::Joiner),
 }
 
-/// A measurement round by round.
+/// The rounds of a measurement.
 struct Rounds {
     megabytes: f64,
-    /// How often the work is done in a round.
+    /// The number of repetitions in a round.
     times: usize,
     began: f64,
-    /// Seconds that the rounds took together.
+    /// The duration of all rounds in seconds.
     spent: f64,
-    /// Seconds that the work took once, of each round.
+    /// For each round, the duration of one repetition in seconds.
     once: Vec<f64>,
 }
 
-/// Filtered list throughput, both encodings and all sizes.
+/// Measures the throughput of filtered lists, for both encodings and all sizes.
 pub(crate) async fn throughput(table: &mut Table) {
     for kind in Kind::BOTH {
         for encoding in Encoding::BOTH {
@@ -72,13 +72,13 @@ pub(crate) async fn throughput(table: &mut Table) {
                 for list in &lists {
                     rates.push(Some(through_wasm(&chain, list).await));
                 }
-                table.cells(&format!("through wasm, {}", calls.name()), &rates);
+                table.cells(&format!("wasm, {}", calls.name()), &rates);
                 wasm.push(rates[1]);
             }
             let native = lists.each_ref().map(|list| Some(natively(list)));
-            table.cells("natively, the same filter and engine", &native);
+            table.cells("native, the same filter and engine", &native);
             for baseline in Baseline::of(encoding) {
-                // What is decoded has to be there as a whole: a list of 10,000 is ten of 1,000.
+                // The baselines need the whole list in memory, so 10,000 objects are ten lists of 1,000.
                 let rates = lists.each_ref().map(|list| {
                     let (part, times) = (list.count.min(BLOCK), list.count / list.count.min(BLOCK));
                     let whole = kind.list(encoding, part).whole();
@@ -102,12 +102,12 @@ pub(crate) async fn throughput(table: &mut Table) {
     }
 }
 
-/// What one object costs.
+/// Measures the cost of one object.
 pub(crate) async fn call(table: &mut Table) {
-    table.heading("Cost of an object, warm instance, the object as it comes from a list");
+    table.heading("Cost of an object from a list, with a warm instance");
     for (what, kind, n) in [
-        ("a Service that the filter leaves", Kind::Services, 3),
-        ("an EndpointSlice of 100 endpoints, 90 of them cut", Kind::Slices, 4),
+        ("a Service that the filter does not edit", Kind::Services, 3),
+        ("an EndpointSlice of 100 endpoints, 90 of them removed", Kind::Slices, 4),
     ] {
         for (encoding, calls) in
             Encoding::BOTH.into_iter().flat_map(|encoding| Calls::BOTH.map(|calls| (encoding, calls)))
@@ -151,19 +151,19 @@ async fn through_wasm(chain: &Chain, list: &List) -> f64 {
     let mut rounds = Rounds::of(list.megabytes());
     while let Some(times) = rounds.begin() {
         for _ in 0..times {
-            let mut wire = Wire::new(list.encoding);
+            let mut codec = Codec::new(list.encoding);
             for chunk in list.chunks(CHUNK) {
-                wire.push(chunk);
-                while let Some(batch) = wire.next() {
+                codec.push(chunk);
+                while let Some(batch) = codec.next() {
                     let items = 0..batch.items.len();
                     let documents = items.map(|n| item(list.encoding, &batch, n, &type_meta)).collect();
                     let outcomes = chain.run(documents).await.into_iter().map(|outcome| match outcome {
-                        Outcome::Unchanged => Join::Keep,
-                        Outcome::Edited(bytes) => Join::Edit(bytes),
-                        Outcome::Hidden => Join::Drop,
+                        Outcome::Unchanged => ItemOutcome::Keep,
+                        Outcome::Edited(bytes) => ItemOutcome::Edit(bytes),
+                        Outcome::Hidden => ItemOutcome::Drop,
                         Outcome::Failed(failure) => panic!("{failure}"),
                     });
-                    std::hint::black_box(wire.join(&batch, outcomes.collect()).unwrap());
+                    std::hint::black_box(codec.join(&batch, outcomes.collect()).unwrap());
                 }
             }
         }
@@ -180,27 +180,27 @@ fn natively(list: &List) -> f64 {
 }
 
 fn run_natively<F: Filter>(list: &List) -> f64 {
-    let world = World {
+    let world = Environment {
         node: Node { name: data::NODE.to_owned(), ..Node::default() },
         cluster: data::lookups().iter().map(|object| Document::json(Bytes::from(object.to_string()))).collect(),
     };
     let runner = Runner::<F>::new("{}", &world).unwrap();
     let type_meta = Arc::new(list.kind.type_meta());
     rate(list.megabytes(), || {
-        let mut wire = Wire::new(list.encoding);
+        let mut codec = Codec::new(list.encoding);
         for chunk in list.chunks(CHUNK) {
-            wire.push(chunk);
-            while let Some(batch) = wire.next() {
+            codec.push(chunk);
+            while let Some(batch) = codec.next() {
                 let outcomes = (0..batch.items.len()).map(|n| {
                     let mut document = item(list.encoding, &batch, n, &type_meta);
                     match runner.filter(&mut document).unwrap() {
-                        Verdict::Hide => Join::Drop,
-                        Verdict::Keep if document.is_edited() => Join::Edit(document.bytes().clone()),
-                        Verdict::Keep => Join::Keep,
+                        Verdict::Hide => ItemOutcome::Drop,
+                        Verdict::Keep if document.is_edited() => ItemOutcome::Edit(document.bytes().clone()),
+                        Verdict::Keep => ItemOutcome::Keep,
                     }
                 });
                 let outcomes = outcomes.collect();
-                std::hint::black_box(wire.join(&batch, outcomes).unwrap());
+                std::hint::black_box(codec.join(&batch, outcomes).unwrap());
             }
         }
     })
@@ -220,7 +220,7 @@ fn item(encoding: Encoding, batch: &Batch, n: usize, type_meta: &Arc<TypeMeta>) 
     }
 }
 
-/// MB/s of some work over so many MB.
+/// Returns the throughput in MB/s.
 fn rate(megabytes: f64, mut work: impl FnMut()) -> f64 {
     let mut rounds = Rounds::of(megabytes);
     while let Some(times) = rounds.begin() {
@@ -235,12 +235,12 @@ fn rate(megabytes: f64, mut work: impl FnMut()) -> f64 {
 // === impl Calls ===
 
 impl Calls {
-    const BOTH: [Self; 2] = [Self::Foreseen, Self::Each];
+    const BOTH: [Self; 2] = [Self::Replayed, Self::Each];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Foreseen => "foreseen where it can be",
-            Self::Each => "each by a call",
+            Self::Replayed => "with trace replay",
+            Self::Each => "without replay",
         }
     }
 }
@@ -252,7 +252,7 @@ impl Rounds {
         Self { megabytes, times: 1, began: thread(), spent: 0.0, once: Vec::new() }
     }
 
-    /// How often the work is to be done in the next round; none when there are enough.
+    /// Starts the next round and returns its number of repetitions, or none after the last one.
     fn begin(&mut self) -> Option<usize> {
         self.began = thread();
         let enough = self.once.len() == ROUNDS || self.spent > LONG;
@@ -269,15 +269,15 @@ impl Rounds {
         }
     }
 
-    /// MB/s of the median round.
+    /// Returns the throughput of the median round in MB/s.
     fn rate(self) -> f64 {
         self.megabytes / median(self.once)
     }
 }
 
-// === impl Wire ===
+// === impl Codec ===
 
-impl Wire {
+impl Codec {
     fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Json => Self::Json(json::ListSplitter::new(), json::Joiner::new()),
@@ -292,7 +292,7 @@ impl Wire {
         }
     }
 
-    /// The next batch that is there.
+    /// Returns the next available batch.
     fn next(&mut self) -> Option<Batch> {
         loop {
             let piece = match self {
@@ -305,7 +305,7 @@ impl Wire {
         }
     }
 
-    fn join(&mut self, batch: &Batch, outcomes: Vec<Join>) -> Result<Vec<Bytes>, SplitError> {
+    fn join(&mut self, batch: &Batch, outcomes: Vec<ItemOutcome>) -> Result<Vec<Bytes>, SplitError> {
         match self {
             Self::Json(_, joiner) => joiner.push(batch, outcomes),
             Self::Protobuf(_, joiner) => joiner.push(batch, outcomes),

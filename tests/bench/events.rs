@@ -1,5 +1,6 @@
-//! What a watch event costs the daemon: a slice of 100 endpoints. Back to back it is the work; one by one it is, with or
-//! without filters, mostly the system's: waking threads, reading, writing. nginx shows how much.
+//! Measures the CPU time of a watch event, a slice of 100 endpoints. Events sent back to back show the cost of the
+//! daemon's own work. Events sent one by one mostly show the cost of the system, such as thread wake-ups, reads and
+//! writes. nginx serves as the baseline.
 
 use std::time::Duration;
 
@@ -19,13 +20,12 @@ use crate::nginx::Nginx;
 use crate::table::{Goal, Table};
 use crate::usage::processor;
 
-/// Different events; they are repeated.
+/// The number of distinct events, which are repeated.
 const EVENTS: usize = 100;
 
-/// CPU time per event, JSON and protobuf.
+/// Measures CPU time per event, in JSON and protobuf.
 pub(crate) async fn cost(table: &mut Table) {
-    table
-        .heading("Watch: CPU time for an event of a 100-endpoint slice: nginx passing it on, Weir through two filters");
+    table.heading("Watch: CPU time per event of a 100-endpoint slice, nginx passing it on and Weir with two filters");
     table.columns("", &["nginx µs", "Weir µs"]);
     let server = beside::server().await;
     let daemon = beside::daemon(&server).await;
@@ -33,7 +33,7 @@ pub(crate) async fn cost(table: &mut Table) {
     for encoding in Encoding::BOTH {
         let events: Vec<Bytes> = (0..EVENTS).map(|n| event(encoding, n)).collect();
         for (what, count, every) in
-            [("back to back", 40_000, None), ("1,000 a second, one by one", 5000, Some(Duration::from_millis(1)))]
+            [("back to back", 40_000, None), ("one by one, 1,000 a second", 5000, Some(Duration::from_millis(1)))]
         {
             let served = events.clone();
             server.on_request(move |request| match request.target().contains("slices?watch=true") {
@@ -54,7 +54,7 @@ pub(crate) async fn cost(table: &mut Table) {
     }
 }
 
-/// Microseconds of a process for each of the events that come through it.
+/// Returns the CPU microseconds of a process per event.
 async fn each(address: String, pid: u32, encoding: Encoding, count: usize) -> f64 {
     let path = format!("{}?watch=true", Kind::Slices.path());
     let before = processor(pid);
@@ -62,7 +62,7 @@ async fn each(address: String, pid: u32, encoding: Encoding, count: usize) -> f6
     (processor(pid) - before) * 1e6 / count as f64
 }
 
-/// An event as it comes over the wire.
+/// Returns an encoded event.
 fn event(encoding: Encoding, n: usize) -> Bytes {
     let object = Kind::Slices.object(n).to_string();
     match encoding {
@@ -75,7 +75,7 @@ fn event(encoding: Encoding, n: usize) -> Bytes {
     }
 }
 
-/// A watch that ends after so many events.
+/// Returns a watch that ends after this number of events.
 fn stream(
     encoding: Encoding,
     events: Vec<Bytes>,

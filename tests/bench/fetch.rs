@@ -1,4 +1,4 @@
-//! A client that discards: the least that reading an answer can cost, so that the machine is left to who is measured.
+//! A client that discards response bodies, with as little CPU time as possible.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use crate::list::Encoding;
 
-/// Bytes read at once.
+/// The size of a read in bytes.
 const READ: usize = 256 << 10;
 
-/// What an answer took.
+/// The measurements of a response.
 pub(crate) struct Fetched {
-    /// From the request to the first byte of the body.
+    /// The time from the request to the first byte of the body.
     pub(crate) first: Duration,
-    /// From the request to the end.
+    /// The time from the request to the end.
     pub(crate) all: Duration,
-    /// Bytes of the answer, its head included.
+    /// The bytes of the response, including its head.
     pub(crate) bytes: usize,
 }
 
-/// GETs a path of the server at `address` as kube-proxy, over a connection of its own. Blocks.
+/// Sends a GET request as kube-proxy, on a connection of its own. Blocks until the response ends.
 pub(crate) fn fetch(address: &str, path: &str, encoding: Encoding) -> Fetched {
     let accept = if path.contains("watch=") { encoding.watch_media() } else { encoding.media() };
     let mut stream = TcpStream::connect(address).unwrap();
@@ -52,7 +52,7 @@ pub(crate) fn fetch(address: &str, path: &str, encoding: Encoding) -> Fetched {
     let length = text.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
     match length {
         Some(length) => assert_eq!(bytes, length.parse::<usize>().unwrap() + text.find("\r\n\r\n").unwrap() + 4),
-        None => assert!(end.ends_with(b"0\r\n\r\n"), "an answer that broke off"),
+        None => assert!(end.ends_with(b"0\r\n\r\n"), "truncated response"),
     }
     Fetched { first: first.unwrap(), all: began.elapsed(), bytes }
 }

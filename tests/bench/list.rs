@@ -1,6 +1,6 @@
 //! Lists as the API server writes them, in both encodings.
 //!
-//! Memory: at most [`BLOCK`] different objects; a longer list repeats them, and its parts share their bytes.
+//! Memory: at most [`BLOCK`] distinct objects. A longer list repeats them and shares their bytes.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -9,22 +9,22 @@ use weir_document::protobuf::{self, Envelope};
 
 use crate::data;
 
-/// Different objects of a list.
+/// The number of distinct objects in a list.
 pub(crate) const BLOCK: usize = 1000;
 
-/// How objects are written.
+/// The encoding of objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Encoding {
     Json,
     Protobuf,
 }
 
-/// What a list is of, and the filters that it goes through.
+/// The kind of a list's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Of about 2 KB.
+    /// Services of about 2 KB.
     Services,
-    /// Of 100 endpoints, of which one pool's ten are left.
+    /// EndpointSlices of 100 endpoints. The ten of one pool remain after filtering.
     Slices,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 pub(crate) struct List {
     pub(crate) kind: Kind,
     pub(crate) encoding: Encoding,
-    /// Objects in it.
+    /// The number of objects.
     pub(crate) count: usize,
     parts: Vec<Bytes>,
 }
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Where they are listed: not where the daemon itself lists what its filters look up.
+    /// Returns the path of the list. The daemon's own lookups use other paths.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Services => "/api/v1/namespaces/team/services",
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// The two bundled filters that kube-proxy's reads of them go through; the first one is the engine tables'.
+    /// Returns the two bundled filters for kube-proxy's reads of this kind. The engine tables use the first one.
     pub(crate) fn filters(self) -> [&'static str; 2] {
         match self {
             Self::Services => ["nodeportisolation", "discardcloudservice"],
@@ -114,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// An item of a list: the list says what it is.
+    /// Returns an item of a list, without apiVersion and kind.
     fn item(self, n: usize) -> String {
         let mut item = self.object(n);
         let members = item.as_object_mut().unwrap();
@@ -123,7 +123,7 @@ impl Kind {
         item.to_string()
     }
 
-    /// A list of so many of them.
+    /// Returns a list of this number of objects.
     pub(crate) fn list(self, encoding: Encoding, count: usize) -> List {
         let whole = count / BLOCK;
         let blocks = [(BLOCK, whole), (count % BLOCK, 1)];
@@ -135,7 +135,7 @@ impl Kind {
         List { kind: self, encoding, count, parts }
     }
 
-    /// Of blocks of so many items, each so many times.
+    /// Encodes a list from blocks of items, each repeated the given number of times.
     fn json(self, blocks: impl Iterator<Item = (usize, usize)>) -> Vec<Bytes> {
         let TypeMeta { api_version, kind } = self.type_meta();
         let head = json!({"kind": format!("{kind}List"), "apiVersion": api_version, "metadata": {"resourceVersion": "900000"}});
@@ -168,7 +168,7 @@ impl Kind {
             }
             parts.extend(std::iter::repeat_n(Bytes::from(block), times));
         }
-        // An empty list in its envelope, taken apart round the list.
+        // The envelope of an empty list, split where the list belongs.
         let of_list = TypeMeta { kind: format!("{}List", type_meta.kind), ..type_meta };
         let envelope = Envelope::seal(&of_list, b"");
         let (before, after) = envelope.split_at(envelope.len() - 6);
@@ -192,12 +192,12 @@ impl List {
         self.bytes() as f64 / 1e6
     }
 
-    /// The list as it arrives: at most so many bytes at once.
+    /// Returns the list in chunks of at most this size.
     pub(crate) fn chunks(&self, size: usize) -> impl Iterator<Item = Bytes> {
         self.parts.iter().flat_map(move |part| part.chunks(size).map(|chunk| part.slice_ref(chunk)))
     }
 
-    /// The list in one piece.
+    /// Returns the list in one piece.
     pub(crate) fn whole(&self) -> Bytes {
         self.parts.concat().into()
     }
@@ -216,7 +216,7 @@ fn thousands(count: usize) -> String {
     }
 }
 
-/// The head of a record with a length.
+/// Writes the tag and the length of a record.
 fn record(tag: u8, mut length: usize, out: &mut Vec<u8>) {
     out.push(tag);
     while length >= 0x80 {

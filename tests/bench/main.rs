@@ -1,7 +1,7 @@
-//! `make bench`: figures with units, baselines in the same run.
+//! `make bench`: figures with units, with baselines in the same run.
 //!
-//! Each figure is a median of several rounds. Compare ratios, not machines: the baselines (a byte copy, decoders, nginx,
-//! the plain API server without Weir) are measured in the same process minutes. Words after the program's name choose
+//! Each figure is the median of several rounds. Compare ratios within a run, not figures of different machines: the
+//! baselines (a byte copy, decoders, nginx, the API server without Weir) run within the same minutes. Arguments select
 //! parts: engine, lists, events, memory, tls, process.
 
 #![allow(
@@ -10,7 +10,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a program for people to watch: a panic is the report"
+    reason = "an interactive program: a panic is its error report"
 )]
 
 mod baseline;
@@ -31,7 +31,7 @@ use self::table::Table;
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut table = Table::default();
-    println!("Weir's figures on this machine: {}", machine());
+    println!("Weir on this machine: {}", machine());
     let wanted: Vec<_> = std::env::args().skip(1).collect();
     let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
     if wants("engine") {

@@ -1,6 +1,7 @@
-//! nginx as what it is to be compared with: a plain reverse proxy that passes the bytes on.
+//! nginx as the baseline: a plain reverse proxy that passes the bytes on.
 //!
-//! Debian's package is enough, installed or only unpacked (`make nginx`). Without it the bench says so and goes on.
+//! Debian's package is sufficient, installed or only unpacked (`make nginx`). Without it, the bench prints a note and
+//! continues.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_tests::built;
 
-/// A running nginx of one process; it is killed when dropped.
+/// A running nginx with one process, killed on drop.
 pub(crate) struct Nginx {
     child: Child,
     port: u16,
@@ -16,12 +17,12 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// In front of the server at `upstream`, `host:port`, without buffering of answers; with another size of its one
-    /// read buffer if that is given (its own is 4 KiB). None without nginx on this machine.
+    /// Starts nginx in front of the server at `upstream`, `host:port`, without response buffering. `buffer` sets the
+    /// size of its read buffer, which is 4 KiB by default. Returns none if the machine has no nginx.
     pub(crate) fn start(upstream: &str, buffer: Option<&str>) -> Option<Self> {
         let program = program()?;
         let folder = tempfile::tempdir().unwrap();
-        // nginx takes no port 0. Free a moment ago is free enough on a machine that runs a bench.
+        // nginx does not accept port 0, so this uses a port that was free a moment ago.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = folder.path().display();
         let buffer =
@@ -77,7 +78,7 @@ impl Drop for Nginx {
     }
 }
 
-/// Where nginx is: unpacked in the target folder, or installed.
+/// Returns the nginx program: unpacked in the target folder, or installed.
 fn program() -> Option<PathBuf> {
     let folders =
         [built::target().join("nginx/usr/sbin"), "/usr/sbin".into(), "/usr/local/sbin".into(), "/usr/bin".into()];

@@ -1,5 +1,5 @@
-//! The daemon as a process: start, memory, reload, watch latency. The in-memory API server runs in the
-//! bench's own process, so both share the machine's cores.
+//! Measures the daemon as a process: start, memory, reload, watch latency. The in-memory API server runs in the bench's
+//! own process, so both share the machine's cores.
 
 use std::time::{Duration, Instant};
 
@@ -37,9 +37,9 @@ fn setup(server: &ApiServer) -> Setup {
     ["servicetopology", "nodeportisolation", "discardcloudservice"].into_iter().fold(setup, Setup::bundled)
 }
 
-/// Start until ready, with cold and warm code cache.
+/// Measures the time from start to ready, with a cold and a warm code cache.
 pub(crate) async fn start(table: &mut Table) {
-    table.heading("Start, process begin until /readyz says yes, three filters");
+    table.heading("Start: from process start until /readyz succeeds, three filters");
     let server = cluster().await;
     let mut cold = Vec::new();
     for _ in 0..3 {
@@ -60,9 +60,9 @@ async fn started(setup: Setup) -> (Daemon, f64) {
     (daemon, began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Resident memory idle, and the most it becomes during a list, in a daemon that has not held another.
+/// Measures resident memory, idle and at its peak during a list. Each list gets a new daemon.
 pub(crate) async fn memory(table: &mut Table) {
-    table.heading("Memory of the daemon, resident, three filters");
+    table.heading("Resident memory of the daemon, three filters");
     let server = cluster().await;
     for (kind, encoding, count) in [
         (Kind::Slices, Encoding::Json, 1200),
@@ -73,8 +73,8 @@ pub(crate) async fn memory(table: &mut Table) {
         let daemon = setup(&server).start_ready().await;
         let client = daemon.client("kube-proxy").with("accept", encoding.media());
         for _ in 0..50 {
-            let answer = client.get("/api/v1/namespaces/default/services").await;
-            assert_eq!(answer.status, 200);
+            let response = client.get("/api/v1/namespaces/default/services").await;
+            assert_eq!(response.status, 200);
         }
         let idle = resident(daemon.id());
         let list = kind.list(encoding, count);
@@ -88,20 +88,20 @@ pub(crate) async fn memory(table: &mut Table) {
         match encoding {
             Encoding::Json => {
                 table.goal("idle, after 50 small lists", idle, "MB", Goal::Under(40.0));
-                table.goal(&format!("most above idle: {name}"), above, "MB", Goal::Under(20.0));
+                table.goal(&format!("peak above idle: {name}"), above, "MB", Goal::Under(20.0));
             }
             Encoding::Protobuf => {
                 let times = above / list.megabytes();
-                table.goal(&format!("most above idle: {name}"), times, "times the body", Goal::Under(1.2));
+                table.goal(&format!("peak above idle: {name}"), times, "times the body", Goal::Under(1.2));
             }
         }
-        table.row("resident after it", resident(daemon.id()), "MB");
+        table.row("resident afterwards", resident(daemon.id()), "MB");
     }
 }
 
-/// From a module's rename until it is in force.
+/// Measures the time from a module's rename until it is in force.
 pub(crate) async fn reload(table: &mut Table) {
-    table.heading("Reload: a module is renamed into place while nothing else happens");
+    table.heading("Reload: a module is renamed into place, without other load");
     let server = cluster().await;
     server.store().put(data::service(1)).unwrap();
     let modules = ["discardcloudservice", "nodeportisolation"].map(|name| std::fs::read(built::module(name)).unwrap());
@@ -117,7 +117,7 @@ pub(crate) async fn reload(table: &mut Table) {
     }
     table.row("in force, median", median(times.clone()), "ms");
     table.goal("in force, p99 (known modules)", percentile(&mut times, 0.99), "ms", Goal::Under(200.0));
-    // A module that was never compiled here: the same code with a custom section of its own.
+    // A module without cached code: the same code with a new custom section.
     let mut fresh = Vec::new();
     for n in 0..5u8 {
         let mut module = modules[0].clone();
@@ -131,12 +131,12 @@ pub(crate) async fn reload(table: &mut Table) {
         daemon.logged_after(from, "a new set of filters is in force").await;
         fresh.push(began.elapsed().as_secs_f64() * 1e3);
     }
-    table.goal("in force, a module that has to be compiled", median(fresh), "ms", Goal::Under(200.0));
+    table.goal("in force, a module that must be compiled", median(fresh), "ms", Goal::Under(200.0));
 }
 
-/// How much later a watch event arrives through Weir, at 1,000 events a second.
+/// Measures the latency that Weir adds to watch events, at 1,000 events a second.
 pub(crate) async fn watch(table: &mut Table) {
-    table.heading("Watch: 10,000 events at 1,000 a second, the same event straight and through Weir");
+    table.heading("Watch: 10,000 events at 1,000 a second, the same event directly and through Weir");
     let server = cluster().await;
     let mut object = data::service(3);
     object["metadata"]["name"] = json!("ticking");
@@ -161,7 +161,7 @@ pub(crate) async fn watch(table: &mut Table) {
     table.goal("added, p99", percentile(&mut added, 0.99), "ms", Goal::Under(2.0));
 }
 
-/// When each of 10,000 MODIFIED events arrives.
+/// Returns the arrival times of 10,000 MODIFIED events.
 async fn stamps(client: Client, path: &str) -> tokio::task::JoinHandle<Vec<Instant>> {
     let mut events = client.watch(path).await;
     let first = events.next().await;
@@ -176,11 +176,11 @@ async fn stamps(client: Client, path: &str) -> tokio::task::JoinHandle<Vec<Insta
     })
 }
 
-/// Reads a body to its end without keeping it.
+/// Reads and discards a body.
 pub(crate) async fn drain(client: &Client, path: &str) -> usize {
-    let answer = client.send(Method::GET, path, "").await;
-    assert_eq!(answer.status(), 200);
-    let (mut body, mut bytes) = (answer.into_body(), 0);
+    let response = client.send(Method::GET, path, "").await;
+    assert_eq!(response.status(), 200);
+    let (mut body, mut bytes) = (response.into_body(), 0);
     while let Some(frame) = body.frame().await {
         bytes += frame.unwrap().into_data().map_or(0, |data| data.len());
     }

@@ -1,5 +1,6 @@
-//! What TLS costs: the same lists over the plain port and over the HTTPS port (by HTTP/1.1 as there, and by HTTP/2 as most
-//! clients of Kubernetes do), with the API server behind plain HTTP and behind TLS; and what 2,000 idle watches take.
+//! Measures the cost of TLS. The same lists go over the plain port and over the HTTPS port, with HTTP/1.1 and with
+//! HTTP/2, which most Kubernetes clients use. The API server is behind plain HTTP or TLS. Also measures 2,000 idle
+//! watches.
 
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE};
@@ -12,9 +13,9 @@ use crate::process::drain;
 use crate::table::{Goal, Table, median};
 use crate::usage::{processor, resident};
 
-/// Rounds of each measurement. In each every way is taken once.
+/// The rounds of each measurement. Each round measures every path once.
 const ROUNDS: usize = 15;
-/// Watches and the clients that hold them.
+/// The number of watches.
 const WATCHES: usize = 2000;
 const CLIENTS: usize = 50;
 
@@ -31,7 +32,7 @@ struct Scene {
 enum Port {
     Plain,
     Https,
-    /// The same by HTTP/1.1.
+    /// HTTPS with HTTP/1.1.
     Https1,
 }
 
@@ -48,7 +49,7 @@ impl Scene {
             server.store().put(object).unwrap();
         }
         let filters: Vec<_> = Kind::BOTH.iter().flat_map(|kind| kind.filters()).collect();
-        // On a free port there is no address that pods could be told.
+        // With a free port, filters get no address for pods.
         let settings =
             |name: &&str| if *name == "forwardkubesvctraffic" { "{host: 169.254.20.10, port: 10268}" } else { "{}" };
         let text: String = filters
@@ -74,12 +75,12 @@ impl Scene {
     }
 }
 
-/// The daemon's processor time per GB.
+/// Measures the daemon's CPU time per GB.
 pub(crate) async fn lists(table: &mut Table) {
     for (upstream, words) in [(Port::Https, "TLS"), (Port::Plain, "plain HTTP")] {
         let scene = Scene::start(upstream).await;
         table.heading(&format!(
-            "Lists over the plain port and over HTTPS, the API server behind {words}: the daemon's CPU"
+            "Lists over the plain port and over HTTPS, the API server with {words}: CPU time of the daemon"
         ));
         table.columns("CPU s per GB", &["plain", "HTTPS, 1.1", "times", "HTTPS, 2", "times"]);
         for kind in Kind::BOTH {
@@ -99,7 +100,7 @@ pub(crate) async fn lists(table: &mut Table) {
 }
 
 impl Scene {
-    /// Processor seconds per GB from the server: plain, HTTPS by HTTP/1.1, HTTPS by HTTP/2.
+    /// Returns CPU seconds per GB from the server: plain, HTTPS with HTTP/1.1, HTTPS with HTTP/2.
     async fn measured(&self, list: &List) -> [f64; 3] {
         let ports = [Port::Plain, Port::Https1, Port::Https];
         let clients = ports.map(|port| self.client(port).with("accept", list.encoding.media()));
@@ -108,7 +109,7 @@ impl Scene {
             for (client, used) in clients.iter().zip(&mut used) {
                 let before = processor(self.daemon.id());
                 drain(client, list.kind.path()).await;
-                // The first one warms up.
+                // The first round warms up.
                 if round > 0 {
                     used.push((processor(self.daemon.id()) - before) / (list.bytes() as f64 / 1e9));
                 }
@@ -118,17 +119,17 @@ impl Scene {
     }
 }
 
-/// Resident memory with idle watches.
+/// Measures resident memory with idle watches.
 pub(crate) async fn watches(table: &mut Table) {
     table.heading(&format!(
         "{WATCHES} idle watches of {CLIENTS} clients, half of them filtered, the API server behind TLS"
     ));
     for (port, words) in
-        [(Port::Plain, "over the plain port, a connection each"), (Port::Https, "over HTTPS, 40 a connection")]
+        [(Port::Plain, "over the plain port, one connection each"), (Port::Https, "over HTTPS, 40 per connection")]
     {
         let scene = Scene::start(Port::Https).await;
         let clients: Vec<_> = (0..CLIENTS).map(|_| scene.client(port)).collect();
-        // As an informer goes on after its list: nothing but what happens from now on.
+        // Like an informer after its list: the watch starts at the current resource version.
         let list = clients[0].json("/api/v1/services").await;
         let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let idle = resident(scene.daemon.id());

@@ -1,32 +1,31 @@
-//! What a process uses, as Linux tells it.
+//! The resource usage of a process on Linux.
 
 use std::path::Path;
 
-/// Processor time that a process has used, in seconds: all its threads together, to the nanosecond (the ticks of
-/// `/proc/<pid>/stat` are too coarse for a watch event).
+/// Returns the CPU seconds of all threads of a process, with nanosecond resolution. The ticks of `/proc/<pid>/stat` are
+/// too coarse for a watch event.
 pub(crate) fn processor(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // A thread may end between the two looks.
+    // A thread may end between the two reads.
     threads.filter_map(|thread| ran(&thread.ok()?.path().join("schedstat"))).sum()
 }
 
-/// Processor time that this thread has used, in seconds: what one core does, however busy the machine is. While the thread
-/// runs it moves by the system's tick.
+/// Returns the CPU seconds of this thread. While the thread runs, the value advances by the system's tick.
 pub(crate) fn thread() -> f64 {
     ran("/proc/thread-self/schedstat".as_ref()).unwrap()
 }
 
 fn ran(schedstat: &Path) -> Option<f64> {
-    let told = std::fs::read_to_string(schedstat).ok()?;
-    told.split(' ').next()?.parse::<f64>().ok().map(|nanoseconds| nanoseconds / 1e9)
+    let schedstat = std::fs::read_to_string(schedstat).ok()?;
+    schedstat.split(' ').next()?.parse::<f64>().ok().map(|nanoseconds| nanoseconds / 1e9)
 }
 
-/// Memory that is resident, in MB.
+/// Returns resident memory in MB.
 pub(crate) fn resident(pid: u32) -> f64 {
     status(pid, "VmRSS")
 }
 
-/// The most memory that was ever resident, in MB.
+/// Returns peak resident memory in MB.
 pub(crate) fn peak(pid: u32) -> f64 {
     status(pid, "VmHWM")
 }

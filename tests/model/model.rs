@@ -1,12 +1,17 @@
-//! The engine against a model that knows nothing of it: random Services, EndpointSlices, Endpoints, Pods and ConfigMaps,
-//! random edits. A JSON edit, a protobuf edit and an edit of the typed object are the same edit.
+//! Compares the engine with an independent model: random Services, EndpointSlices, Endpoints, Pods and ConfigMaps, with
+//! random edits. An edit in JSON, in protobuf and of the typed object must give the same result.
 //!
-//! JSON is read by k8s-openapi's types. Protobuf is read and written by prost, by the `.proto` files that Kubernetes
-//! publishes (`proto/`, written by `make schema`); the engine's own table is made by reflection over Go types instead. The edit in
-//! between is made on the value tree, the obvious way. Of the engine's table the model takes one thing: which fields are
-//! pointers, so that a zero value is kept. No published schema says that; the fixtures that Go encoded hold it.
+//! k8s-openapi's types read the JSON. prost reads and writes the protobuf by Kubernetes' published `.proto` files
+//! (`proto/`, written by `make schema`), whereas the engine's table comes from reflection over Go types. The model
+//! edits a value tree. It uses one fact from the engine's table: which fields are pointers, so that a zero value is
+//! kept. No published schema contains this, but the fixtures that Go encoded check it.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a panic in a test helper fails the test"
+)]
 
 mod model {
     #[path = "../../../host/document/tests/model/edit.rs"]
@@ -36,12 +41,12 @@ fn json(text: &str) -> Document {
     Document::json(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// The object as prost writes it.
+/// Encodes the object with prost.
 fn protobuf(root: &Root, object: &Tree) -> Document {
     Document::protobuf(wire::encode(root, object), root.type_meta.clone()).unwrap()
 }
 
-/// The object in a protobuf document, as prost and the typed object read it; neither may lose anything of it.
+/// Decodes a protobuf document with prost and the typed object. Checks that neither loses anything.
 fn read_protobuf(root: &Root, document: &Document) -> Tree {
     let tree = wire::decode(root, document.bytes());
     let found = normal(root.message(), &typed::through(root, &tree).unwrap());
@@ -49,35 +54,35 @@ fn read_protobuf(root: &Root, document: &Document) -> Tree {
     found
 }
 
-/// The object in a JSON document, as the typed object reads it.
+/// Decodes a JSON document with the typed object.
 fn read_json(root: &Root, document: &Document) -> Tree {
     let tree = serde_json::from_slice(document.bytes()).unwrap();
     normal(root.message(), &typed::through(root, &tree).unwrap())
 }
 
-/// What the typed object is after an edit of its tree; why, if it cannot hold that.
+/// Returns the typed object after an edit of its tree, or the reason why it cannot represent the tree.
 fn held(root: &Root, edited: &Tree) -> Result<Tree, String> {
     let held = normal(root.message(), &typed::through(root, edited).map_err(|error| error.to_string())?);
     difference(&held, &normal(root.message(), edited)).map_or(Ok(held), Err)
 }
 
-/// Reads of a document against the tree.
+/// Compares the reads of a document with the tree.
 fn check_reads(document: &Document, tree: &Tree, one: &Edit) {
-    let steps = read::steps(&one.expression);
+    let segments = read::segments(&one.expression);
     let column = document.column(one.path()).unwrap();
-    let rows = read::rows(tree, &steps);
+    let rows = read::rows(tree, &segments);
     assert_eq!(column.len(), rows.len(), "{} {tree}", one.expression);
     for (cell, row) in column.iter().zip(rows) {
         assert!(read::is_cell(cell, row), "{} {cell:?} {row:?}", one.expression);
     }
-    assert_eq!(document.lengths(one.path()).unwrap(), read::lengths(tree, &steps), "{} {tree}", one.expression);
+    assert_eq!(document.lengths(one.path()).unwrap(), read::lengths(tree, &segments), "{} {tree}", one.expression);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn an_object_is_the_same_to_the_engine_and_to_prost(seed in 1u64.., kind in 0..KINDS.len()) {
+    fn the_engine_and_prost_read_the_same_object(seed in 1u64.., kind in 0..KINDS.len()) {
         let root = &KINDS[kind];
         let object = generate::object(&mut Random(seed), root);
         let expected = normal(root.message(), &object);
@@ -86,12 +91,12 @@ proptest! {
         let ours = normal(root.message(), &wire::decode(root, &ours));
         prop_assert_eq!(difference(&ours, &expected), None);
         let document = protobuf(root, &object);
-        let told = serde_json::from_str(&document.to_json().unwrap()).unwrap();
-        prop_assert_eq!(difference(&normal(root.message(), &told), &expected), None);
+        let decoded = serde_json::from_str(&document.to_json().unwrap()).unwrap();
+        prop_assert_eq!(difference(&normal(root.message(), &decoded), &expected), None);
         prop_assert_eq!(difference(&read_json(root, &json(&text)), &expected), None);
     }
 
-    /// A sequence of edits. Each begins with the JSON that the API server would send of the protobuf object.
+    /// A sequence of edits. Each edit starts with the JSON that the API server would send for the protobuf object.
     #[test]
     fn an_edit_is_the_same_in_json_in_protobuf_and_in_the_typed_object(seed in 1u64.., kind in 0..KINDS.len()) {
         let root = &KINDS[kind];
@@ -127,7 +132,7 @@ proptest! {
             prop_assert_eq!(of_protobuf, Ok(count), "{:?}", one);
             prop_assert_eq!(difference(&read_json(root, &json), &held), None, "{:?}", one);
             prop_assert_eq!(difference(&read_protobuf(root, &protobuf), &held), None, "{:?}", one);
-            // What is cut may be a zero value that is written and shown all the same.
+            // The removed value may be a zero value that JSON contains all the same.
             let sets = matches!(one.kind, Kind::Set | Kind::SetRows);
             if sets && normal(root.message(), &serde_json::from_str(&text).unwrap()) == held {
                 prop_assert!(protobuf.bytes() == &before, "{:?}", one);
@@ -135,7 +140,7 @@ proptest! {
         }
     }
 
-    /// What may not be edited is taken over from the old object.
+    /// Protected fields keep the values of the old object.
     #[test]
     fn a_replacement_is_the_same_in_json_and_in_protobuf(seed in 1u64.., kind in 0..KINDS.len()) {
         let root = &KINDS[kind];
@@ -153,7 +158,7 @@ proptest! {
     }
 }
 
-/// The generator meets what it is there for: edits that are done, that fail, that no typed object can hold.
+/// The generator covers edits that succeed, edits that fail, and edits whose result no typed object can represent.
 #[test]
 fn edits_of_every_kind_and_outcome_are_generated() {
     let mut met = std::collections::BTreeMap::new();

@@ -1,14 +1,13 @@
-//! # discardcloudservice: Services that are of no use at the edge
+//! # discardcloudservice: hides Services that do not work at the edge
 //!
-//! Hides Services of type LoadBalancer, whose addresses belong to the cloud, unless the annotation
-//! `openyurt.io/skip-discard` is exactly `true`; and the Services that the settings name, whatever their type. All else
-//! stays as it is.
+//! Hides Services of type LoadBalancer, whose addresses belong to the cloud, unless the annotation `openyurt.io/skip-discard`
+//! is exactly `true`. Also hides the Services that the settings name, of any type. All other Services stay as they are.
 //!
 //! ```yaml
 //! - name: discardcloudservice
 //!   module: discardcloudservice.wasm
 //!   settings:
-//!     loadBalancers: discard     # keep: only those go that carry svc.openyurt.io/discard: "true"
+//!     loadBalancers: discard     # keep: hide only those with svc.openyurt.io/discard: "true"
 //!     services: [kube-system/x-tunnel-server-internal-svc]
 //! ```
 
@@ -18,7 +17,7 @@ use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 static TYPE: Path = Path::new("spec.type");
 static NAME: Path = Path::new("metadata.name");
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -26,7 +25,7 @@ pub struct Settings {
     services: Vec<String>,
 }
 
-/// What becomes of a LoadBalancer Service that says nothing about it.
+/// The handling of a LoadBalancer Service without annotation.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum LoadBalancers {
@@ -46,9 +45,9 @@ impl Default for Settings {
 /// The filter.
 pub struct DiscardCloudService {
     load_balancers: LoadBalancers,
-    /// The Services that go whatever their type, as namespace and name.
+    /// The Services that are hidden whatever their type, as namespace and name.
     services: Vec<(String, String)>,
-    /// What they are called, in the same order.
+    /// Their names, in the same order.
     names: Vec<String>,
 }
 
@@ -72,7 +71,7 @@ impl Filter for DiscardCloudService {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        // Most Services are neither: what tells that is read first.
+        // Most Services are neither, so the kind is read last.
         let discarded = (self.is_cloud_balancer(object) || self.is_named(object)) && object.is("v1", "Service");
         Ok(if discarded { Verdict::Hide } else { Verdict::Keep })
     }
@@ -88,11 +87,11 @@ impl DiscardCloudService {
     }
 
     fn is_cloud_balancer(&self, object: &Object<'_>) -> bool {
-        let says = |annotation| object.annotation(annotation).as_deref() == Some("true");
+        let is_set = |annotation| object.annotation(annotation).as_deref() == Some("true");
         object.text(&TYPE).as_deref() == Some("LoadBalancer")
             && match self.load_balancers {
-                LoadBalancers::Discard => !says("openyurt.io/skip-discard"),
-                LoadBalancers::Keep => says("svc.openyurt.io/discard"),
+                LoadBalancers::Discard => !is_set("openyurt.io/skip-discard"),
+                LoadBalancers::Keep => is_set("svc.openyurt.io/discard"),
             }
     }
 }

@@ -1,9 +1,9 @@
-//! Endpoints by the node they are on, in the three shapes that Kubernetes writes them: EndpointSlice v1 and v1beta1,
-//! and Endpoints v1. Reads and cuts whole columns; keeps nothing.
+//! Endpoints grouped by node, in the three formats that Kubernetes has: EndpointSlice v1 and v1beta1, and Endpoints v1.
+//! Reads and edits whole columns, and keeps no state.
 
 use weir_filter::{Error, Object, Path, Rows, StringSet, cluster};
 
-/// The label of a slice that names its Service.
+/// The label in which a slice names its Service.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 static SERVICE: Path = Path::new("metadata.labels['kubernetes.io/service-name']");
@@ -14,17 +14,17 @@ static SUBSETS: Path = Path::new("subsets[*]");
 static ADDRESSES: Path = Path::new("subsets[*].addresses[*].nodeName");
 static NOT_READY: Path = Path::new("subsets[*].notReadyAddresses[*].nodeName");
 
-/// An object that lists a Service's endpoints, and how it does.
+/// The format of an object that lists a Service's endpoints.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
-    /// An EndpointSlice, and where its endpoints name their nodes.
+pub enum Format {
+    /// An EndpointSlice, with the path at which its endpoints name their nodes.
     Slice(&'static Path),
-    /// An Endpoints.
+    /// An Endpoints object.
     Endpoints,
 }
 
-impl Shape {
-    /// The shape of this object; none if it is another kind.
+impl Format {
+    /// Returns the format of this object, or none if it is of another kind.
     pub fn of(object: &Object<'_>) -> Option<Self> {
         match (object.kind().as_str(), object.api_version().as_str()) {
             ("EndpointSlice", "discovery.k8s.io/v1") => Some(Self::Slice(&SLICE_NODES)),
@@ -34,7 +34,7 @@ impl Shape {
         }
     }
 
-    /// The Service whose endpoints these are, looked up.
+    /// Looks up the Service of these endpoints.
     pub fn service(self, object: &Object<'_>) -> Option<Object<'static>> {
         let name = match self {
             Self::Slice(_) => &SERVICE,
@@ -43,7 +43,8 @@ impl Shape {
         cluster::referent("services", object, name)
     }
 
-    /// Where the ready endpoints name their nodes; of a slice, all endpoints.
+    /// Returns the path at which the endpoints name their nodes: all endpoints of a slice, the ready ones of an
+    /// Endpoints object.
     pub fn nodes(self) -> &'static Path {
         match self {
             Self::Slice(nodes) => nodes,
@@ -51,9 +52,9 @@ impl Shape {
         }
     }
 
-    /// Cuts the endpoints on other nodes than these, and those on no node. Of an Endpoints the subsets go that
-    /// have no address left. Says whether anything is left to list: a slice is always left, an Endpoints if it has a
-    /// subset.
+    /// Removes the endpoints that are on other nodes or on no node. Removes the subsets of an Endpoints object that
+    /// have no address left. Returns whether the object still lists something: always for a slice, and for an Endpoints
+    /// object if it has a subset.
     pub fn cut(self, object: &mut Object<'_>, nodes: &StringSet) -> Result<bool, Error> {
         match self {
             Self::Slice(names) => {

@@ -1,10 +1,11 @@
-//! Where pods reach the daemon instead of the API server: the settings `host` and `port` of three filters.
+//! The address at which pods reach the daemon instead of the API server: the settings `host` and `port` of three
+//! filters.
 
 use std::net::IpAddr;
 
 use weir_filter::{Error, node};
 
-/// An address that pods of this node reach, and a TLS port.
+/// An address that pods of this node can reach, and a TLS port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// The address.
@@ -14,8 +15,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// From the settings `host` and `port`; what is not set is the daemon's own. A pod's loopback is the pod itself, so
-    /// that a loopback address is refused, as is any that nobody listens on.
+    /// Creates a gateway from the settings `host` and `port`. The defaults are the daemon's own address and port.
+    /// Rejects loopback addresses, because a pod would reach itself, and addresses on which nothing can listen.
     pub fn configure(host: Option<&str>, port: Option<u16>) -> Result<Self, Error> {
         let own = if host.is_none() || port.is_none() { node::secure_endpoint() } else { None };
         let host = match (host, &own) {
@@ -29,11 +30,11 @@ impl Gateway {
             (Some(port), _) => port,
             (None, Some(own)) => own.port,
             (None, None) => {
-                return Err(Error::setting("port", "not set, and the daemon has no secure port"));
+                return Err(Error::setting("port", "not set, and the daemon has no HTTPS port"));
             }
         };
         if port == 0 {
-            return Err(Error::setting("port", "0 is no port"));
+            return Err(Error::setting("port", "0 is not a valid port"));
         }
         Ok(Self { host: pod_address(host)?, port })
     }
@@ -41,14 +42,14 @@ impl Gateway {
 
 fn pod_address(host: &str) -> Result<IpAddr, Error> {
     let Ok(address) = host.parse::<IpAddr>() else {
-        return Err(Error::setting("host", format!("`{host}` is no IP address")));
+        return Err(Error::setting("host", format!("`{host}` is not an IP address")));
     };
     let canonical = address.to_canonical();
     if canonical.is_loopback() {
         return Err(Error::setting("host", format!("`{host}` is a loopback address: pods would reach themselves")));
     }
     if canonical.is_unspecified() || canonical.is_multicast() {
-        return Err(Error::setting("host", format!("`{host}` is no address that pods can reach")));
+        return Err(Error::setting("host", format!("`{host}` is not an address that pods can reach")));
     }
     Ok(address)
 }

@@ -1,6 +1,5 @@
-//! What several bundled filters know of the edge, said once: which pool this node is in and who else is ([`pool`]),
-//! endpoints by the node they are on ([`addresses`]), and where pods reach the daemon instead of the API server
-//! ([`gateway`]).
+//! Code that several bundled filters share: this node's pool and its members ([`pool`]), endpoints grouped by node
+//! ([`addresses`]), and the address at which pods reach the daemon instead of the API server ([`gateway`]).
 
 pub mod addresses;
 pub mod gateway;

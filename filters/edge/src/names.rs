@@ -1,14 +1,14 @@
-//! A set of names that is asked often and never changed: one text, and a table of its hashes. Ten bytes a name besides
-//! the text. The standard library's set would do, for 8 KB more in every module.
+//! An immutable set of names: one string with all names, and a hash table of positions. It takes ten bytes per name
+//! besides the name. The standard library's set would add 8 KB to every module.
 
 /// A set of names.
 #[derive(Debug)]
 pub(crate) struct Names {
     text: String,
-    /// Where each name ends in the text.
+    /// The end of each name in the text.
     ends: Vec<usize>,
-    /// Positions in `ends`, one more, at the place of the name's hash or behind it; 0 is free. At least half are free,
-    /// so that every search ends.
+    /// Open-addressed table of positions in `ends`, each plus one. 0 is a free slot. At least half of the slots are
+    /// free, so that every search ends.
     slots: Vec<usize>,
 }
 
@@ -17,7 +17,7 @@ impl Names {
         self.search(name).is_ok()
     }
 
-    /// The slot in which the name is, or the free one in which it would be.
+    /// Returns the slot of the name, or as an error the free slot for it.
     fn search(&self, name: &str) -> Result<usize, usize> {
         // INVARIANT: the number of slots is a power of two, kept by `from_iter`.
         let mask = self.slots.len() - 1;
@@ -62,10 +62,10 @@ impl<'a> FromIterator<&'a str> for Names {
     }
 }
 
-/// FNV: node names are short, and none are made up to collide but by who may make nodes.
+/// FNV. Node names are short, and only somebody who may create nodes could choose names that collide.
 fn hash(name: &str) -> usize {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // The upper bits are the better ones, the lower ones are used.
+    // Mixes the upper bits into the lower ones, because the lower ones select the slot and are weaker.
     usize::try_from(hash ^ (hash >> 15)).unwrap_or_default()
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::Names;
 
     #[test]
-    fn what_was_put_in_is_in_and_nothing_else() {
+    fn a_set_contains_exactly_the_inserted_names() {
         let names: Vec<String> = (0..1000).map(|n| format!("edge-node-{n}")).collect();
         let set: Names = names.iter().chain(&names).map(String::as_str).collect();
         assert!(names.iter().all(|name| set.contains(name)));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_set_and_an_empty_name_are_fine() {
+    fn empty_sets_and_empty_names_work() {
         assert!(!Names::from_iter([]).contains(""));
         assert!(Names::from_iter([""]).contains(""));
     }

@@ -1,5 +1,5 @@
-//! The local node's pool and its members. Both may change while the daemon runs, so that both are looked up for each
-//! object; of the members, a hash set is kept for as long as they are the same.
+//! The local node's pool and its members. Both may change while the daemon runs, so they are looked up for each object.
+//! A set of the members is kept until they change.
 
 use std::rc::Rc;
 
@@ -8,9 +8,9 @@ use weir_filter::{Error, Lookup, Memo, Path, StringSet, cluster, node};
 
 use crate::names::Names;
 
-/// The label that says which pool a Node is in.
+/// The label in which a Node names its pool.
 const POOL_LABEL: &str = "apps.openyurt.io/nodepool";
-/// The label that says which pool a NodeBucket holds nodes of.
+/// The label in which a NodeBucket names its pool.
 const BUCKET_LABEL: &str = "openyurt.io/pool-name";
 
 const NODES: &str = "nodes";
@@ -21,7 +21,7 @@ static POOL_NODES: Path = Path::new("status.nodes[*]");
 static BUCKET_NODES: Path = Path::new("nodes[*].name");
 static NODE_NAME: Path = Path::new("metadata.name");
 
-/// Which pool the local node is in.
+/// The pool of the local node.
 #[derive(Debug)]
 pub struct LocalPool {
     node: String,
@@ -30,32 +30,32 @@ pub struct LocalPool {
 }
 
 impl LocalPool {
-    /// From the setting `nodePool`; without it, the local Node's label decides.
+    /// Creates the pool from the setting `nodePool`. Without it, the local Node's label names the pool.
     pub fn configure(node_pool: Option<String>) -> Result<Self, Error> {
         if let Some(pool) = &node_pool
             && !is_label_value(pool)
         {
-            return Err(Error::setting("nodePool", format!("`{pool}` is no name of a node pool")));
+            return Err(Error::setting("nodePool", format!("`{pool}` is not a valid node pool name")));
         }
         Ok(Self { node: node::name(), fixed: node_pool })
     }
 
-    /// The local node's name.
+    /// Returns the local node's name.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// What [`LocalPool::name`] and [`LocalPool::node_annotation`] look up.
+    /// Returns the lookup for [`LocalPool::name`] and [`LocalPool::node_annotation`].
     pub fn node_lookup(&self) -> Lookup {
         Lookup::of(NODES).named(&self.node).metadata_only()
     }
 
-    /// What [`LocalPool::name`] looks up: nothing if the pool is a setting.
+    /// Returns the lookup for [`LocalPool::name`], or none if a setting names the pool.
     pub fn lookup(&self) -> Option<Lookup> {
         self.fixed.is_none().then(|| self.node_lookup())
     }
 
-    /// What [`LocalPool::pool_annotation`] looks up.
+    /// Returns the lookup for [`LocalPool::pool_annotation`].
     pub fn pool_lookup(&self) -> Lookup {
         let pools = Lookup::of(NODE_POOLS).versions(["v1beta2", "v1beta1"]).optional();
         match &self.fixed {
@@ -64,7 +64,7 @@ impl LocalPool {
         }
     }
 
-    /// The pool's name; none for an orphan node.
+    /// Returns the pool's name, or none if the node is in no pool.
     pub fn name(&self) -> Option<String> {
         if self.fixed.is_some() {
             return self.fixed.clone();
@@ -73,18 +73,18 @@ impl LocalPool {
         if pool.is_empty() { None } else { Some(pool) }
     }
 
-    /// An annotation of the local Node.
+    /// Returns an annotation of the local Node.
     pub fn node_annotation(&self, key: &str) -> Option<String> {
         cluster::get(NODES, None, &self.node)?.annotation(key)
     }
 
-    /// An annotation of the local pool's NodePool.
+    /// Returns an annotation of the local pool's NodePool.
     pub fn pool_annotation(&self, key: &str) -> Option<String> {
         cluster::get(NODE_POOLS, None, &self.name()?)?.annotation(key)
     }
 }
 
-/// Whether Kubernetes takes the text as a label's value (an empty one is not meant).
+/// Returns whether the text is a valid, non-empty label value.
 fn is_label_value(text: &str) -> bool {
     let plain = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
     text.len() <= 63
@@ -93,7 +93,7 @@ fn is_label_value(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Where a pool's members are written: the setting `poolSource`.
+/// The source of a pool's members: the setting `poolSource`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PoolSource {
@@ -102,30 +102,30 @@ pub enum PoolSource {
     NodePools,
     /// `nodes[].name` of the pool's NodeBuckets.
     NodeBuckets,
-    /// The Nodes that carry the pool's label: for a cluster without OpenYurt's kinds.
+    /// The Nodes with the pool's label, for clusters without OpenYurt's kinds.
     NodeLabels,
 }
 
 /// The nodes of one pool.
 #[derive(Debug)]
-pub struct Members {
+pub struct PoolNodes {
     names: Names,
     name_set: StringSet,
     fingerprint: u64,
 }
 
-impl Members {
-    /// Whether the node is one of them.
+impl PoolNodes {
+    /// Returns whether the node is a member.
     pub fn contains(&self, node: &str) -> bool {
         self.names.contains(node)
     }
 
-    /// Their names, for cutting what is on other nodes.
+    /// Returns the members' names as a set for [`weir_filter::Object::retain_in`].
     pub fn name_set(&self) -> &StringSet {
         &self.name_set
     }
 
-    /// Equal members, equal number: for what is derived from them.
+    /// Returns a hash of the members: equal members have equal fingerprints.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -136,21 +136,21 @@ impl Members {
 pub struct PoolMembers {
     pool: LocalPool,
     source: PoolSource,
-    memo: Memo<u64, Rc<Members>>,
+    memo: Memo<u64, Rc<PoolNodes>>,
 }
 
 impl PoolMembers {
-    /// From the settings `nodePool` and `poolSource`.
+    /// Creates the members from the settings `nodePool` and `poolSource`.
     pub fn configure(node_pool: Option<String>, source: PoolSource) -> Result<Self, Error> {
         Ok(Self { pool: LocalPool::configure(node_pool)?, source, memo: Memo::new() })
     }
 
-    /// The pool whose members these are.
+    /// Returns the pool.
     pub fn pool(&self) -> &LocalPool {
         &self.pool
     }
 
-    /// What [`PoolMembers::get`] looks up.
+    /// Returns the lookups for [`PoolMembers::get`].
     pub fn lookups(&self) -> Vec<Lookup> {
         let selector = |label: &str| match &self.pool.fixed {
             Some(pool) => format!("{label}={pool}"),
@@ -166,8 +166,9 @@ impl PoolMembers {
         self.pool.lookup().into_iter().chain([members]).collect()
     }
 
-    /// The members; none for an orphan node, and for a pool that is not found. A pool may be there and have none.
-    pub fn get(&self) -> Option<Rc<Members>> {
+    /// Returns the members. Returns none if the node is in no pool or the pool does not exist. An existing pool may
+    /// have no members.
+    pub fn get(&self) -> Option<Rc<PoolNodes>> {
         let pool = self.pool.name()?;
         let (resource, label, names) = match self.source {
             PoolSource::NodePools => {
@@ -185,11 +186,11 @@ impl PoolMembers {
         Some(self.keep(found.fingerprint(names), || found.column(names)))
     }
 
-    fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<Members> {
+    fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<PoolNodes> {
         self.memo.get(fingerprint, || {
             let names = names();
             let all = || names.iter().flatten();
-            Rc::new(Members { names: all().collect(), name_set: all().collect(), fingerprint })
+            Rc::new(PoolNodes { names: all().collect(), name_set: all().collect(), fingerprint })
         })
     }
 }

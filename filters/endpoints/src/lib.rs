@@ -1,25 +1,25 @@
-//! # endpoints: each ingress controller serves its own node pool
+//! # endpoints: an ingress controller uses endpoints of its own node pool
 //!
-//! An ingress controller of this node sees, of every Service, only the endpoints on nodes of this node's pool; no
-//! annotation is needed. Endpoints without any address left are hidden; EndpointSlices stay, if need be empty. A node
-//! in no pool, or in a pool that does not exist, sees everything, and so it is for endpoints whose Service is not
-//! there.
+//! An ingress controller on this node receives, for every Service, only the endpoints on nodes of this node's pool. Services
+//! need no annotation. The filter hides Endpoints objects without any remaining address. It never hides EndpointSlices, but
+//! they may become empty. It changes nothing if the node is in no pool, if the pool does not exist, or if the endpoints have
+//! no Service.
 //!
 //! ```yaml
 //! - name: endpoints
 //!   module: endpoints.wasm
 //!   settings:
 //!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
-//!     poolSource: nodepools      # or nodebuckets, nodelabels: where the pool's members are written
-//!     slices: true               # false: EndpointSlices are left alone
+//!     poolSource: nodepools      # or nodebuckets, nodelabels: the source of the pool's members
+//!     slices: true               # false: leave EndpointSlices alone
 //! ```
 
 use serde::Deserialize;
-use weir_edge::addresses::Shape;
+use weir_edge::addresses::Format;
 use weir_edge::pool::{PoolMembers, PoolSource};
 use weir_filter::{Error, Filter, Lookup, Object, Plan, Verdict};
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -57,18 +57,18 @@ impl Filter for Endpoints {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        let shape = match Shape::of(object) {
-            Some(Shape::Slice(_)) if !self.slices => return Ok(Verdict::Keep),
-            Some(shape) => shape,
+        let format = match Format::of(object) {
+            Some(Format::Slice(_)) if !self.slices => return Ok(Verdict::Keep),
+            Some(format) => format,
             None => return Ok(Verdict::Keep),
         };
-        if shape.service(object).is_none() {
+        if format.service(object).is_none() {
             return Ok(Verdict::Keep);
         }
         let Some(members) = self.members.get() else {
             return Ok(Verdict::Keep);
         };
-        let left = shape.cut(object, members.name_set())?;
+        let left = format.cut(object, members.name_set())?;
         Ok(if left { Verdict::Keep } else { Verdict::Hide })
     }
 }

@@ -1,14 +1,14 @@
 //! # forwardkubesvctraffic: traffic to `default/kubernetes` goes to this node's daemon
 //!
-//! kube-proxy sends what pods address to the API server's cluster IP to the endpoints of `default/kubernetes`. In the
-//! EndpointSlice of that name whose address family is the daemon's, this filter puts the daemon's address as the one
-//! endpoint, ready, and its port as the port named `https`. Slices of the other family stay.
+//! kube-proxy forwards traffic for the API server's cluster IP to the endpoints of `default/kubernetes`. In the
+//! EndpointSlice of that name, this filter replaces the endpoints with the daemon's address, ready, and sets the port named
+//! `https` to the daemon's port. It leaves slices of another address family than the daemon's alone.
 //!
 //! ```yaml
 //! - name: forwardkubesvctraffic
 //!   module: forwardkubesvctraffic.wasm
 //!   settings:
-//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is refused
+//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is rejected
 //!     port: 10268                # default: the daemon's --secure-port
 //! ```
 
@@ -23,7 +23,7 @@ static ENDPOINTS: Path = Path::new("endpoints");
 static PORT_NAMES: Path = Path::new("ports[*].name");
 static PORTS: Path = Path::new("ports[*].port");
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {

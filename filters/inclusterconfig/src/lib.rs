@@ -15,7 +15,7 @@ use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 
 static CONFIG: Path = Path::new("data['config.conf']");
 
-/// There are none.
+/// This filter has no settings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {}
@@ -47,7 +47,7 @@ impl Filter for InClusterConfig {
     }
 }
 
-/// The configuration without its kubeconfig entries; none if it has none.
+/// Returns the configuration without its kubeconfig entries; `None` if it has none.
 fn in_cluster(config: &str) -> Option<String> {
     // Cheap, and true of nearly all objects: no need to parse.
     if !config.contains("kubeconfig") {
@@ -60,13 +60,13 @@ fn in_cluster(config: &str) -> Option<String> {
     }
 }
 
-/// Whether the line is `kubeconfig`, a colon and a value. A comment is no value.
+/// Returns whether the line is `kubeconfig`, a colon and a value. A comment is not a value.
 fn names_kubeconfig(line: &str) -> bool {
     let value = line.trim().strip_prefix("kubeconfig").and_then(|rest| rest.trim_start().strip_prefix(':'));
     value.is_some_and(|value| !matches!(value.trim_start().bytes().next(), None | Some(b'#')))
 }
 
-/// The text with those lines as comments, their indentation kept.
+/// Turns those lines into comments and keeps their indentation.
 fn commented(config: &str) -> String {
     let mut result = String::with_capacity(config.len() + 1);
     for line in config.split_inclusive('\n') {

@@ -1,14 +1,14 @@
-//! # masterservice: `default/kubernetes` points to this node's daemon
+//! # masterservice: `default/kubernetes` has the address of this node's daemon
 //!
-//! kubelet tells each new container where the API server is, from the Service `default/kubernetes`. This filter puts
-//! the daemon's own address there, so that pods that use their in-cluster configuration go through it too:
-//! `spec.clusterIP`, `spec.clusterIPs` and the port named `https`. All else stays.
+//! kubelet passes the API server's address to each new container, from the Service `default/kubernetes`. This filter replaces
+//! it with the daemon's own address, so that pods with in-cluster configuration connect through the daemon. It edits
+//! `spec.clusterIP`, `spec.clusterIPs` and the port named `https`, and nothing else.
 //!
 //! ```yaml
 //! - name: masterservice
 //!   module: masterservice.wasm
 //!   settings:
-//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is refused
+//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is rejected
 //!     port: 10268                # default: the daemon's --secure-port
 //! ```
 
@@ -21,7 +21,7 @@ static CLUSTER_IPS: Path = Path::new("spec.clusterIPs");
 static PORT_NAMES: Path = Path::new("spec.ports[*].name");
 static PORTS: Path = Path::new("spec.ports[*].port");
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {

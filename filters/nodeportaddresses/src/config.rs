@@ -1,10 +1,10 @@
-//! One value of a YAML text, replaced in place. Lines, not a YAML tree: whatever else the text says, comments included,
-//! stays as it is, byte for byte. Linear in the text; keeps nothing.
+//! Replaces one value in a YAML text. It works on lines, not on a parsed tree, so that all other text and all comments
+//! keep their bytes. The time is linear in the text.
 
 const KEY: &str = "nodePortAddresses";
 
-/// The text with `nodePortAddresses` set to these, in whatever form it was there before, or added at the end; or why it
-/// cannot be done. Comments within the old value stay in their lines.
+/// Sets `nodePortAddresses` to these addresses, in any YAML form of the old value, or appends the key. Comments inside
+/// the old value keep their lines. The error gives the reason why the text cannot be edited.
 pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<String, String> {
     let mut value = String::from("[");
     for address in addresses {
@@ -14,7 +14,7 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
     value.push(']');
 
     let lines: Vec<&str> = config.split_inclusive('\n').collect();
-    let body = Body::find(&lines)?;
+    let body = Mapping::find(&lines)?;
     let mut keys = (body.first..body.end).filter_map(|at| {
         let line = lines.get(at).filter(|line| indent(line) == body.indent)?;
         value_offset(line).map(|offset| (at, offset))
@@ -27,14 +27,14 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
     Ok(result)
 }
 
-/// The lines of the first document's top mapping.
-struct Body {
+/// The lines of the top-level mapping in the first document.
+struct Mapping {
     first: usize,
     end: usize,
     indent: usize,
 }
 
-impl Body {
+impl Mapping {
     fn find(lines: &[&str]) -> Result<Self, String> {
         let marker = |line: &&str, mark: &str| {
             line.strip_prefix(mark).is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
@@ -45,7 +45,7 @@ impl Body {
         };
         let start = lines.get(first).copied().unwrap_or_default();
         if start.trim_start().starts_with(['{', '[']) {
-            return Err("config.conf is in flow style: its keys have no lines of their own".to_owned());
+            return Err("config.conf is in flow style, which this filter cannot edit".to_owned());
         }
         let ends = |line: &&str| marker(line, "---") || marker(line, "...");
         let end = lines.iter().skip(first).position(ends).map_or(lines.len(), |length| first + length);
@@ -53,13 +53,13 @@ impl Body {
     }
 }
 
-/// Adds lines as they are.
+/// Appends lines unchanged.
 fn keep(result: &mut String, lines: &[&str]) {
     lines.iter().for_each(|line| result.push_str(line));
 }
 
-/// The text with one more line at the end of the mapping.
-fn added(lines: &[&str], body: &Body, value: &str) -> String {
+/// Returns the text with a new line at the end of the mapping.
+fn added(lines: &[&str], body: &Mapping, value: &str) -> String {
     let (before, after) = lines.split_at_checked(body.end).unwrap_or((lines, &[]));
     let line_end = if before.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
     let mut result = String::new();
@@ -73,18 +73,18 @@ fn added(lines: &[&str], body: &Body, value: &str) -> String {
     result
 }
 
-/// The text with another value for the key in line `at`, whose old value begins at `offset`.
-fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) -> Result<String, String> {
+/// Returns the text with a new value for the key in line `at`, whose old value starts at `offset`.
+fn replaced(lines: &[&str], body: &Mapping, at: usize, offset: usize, value: &str) -> Result<String, String> {
     let (before, rest) = lines.split_at_checked(at).unwrap_or((lines, &[]));
     let (before_value, after_key) = rest.first().and_then(|line| line.split_at_checked(offset)).unwrap_or_default();
     let mut scan = Scan::default();
     let comment = scan.line(after_key)?;
-    // The key's line: what stood between the old value and its comment stays.
+    // In the key's line, white space and a comment after the old value stay.
     let mut result = String::new();
     keep(&mut result, before);
     keep(&mut result, &[before_value, " ", value, after_key.get(comment..).unwrap_or_default()]);
 
-    // The value's further lines: their comments stay, lines without one go.
+    // In the further lines of the value, comments stay, and lines without a comment are removed.
     let block_at_key = scan.empty;
     let mut left = rest.get(1..).unwrap_or_default();
     while let Some((line, after)) = left.split_first()
@@ -94,7 +94,7 @@ fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) 
         if !scan.is_open() && !is_idle(line) && !deeper {
             break;
         }
-        // A number sign inside quotes is no comment.
+        // A number sign inside quotes does not start a comment.
         let idle = is_idle(line) && scan.quote.is_none();
         let comment = scan.line(line)?;
         if idle {
@@ -105,13 +105,13 @@ fn replaced(lines: &[&str], body: &Body, at: usize, offset: usize, value: &str) 
         left = after;
     }
     if scan.is_open() {
-        return Err(format!("config.conf: {KEY} does not end"));
+        return Err(format!("config.conf: the value of {KEY} has no end"));
     }
     keep(&mut result, left);
     Ok(result)
 }
 
-/// Where the value of the key begins in its line: behind the colon.
+/// Returns the offset of the key's value in the line, after the colon. Returns none if the line has another key.
 fn value_offset(line: &str) -> Option<usize> {
     let text = line.trim_start_matches(' ');
     let quote = text.get(..1).filter(|quote| matches!(*quote, "\"" | "'")).unwrap_or_default();
@@ -124,20 +124,20 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Whether the line says nothing: blank or all comment.
+/// Returns whether the line is blank or only a comment.
 fn is_idle(line: &str) -> bool {
     let text = line.trim();
     text.is_empty() || text.starts_with('#')
 }
 
-/// Whether the line is an element of a block sequence.
+/// Returns whether the line is an element of a block sequence.
 fn is_item(line: &str) -> bool {
     line.trim_start().strip_prefix('-').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// A walk over the lines of a value: brackets and quotes may stay open from one line to the next.
+/// A scan over the lines of a value. Brackets and quotes may span lines.
 struct Scan {
-    /// Whether nothing of the value has been seen.
+    /// Whether the scan has seen nothing of the value so far.
     empty: bool,
     depth: usize,
     quote: Option<u8>,
@@ -154,7 +154,7 @@ impl Scan {
         self.depth > 0 || self.quote.is_some()
     }
 
-    /// Walks one line; says where its comment begins, white space before it included: at the line's end if it has none.
+    /// Scans one line. Returns the offset of its comment, including the white space before it, or the end of the line.
     fn line(&mut self, line: &str) -> Result<usize, String> {
         let mut previous = b' ';
         let mut escaped = false;
@@ -170,7 +170,7 @@ impl Scan {
                 (None, b' ' | b'\t' | b'\r' | b'\n') => {}
                 (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`') if self.empty => {
                     return Err(format!(
-                        "config.conf: {KEY} is written in a way that is not edited here (`{}`)",
+                        "config.conf: cannot edit a value of {KEY} that starts with `{}`",
                         char::from(byte)
                     ));
                 }
@@ -185,7 +185,7 @@ impl Scan {
             }
             previous = byte;
         }
-        // An open quote holds the line's end too; a line's end is no comment and stays.
+        // The line's end belongs to an open quote, but otherwise stays in the text.
         Ok(value_end.min(line.trim_end_matches(['\r', '\n']).len()))
     }
 }

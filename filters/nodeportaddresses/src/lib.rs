@@ -1,26 +1,26 @@
-//! # nodeportaddresses: which of this node's addresses node ports listen on
+//! # nodeportaddresses: the node addresses on which node ports listen
 //!
-//! kube-proxy opens node ports on all addresses of a node, unless its configuration limits them to IP blocks. This
-//! filter puts that limit, `nodePortAddresses`, into the configuration on its way to kubelet: ConfigMap
+//! kube-proxy opens node ports on all addresses of a node, unless its configuration restricts them to IP blocks. This filter
+//! writes the restriction, `nodePortAddresses`, into the configuration on its way to kubelet: ConfigMap
 //! `kube-system/kube-proxy`, key `config.conf`. Comments and all other text of that YAML stay.
 //!
-//! Wanted are IP blocks (`10.0.0.0/8`, `fd00::/8`) and the word `default-route`, which stands for the networks of the
-//! interfaces that hold a default route (link-local ones aside: every interface has those); or the word `primary`
-//! alone. The setting may be overridden with the annotation `nodeport.openyurt.io/addresses`
-//! (`10.0.0.0/8,default-route`), on the NodePool and, stronger, on the Node; an annotation that cannot be read is
-//! ignored with a warning. Without any of them nothing changes.
+//! The setting `addresses` is a list of IP blocks (`10.0.0.0/8`, `fd00::/8`) and the word `default-route`, or the word
+//! `primary` alone. `default-route` means the networks of the interfaces with a default route, except link-local ones. The
+//! annotation `nodeport.openyurt.io/addresses` (`10.0.0.0/8,default-route`) on the NodePool overrides the setting, and the
+//! same annotation on the Node overrides both. The filter ignores an invalid annotation and logs a warning. Without setting
+//! and annotations it changes nothing.
 //!
-//! To kube-proxy, an address family without a block means all addresses of that family. So a family for which nothing
-//! is wanted gets a block that holds no address of this node.
+//! For kube-proxy, an address family without a block means all addresses of that family. For a family that is not requested,
+//! the filter therefore writes a block that contains no address of this node.
 //!
-//! kube-proxy reads its file at start, and not all versions notice when kubelet swaps it: after a change, restart
+//! kube-proxy reads its file at start, and not all versions notice when kubelet replaces it. After a change, restart
 //! kube-proxy on the node (`kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=…`).
 //!
 //! ```yaml
 //! - name: nodeportaddresses
 //!   module: nodeportaddresses.wasm
 //!   settings:
-//!     addresses: [127.0.0.0/8, default-route]    # or as one text, as in the annotation
+//!     addresses: [127.0.0.0/8, default-route]    # or one string, as in the annotation
 //!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
 //! ```
 
@@ -40,7 +40,7 @@ const ANNOTATION: &str = "nodeport.openyurt.io/addresses";
 
 static CONFIG: Path = Path::new("data['config.conf']");
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -48,7 +48,7 @@ pub struct Settings {
     node_pool: Option<String>,
 }
 
-/// A list of blocks and words, or the same as one text.
+/// A list of blocks and words, from a list or a comma-separated string.
 struct Addresses(Vec<String>);
 
 impl<'de> Deserialize<'de> for Addresses {
@@ -75,8 +75,8 @@ impl<'de> Deserialize<'de> for Addresses {
             }
         }
 
-        // The SDK's reader goes by what is there, not by what is asked for; asking for anything would link float
-        // parsing.
+        // The SDK's deserializer ignores this hint and calls the visitor for the value that it finds. `deserialize_any`
+        // would link float parsing.
         deserializer.deserialize_seq(ListOrText)
     }
 }
@@ -116,12 +116,12 @@ impl Filter for NodePortAddresses {
 }
 
 impl NodePortAddresses {
-    /// What is to be written; none if nobody wants anything.
+    /// Returns the list to write, or none if neither the setting nor an annotation requests anything.
     fn list(&self) -> Option<Vec<String>> {
         let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(annotation?.split(',')) {
             Ok(wanted) => Some(wanted),
             Err(reason) => {
-                log::warn(format_args!("annotation {ANNOTATION} of the {holder} is ignored: {reason}"));
+                log::warn(format_args!("ignoring invalid annotation {ANNOTATION} of the {holder}: {reason}"));
                 None
             }
         };

@@ -1,19 +1,19 @@
 //! # nodeportisolation: node ports only in the node pools that a Service names
 //!
-//! A Service of type NodePort or LoadBalancer says with the annotation `nodeport.openyurt.io/listen` in which pools its
-//! node ports are open: `foo, bar` in these two, `-foo, *` in all but foo. Pools that are not named are closed unless
-//! `*` is listed; the first item for a name decides; an empty value closes all. A node in no pool keeps its node ports,
-//! as does a Service without the annotation.
+//! A Service of type NodePort or LoadBalancer names the pools in which its node ports are open, in the annotation
+//! `nodeport.openyurt.io/listen`. `foo, bar` opens them in these two pools, `-foo, *` in all pools except foo. A pool that is
+//! not named is closed, unless `*` is listed. The first item for a name applies, and an empty value closes all pools. The
+//! filter changes nothing if the node is in no pool, or if the Service has no annotation.
 //!
-//! Where they are closed, the Service goes on serving its cluster IP: a NodePort Service becomes one of type ClusterIP,
-//! a LoadBalancer Service keeps its addresses but has no node ports.
+//! In a closed pool, clients can still use the Service through its cluster IP. A NodePort Service becomes a ClusterIP Service.
+//! A LoadBalancer Service keeps its addresses and loses its node ports.
 //!
 //! ```yaml
 //! - name: nodeportisolation
 //!   module: nodeportisolation.wasm
 //!   settings:
 //!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
-//!     whenClosed: clusterip      # drop: hide the whole Service, as YurtHub does; its cluster IP is then gone too
+//!     whenClosed: clusterip      # drop: hide the whole Service, as YurtHub does, including its cluster IP
 //! ```
 
 use serde::Deserialize;
@@ -29,7 +29,7 @@ static EXTERNAL_POLICY: Path = Path::new("spec.externalTrafficPolicy");
 static ALLOCATE: Path = Path::new("spec.allocateLoadBalancerNodePorts");
 static HEALTH_PORT: Path = Path::new("spec.healthCheckNodePort");
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -37,7 +37,7 @@ pub struct Settings {
     when_closed: WhenClosed,
 }
 
-/// What becomes of a Service whose node ports are closed here.
+/// The handling of a Service whose node ports are closed in this pool.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum WhenClosed {
@@ -74,7 +74,7 @@ impl Filter for NodePortIsolation {
         let Some(pool) = self.pool.name() else {
             return Ok(Verdict::Keep);
         };
-        // Last, because it tells the fewest apart.
+        // The kind comes last, because nearly every object here is a Service: it separates the fewest traces.
         if is_open(&listen, &pool) || !object.is("v1", "Service") {
             return Ok(Verdict::Keep);
         }
@@ -82,7 +82,7 @@ impl Filter for NodePortIsolation {
             WhenClosed::Drop => return Ok(Verdict::Hide),
             WhenClosed::ClusterIp if service == "NodePort" => {
                 object.set(&TYPE, "ClusterIP")?;
-                // Beside external IPs the policy still has a meaning; without them the API server would refuse it.
+                // The policy also applies to external IPs. Without them, the API server would reject it.
                 if object.lengths(&EXTERNAL_IPS).iter().sum::<u32>() == 0 {
                     object.remove(&EXTERNAL_POLICY)?;
                 }
@@ -97,7 +97,8 @@ impl Filter for NodePortIsolation {
     }
 }
 
-/// Whether the annotation opens node ports in this pool: the first item for the pool decides, else the first for `*`.
+/// Returns whether the annotation opens node ports in this pool. The first item for the pool applies, otherwise the
+/// first `*`.
 fn is_open(listen: &str, pool: &str) -> bool {
     let first = |wanted: &str| {
         let items = listen.split(',').map(str::trim);

@@ -1,28 +1,28 @@
-//! Cases as data: what a filter does to an object, in a file. The same file runs natively, with one line in the
-//! filter's crate ([`macro@crate::cases`]), and through the built module in the host.
+//! Test cases as data files: an input object and its expected outcome. The same file runs natively, through one line in
+//! the filter's crate ([`macro@crate::cases`]), and in the host with the built module.
 //!
 //! A case file is YAML or JSON:
 //!
 //! ```yaml
-//! node: {name: edge-1}               # what the filter can ask of the node
-//! cluster: []                        # whole objects that lookups find
+//! node: {name: edge-1}               # the node that the filter sees
+//! cluster: []                        # complete objects that lookups return
 //! settings: {annotation: example.com/hidden}
 //! cases:
 //!   - name: a marked service is hidden
-//!     rule: 1                        # the rule it keeps, for the reader
+//!     rule: 1                        # the rule that the case tests, for the reader
 //!     input: {apiVersion: v1, kind: Service, metadata: {name: a, annotations: {example.com/hidden: "true"}}}
 //!     expect: hidden                 # unchanged | hidden | object: {…} | error: text | configureError: text
 //! ```
 //!
-//! A file may also say the plan that its settings give: `plan: {matches: […], lookups: [{resource: …, …}]}`.
+//! A file may also contain the expected plan for its settings: `plan: {matches: […], lookups: [{resource: …, …}]}`.
 //!
-//! `settings`, `node` (key by key) and `cluster` of a case stand in for those of the file. An `input` that is a text is
-//! taken as the object's very bytes. `unchanged` means byte for byte; the errors, that the message contains the text.
+//! The `settings`, `node` (key by key) and `cluster` of a case override those of the file. If `input` is a string, it is
+//! used as the object's bytes. `unchanged` compares byte for byte. An expected error is a part of the message.
 //!
-//! Each case of a kind that is built in runs as protobuf too, and must come to the same. One that says what protobuf
-//! cannot, such as an unknown field, is left out of that; but not all of a filter's may be.
+//! Each case of a built-in kind also runs in protobuf, and must have the same outcome. A case that protobuf cannot encode,
+//! such as one with an unknown field, runs in JSON only. At least one case of a filter must run in protobuf.
 
-mod judge;
+mod outcome;
 mod protobuf;
 mod run;
 
@@ -33,12 +33,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use weir_document::Document;
 
-use crate::native::{Node, World};
+use crate::native::{Environment, Node};
 use crate::node::{Address, Endpoint};
 use crate::{Lookup, Plan};
 
-pub use judge::Outcome;
-pub use protobuf::{Message, Tally};
+pub use outcome::CaseOutcome;
+pub use protobuf::{Coverage, ProtobufInput};
 pub use run::{Failures, check};
 
 /// A file of cases.
@@ -53,12 +53,12 @@ pub struct CaseFile {
     settings: Option<Value>,
     #[serde(default)]
     plan: Option<PlanSpec>,
-    /// The cases, in the file's order.
+    /// The cases in the order of the file.
     #[serde(default)]
     pub cases: Vec<Case>,
 }
 
-/// The plan of the file's settings, on the file's node.
+/// The expected plan for the file's settings and node.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanSpec {
@@ -84,9 +84,9 @@ struct LookupSpec {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it shows.
+    /// The name, a sentence on what the case shows.
     pub name: String,
-    /// The rule that it keeps: a number of the filter's rules, or words.
+    /// The rule that the case tests: the number of one of the filter's rules, or words.
     rule: Value,
     #[serde(default)]
     settings: Option<Value>,
@@ -96,23 +96,23 @@ pub struct Case {
     cluster: Option<Vec<Value>>,
     #[serde(default)]
     input: Value,
-    /// What becomes of the input.
+    /// The expected outcome.
     pub expect: Expect,
 }
 
-/// What a case expects.
+/// An expected outcome.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Expect {
-    /// The very bytes of the input.
+    /// The input, byte for byte.
     Unchanged,
-    /// The object does not pass.
+    /// The filter hides the object.
     Hidden,
-    /// An object equal to this one; the order of members does not count.
+    /// An object equal to this one, in any order of members.
     Object(Value),
-    /// The filter refuses its settings, with a message that contains this.
+    /// The filter rejects its settings with a message that contains this text.
     ConfigureError(String),
-    /// The filter fails on the object, with a message that contains this.
+    /// The filter fails on the object with a message that contains this text.
     Error(String),
 }
 
@@ -141,7 +141,7 @@ struct EndpointSpec {
     port: u16,
 }
 
-/// Why case files cannot be read.
+/// The reason why case files cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
@@ -150,19 +150,19 @@ pub enum CaseError {
     Io {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A file is no case file.
+    /// A file is not a valid case file.
     #[error("{}: {reason}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The reason.
         reason: String,
     },
-    /// There is no case file in the folder.
+    /// The folder contains no case file.
     #[error("{}: no case files", path.display())]
     None {
         /// The folder.
@@ -171,7 +171,7 @@ pub enum CaseError {
 }
 
 impl CaseFile {
-    /// The case files of a folder (`.yaml`, `.yml`, `.json`), sorted by name.
+    /// Reads the case files of a folder (`.yaml`, `.yml`, `.json`), sorted by name.
     pub fn read_all(folder: &Path) -> Result<Vec<(PathBuf, Self)>, CaseError> {
         let io = |source| CaseError::Io { path: folder.to_owned(), source };
         let mut paths = Vec::new();
@@ -189,39 +189,39 @@ impl CaseFile {
         paths.into_iter().map(|path| Self::read(&path).map(|file| (path, file))).collect()
     }
 
-    /// One case file.
+    /// Reads one case file.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
         let text = std::fs::read_to_string(path).map_err(|source| CaseError::Io { path: path.to_owned(), source })?;
         Self::parse(&text).map_err(|reason| CaseError::Format { path: path.to_owned(), reason })
     }
 
-    /// A case file's text, or what is wrong in it.
+    /// Parses the text of a case file. The error gives the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // By way of JSON, so that objects keep their order and enums read the same from both.
+        // Converted to JSON first, so that objects keep their order and enums have the same syntax in both formats.
         let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
-    /// The settings of a case, as JSON text.
+    /// Returns the settings of a case as JSON text.
     pub fn settings(&self, case: &Case) -> String {
         settings(case.settings.as_ref().or(self.settings.as_ref()))
     }
 
-    /// The objects of a case's cluster, as JSON text.
+    /// Returns the objects of a case's cluster as JSON text.
     pub fn cluster<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = String> + 'a {
         case.cluster.as_ref().unwrap_or(&self.cluster).iter().map(Value::to_string)
     }
 
-    /// The world of a case.
-    pub fn world(&self, case: &Case) -> World {
-        World {
+    /// Returns the environment of a case.
+    pub fn environment(&self, case: &Case) -> Environment {
+        Environment {
             node: self.node.overridden(&case.node),
             cluster: self.cluster(case).map(|json| Document::json(Bytes::from(json))).collect(),
         }
     }
 
-    /// The plan that the file expects, with the settings and the node it is for.
-    fn plan(&self) -> Option<(Plan, String, World)> {
+    /// Returns the expected plan of the file, with the settings and the environment for it.
+    fn plan(&self) -> Option<(Plan, String, Environment)> {
         let plan = self.plan.as_ref()?;
         let lookups = plan.lookups.iter().map(|lookup| Lookup {
             resource: lookup.resource.clone(),
@@ -232,8 +232,8 @@ impl CaseFile {
             optional: lookup.optional,
         });
         let plan = Plan { matches: plan.matches.clone(), lookups: lookups.collect() };
-        let world = World { node: self.node.overridden(&NodeSpec::default()), cluster: Vec::new() };
-        Some((plan, settings(self.settings.as_ref()), world))
+        let environment = Environment { node: self.node.overridden(&NodeSpec::default()), cluster: Vec::new() };
+        Some((plan, settings(self.settings.as_ref()), environment))
     }
 }
 
@@ -242,7 +242,7 @@ fn settings(settings: Option<&Value>) -> String {
 }
 
 impl NodeSpec {
-    /// The node, with what `own` says instead.
+    /// Returns the node, overridden key by key with `own`.
     fn overridden(&self, own: &Self) -> Node {
         let addresses = own.addresses.as_ref().or(self.addresses.as_ref());
         let addresses = addresses.into_iter().flatten().map(|address| Address {
@@ -261,24 +261,13 @@ impl NodeSpec {
 }
 
 impl Case {
-    /// The rule that it keeps.
+    /// Returns the rule that the case tests.
     pub fn rule(&self) -> String {
         self.rule.as_str().map_or_else(|| self.rule.to_string(), str::to_owned)
     }
 
-    /// The bytes of the object that goes in.
+    /// Returns the bytes of the input object.
     pub fn input(&self) -> Bytes {
         Bytes::from(self.input.as_str().map_or_else(|| self.input.to_string(), str::to_owned))
     }
-}
-
-/// An error with its sources.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        message = format!("{message}: {error}");
-        source = error.source();
-    }
-    message
 }

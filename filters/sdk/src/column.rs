@@ -1,5 +1,5 @@
-//! Columns and row bitmaps: the values of a whole array in one crossing, and the choice among its rows in another. A
-//! column holds one string and four bytes a row; a bitmap one bit a row.
+//! Columns and row bitmaps. A column returns the values of a whole array in one host call, and a bitmap selects rows
+//! for an edit. A column holds one string and four bytes per row, a bitmap one bit per row.
 
 /// The values of all rows of a path, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,18 +16,18 @@ impl Column {
         Self { text, ends }
     }
 
-    /// How many rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The rows: text unescaped, numbers and booleans in JSON spelling, objects and arrays as JSON text; none for a row
-    /// that is missing or null.
+    /// Iterates over the rows, none for a row that is missing or null. Strings are unescaped, numbers and booleans are
+    /// in JSON spelling, objects and arrays are JSON text.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
         let mut start = 0;
         self.ends.iter().map(move |end| {
@@ -37,13 +37,13 @@ impl Column {
         })
     }
 
-    /// The rows for which the test holds.
+    /// Selects the rows for which the predicate holds.
     pub fn rows(&self, test: impl FnMut(Option<&str>) -> bool) -> Rows {
         self.iter().map(test).collect()
     }
 }
 
-/// A choice among the rows of a path: one bit a row.
+/// A selection among the rows of a path, one bit per row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     bits: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Adds the next row.
+    /// Appends a row.
     pub fn push(&mut self, chosen: bool) {
         if self.len.is_multiple_of(8) {
             self.bits.push(0);
@@ -64,27 +64,27 @@ impl Rows {
         self.len += 1;
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether every row is chosen.
+    /// Returns whether every row is selected.
     pub fn all(&self) -> bool {
         self.chosen == self.len
     }
 
-    /// Whether no row is chosen.
+    /// Returns whether no row is selected.
     pub fn none(&self) -> bool {
         self.chosen == 0
     }
 
-    /// The bitmap as the contract has it: bit (i % 8) of byte (i / 8) is row i.
+    /// Returns the bitmap in the format of the contract: row i is bit (i % 8) of byte (i / 8).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bits
     }

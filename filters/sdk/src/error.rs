@@ -1,23 +1,23 @@
-//! The one error of the SDK: what a filter hands back when it cannot judge an object or will not take its settings. It
-//! carries a message only, since that is all that the contract carries; `?` turns any error into one.
+//! The error type of the SDK. A filter returns it if its settings are invalid or if it cannot filter an object. It
+//! holds a message only, because the contract carries a string. `?` converts any error.
 
 use std::fmt::{self, Debug, Display, Formatter};
 
-/// Why a filter failed, in words for the operator's log.
+/// The reason why a filter failed, for the operator's log.
 ///
-/// Every [`std::error::Error`] becomes one with `?`. For that to be possible this type does not implement the trait.
+/// `?` converts every [`std::error::Error`]. This type itself does not implement the trait, because the conversion
+/// would then be ambiguous.
 pub struct Error {
     message: String,
 }
 
 impl Error {
-    /// An error with this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Display) -> Self {
         Self { message: message.to_string() }
     }
 
-    /// A refusal of one setting. The message begins with the key, as operators need it: `Error::setting("addresses",
-    /// "…")`.
+    /// Creates an error about one setting. The message begins with the key: `Error::setting("addresses", "…")`.
     pub fn setting(key: &str, reason: impl Display) -> Self {
         Self { message: format!("{key}: {reason}") }
     }

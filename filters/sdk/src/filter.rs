@@ -1,63 +1,63 @@
-//! What an author implements: the [`Filter`] trait, the plan it answers with and its verdict. Types only.
+//! The types that a filter's author implements and returns: the [`Filter`] trait, the plan and the verdict.
 
 use serde::de::DeserializeOwned;
 
 use crate::{Error, Object};
 
-/// A filter: judges Kubernetes objects on their way to a client of this node.
+/// A filter of Kubernetes objects on their way to a client of this node.
 ///
-/// `filter` takes `&self` on purpose. A filter is a pure function of its settings and of what it reads; the one thing
-/// it may keep between objects is a value derived from something it read, keyed by that value's fingerprint, and that
-/// is what
-/// [`Memo`](crate::Memo) holds.
+/// `filter` takes `&self` because a filter is a pure function of its settings and of what it reads. Between objects it
+/// may keep only values that derive from something it read, keyed by that value's fingerprint. [`Memo`](crate::Memo)
+/// holds such values.
 pub trait Filter: Sized + 'static {
-    /// The settings. Derive `Deserialize` with `#[serde(deny_unknown_fields, rename_all = "camelCase")]`: a wrong key
-    /// or type then refuses the configuration with a message that names the key.
+    /// The settings. Derive `Deserialize` with `#[serde(deny_unknown_fields, rename_all = "camelCase")]`. A wrong key
+    /// or type then rejects the configuration with a message that names the key.
     type Settings: DeserializeOwned;
 
-    /// Makes the filter from its settings, or says why they will not do ([`Error::setting`] names the key). The node
-    /// may be asked ([`node`](crate::node)), the cluster may not.
+    /// Creates the filter from its settings. [`Error::setting`] names an invalid key. This function may read the
+    /// [`node`](crate::node), but not the cluster.
     fn configure(settings: Self::Settings) -> Result<Self, Error>;
 
-    /// The default requests, and all that `filter` looks up. The same for the same settings.
+    /// Returns the default match rules and all lookups of `filter`. Equal settings must give equal plans.
     fn plan(&self) -> Plan;
 
-    /// Judges one object, and edits it in place. With an error its edits are undone and the failure policy decides.
+    /// Filters one object and edits it in place. If it returns an error, the host undoes its edits and applies the
+    /// failure policy.
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error>;
 }
 
-/// What becomes of an object.
+/// The decision on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The client sees it, with the edits made.
+    /// The client receives the object with the edits.
     Keep,
-    /// The client does not see it.
+    /// The client does not receive the object.
     Hide,
 }
 
-/// What a configured filter is for and what it needs.
+/// What a configured filter handles and needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The requests it filters when its configuration names none: `component/resource[.group]#verb;verb`.
+    /// The match rules for a configuration without any: `component/resource[.group]#verb;verb`.
     pub matches: Vec<String>,
-    /// Everything it looks up.
+    /// Every lookup that the filter may make.
     pub lookups: Vec<Lookup>,
 }
 
 impl Plan {
-    /// A plan with these default requests, as `["kube-proxy/services#get;list;watch"]`.
+    /// Creates a plan with these default match rules, such as `["kube-proxy/services#get;list;watch"]`.
     pub fn matching<T: Into<String>>(matches: impl IntoIterator<Item = T>) -> Self {
         Self { matches: matches.into_iter().map(Into::into).collect(), lookups: Vec::new() }
     }
 
-    /// The same plan with one more lookup.
+    /// Adds one lookup.
     #[must_use]
     pub fn with(mut self, lookup: Lookup) -> Self {
         self.lookups.push(lookup);
         self
     }
 
-    /// The same plan with more lookups.
+    /// Adds lookups.
     #[must_use]
     pub fn with_all(mut self, lookups: impl IntoIterator<Item = Lookup>) -> Self {
         self.lookups.extend(lookups);
@@ -65,25 +65,26 @@ impl Plan {
     }
 }
 
-/// One declared kind of object to look up. Narrow it: the daemon keeps and watches all that it matches.
+/// A declaration of objects to look up. Declare as few objects as possible: the daemon watches them and holds them in
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// `services`, `nodepools.apps.openyurt.io`.
+    /// The plural name with the group: `services`, `nodepools.apps.openyurt.io`.
     pub resource: String,
-    /// Versions that the filter can read, preferred first; empty = any.
+    /// The versions that the filter can read, preferred first. Empty means any version.
     pub versions: Vec<String>,
-    /// Only the object of this name.
+    /// Restricts the lookup to objects of this name.
     pub name: Option<String>,
-    /// Only objects that this label selector matches.
+    /// Restricts the lookup to objects that match this label selector.
     pub label_selector: Option<String>,
-    /// Only metadata: all other reads find nothing.
+    /// Restricts the objects to their metadata. All other reads then return none.
     pub metadata_only: bool,
-    /// Whether a server without the kind will do: then nothing is found.
+    /// Whether the API server may lack the kind. Lookups of a missing kind return nothing.
     pub optional: bool,
 }
 
 impl Lookup {
-    /// All objects of a resource, whole, in any version, on a server that has the kind.
+    /// Declares all objects of a resource, complete and in any version. The API server is expected to serve the kind.
     pub fn of(resource: impl Into<String>) -> Self {
         Self {
             resource: resource.into(),
@@ -95,35 +96,35 @@ impl Lookup {
         }
     }
 
-    /// Only in these versions, preferred first.
+    /// Restricts the lookup to these versions, preferred first.
     #[must_use]
     pub fn versions<T: Into<String>>(mut self, versions: impl IntoIterator<Item = T>) -> Self {
         self.versions = versions.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Only the object of this name.
+    /// Restricts the lookup to objects of this name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only objects that the label selector matches.
+    /// Restricts the lookup to objects that match the label selector.
     #[must_use]
     pub fn selected(mut self, label_selector: impl Into<String>) -> Self {
         self.label_selector = Some(label_selector.into());
         self
     }
 
-    /// Only their metadata: a small fraction of a Node, and it changes seldom.
+    /// Restricts the objects to their metadata. That is a small part of a Node, and changes rarely.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.metadata_only = true;
         self
     }
 
-    /// A server without the kind will do.
+    /// Allows an API server that lacks the kind.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.optional = true;

@@ -1,5 +1,5 @@
-//! The wasm side: the SDK's types over the generated bindings, and what [`export!`](crate::export) expands to. A
-//! crossing fails only by ending the call, so nothing here returns an error of its own.
+//! The wasm backend: the SDK's types over the generated bindings, and the functions that [`export!`](crate::export)
+//! calls. An import either succeeds or ends the call, so nothing here returns an error of its own.
 
 use std::cell::OnceCell;
 
@@ -37,8 +37,8 @@ impl CompiledPath {
     }
 }
 
-/// The host's handle of a path. The host takes every path that compiled here; if not, the call ends as by any other
-/// fault.
+/// Returns the host's handle of a path. The host accepts every path that compiled here. If it ever does not, the call
+/// ends like with any other fault.
 fn compiled(at: &Path) -> &objects::Path {
     match at.compiled() {
         Ok(path) => &path.0,
@@ -49,17 +49,17 @@ fn compiled(at: &Path) -> &objects::Path {
     }
 }
 
-/// An object: lent by the host for one call, or given.
+/// An object: borrowed from the host for one call, or owned.
 pub(crate) enum Handle<'a> {
-    Shown(&'a objects::Object),
-    Found(objects::Object),
+    Borrowed(&'a objects::Object),
+    Owned(objects::Object),
 }
 
 impl Handle<'_> {
     fn raw(&self) -> &objects::Object {
         match self {
-            Self::Shown(object) => object,
-            Self::Found(object) => object,
+            Self::Borrowed(object) => object,
+            Self::Owned(object) => object,
         }
     }
 
@@ -173,7 +173,7 @@ fn to_host(value: Value) -> objects::Value {
     }
 }
 
-/// A set of strings that the host keeps.
+/// A set of strings that the host stores.
 pub(crate) struct StringSet(objects::StringSet);
 
 impl StringSet {
@@ -182,7 +182,7 @@ impl StringSet {
     }
 }
 
-/// Objects that were found.
+/// The objects that a lookup returned.
 pub(crate) struct Selection(cluster::Selection);
 
 impl Selection {
@@ -191,7 +191,7 @@ impl Selection {
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<Handle<'static>> {
-        self.0.at(index).map(Handle::Found)
+        self.0.at(index).map(Handle::Owned)
     }
 
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
@@ -205,11 +205,11 @@ impl Selection {
 }
 
 pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
-    cluster::get(resource, namespace, name).map(Handle::Found)
+    cluster::get(resource, namespace, name).map(Handle::Owned)
 }
 
 pub(crate) fn cluster_referent(resource: &str, object: &Handle<'_>, name_at: &Path) -> Option<Handle<'static>> {
-    cluster::referent(resource, object.raw(), compiled(name_at)).map(Handle::Found)
+    cluster::referent(resource, object.raw(), compiled(name_at)).map(Handle::Owned)
 }
 
 pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
@@ -247,16 +247,16 @@ pub(crate) fn log_write(level: Level, message: &str) {
     log::write(level, message);
 }
 
-/// What `describe` answers, from the filter's own Cargo.toml.
+/// Implements `describe`, from the filter's Cargo.toml.
 pub fn describe(crate_name: &str, version: &str, summary: &str) -> module::Description {
     module::Description { name: crate_name.replace('_', "-"), version: version.to_owned(), summary: summary.to_owned() }
 }
 
-/// What `configure` does: settings to filter to plan.
+/// Implements `configure`: parses the settings, creates the filter and returns its plan.
 pub fn configure<F: Filter>(slot: &OnceCell<F>, settings: &str) -> Result<module::Plan, String> {
     let filter = settings::parse(settings).and_then(F::configure).map_err(|error| error.to_string())?;
     let plan = filter.plan();
-    slot.set(filter).map_err(|_| "configured twice".to_owned())?;
+    slot.set(filter).map_err(|_| "configure was called twice".to_owned())?;
     Ok(to_plan(plan))
 }
 
@@ -272,10 +272,10 @@ fn to_plan(plan: Plan) -> module::Plan {
     module::Plan { matches: plan.matches, lookups: lookups.collect() }
 }
 
-/// What `filter` does.
+/// Implements `filter`.
 pub fn filter<F: Filter>(slot: &OnceCell<F>, object: &objects::Object) -> Result<module::Verdict, String> {
-    let filter = slot.get().ok_or("filter before configure")?;
-    match filter.filter(&mut Object::new(Handle::Shown(object))) {
+    let filter = slot.get().ok_or("filter was called before configure")?;
+    match filter.filter(&mut Object::new(Handle::Borrowed(object))) {
         Ok(Verdict::Keep) => Ok(module::Verdict::Keep),
         Ok(Verdict::Hide) => Ok(module::Verdict::Hide),
         Err(error) => Err(error.to_string()),

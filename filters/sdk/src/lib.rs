@@ -1,10 +1,10 @@
-//! Write a Weir filter in Rust. This file is the front door: what there is, a whole filter, the export macro.
+//! The SDK for Weir filters in Rust.
 //!
-//! Built for `wasm32-wasip2` a filter talks to the daemon through the contract in `wit/`. Built for the machine it is
-//! written on, the same filter stands on `weir-document`, the daemon's own object engine, with a made-up cluster around
-//! it, so that plain `cargo test` runs it: see [`mod@cases`] and [`native`].
+//! Built for `wasm32-wasip2`, a filter runs in the daemon and uses the contract in `wit/`. Built for the development
+//! machine, the same filter runs on `weir-document`, the daemon's document engine, in an environment that the test
+//! provides. Plain `cargo test` therefore tests it: see [`mod@cases`] and [`native`].
 //!
-//! A whole filter, which hides what carries an annotation:
+//! A complete filter, which hides objects with an annotation:
 //!
 //! ```
 //! use serde::Deserialize;
@@ -51,7 +51,7 @@ mod value;
 
 #[cfg(not(target_family = "wasm"))]
 pub mod cases;
-/// Holds the README's code to what compiles.
+/// Compiles and runs the code in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
@@ -75,8 +75,8 @@ pub use path::Path;
 pub use string_set::StringSet;
 pub use value::Value;
 
-/// Makes a [`Filter`] the one that this crate's module exports. Name, version and summary are those of Cargo.toml
-/// (`name`, of the library if it has its own, `version`, `description`). On other targets it only checks the type.
+/// Exports a [`Filter`] from this crate's module. Name, version and summary come from Cargo.toml (`name`, or the
+/// library's own, `version`, `description`). On other targets the macro only checks the type.
 #[macro_export]
 macro_rules! export {
     ($filter:ty) => {
@@ -127,7 +127,7 @@ macro_rules! export {
     };
 }
 
-/// Runs all case files in the crate's folder `cases` natively, as a test of its own: `weir_filter::cases!(MyFilter);`
+/// Defines a test that runs all case files in the crate's folder `cases` natively: `weir_filter::cases!(MyFilter);`
 #[macro_export]
 macro_rules! cases {
     ($filter:ty) => {

@@ -1,22 +1,22 @@
-//! Lines in the daemon's log, beside the filter's name. The host bounds their number and length. A line is no part of
-//! an outcome: a call that the host can skip writes none.
+//! The daemon's log. The host adds the filter's name and limits the number and length of lines. It never replays a call
+//! that wrote a line.
 
 use std::fmt::Display;
 
 use crate::backend;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Every step of one object.
+    /// The single steps of a call.
     Trace,
-    /// What explains an outcome.
+    /// The reason for an outcome.
     Debug,
-    /// What happened, rarely.
+    /// A rare event.
     Info,
-    /// Something is ignored that somebody should mend.
+    /// The filter ignores something that an operator should correct.
     Warn,
-    /// Something failed.
+    /// A failure.
     Error,
 }
 
@@ -25,17 +25,17 @@ pub fn write(level: Level, message: impl Display) {
     backend::log_write(level, &message.to_string());
 }
 
-/// Says what explains an outcome.
+/// Logs the reason for an outcome.
 pub fn debug(message: impl Display) {
     write(Level::Debug, message);
 }
 
-/// Says what happened.
+/// Logs a rare event.
 pub fn info(message: impl Display) {
     write(Level::Info, message);
 }
 
-/// Says that something is ignored which somebody should mend.
+/// Logs that the filter ignores something that an operator should correct.
 pub fn warn(message: impl Display) {
     write(Level::Warn, message);
 }

@@ -1,12 +1,12 @@
-//! What a filter may keep between objects: values derived from something it read, keyed by that thing's fingerprint.
-//! Bounded by the number of entries asked for; the least recently used one goes first.
+//! Values that a filter may keep between objects. Each derives from something that the filter read, and its fingerprint
+//! is the key. The number of entries is bounded: a new entry evicts the least recently used one.
 
 use std::cell::RefCell;
 
-/// A bounded store of derived values, keyed by the fingerprints they derive from.
+/// A bounded cache of derived values, keyed by the fingerprints of what they derive from.
 ///
-/// The value must be a function of what the key is a fingerprint of (and of the settings), of nothing else: instances
-/// are discarded and reused at will. Keep it cheap to clone, an `Rc` for anything big.
+/// A value must depend only on what its key is a fingerprint of, and on the settings, because the host discards and reuses
+/// instances at any time. `get` clones the value, so use an `Rc` for a large one.
 ///
 /// ```
 /// # use std::{collections::HashSet, rc::Rc};
@@ -31,17 +31,17 @@ pub struct Memo<K, T> {
 }
 
 impl<K: PartialEq, T: Clone> Memo<K, T> {
-    /// A store for one value: that of the last key.
+    /// Creates a cache of one value, that of the last key.
     pub fn new() -> Self {
         Self::keeping(1)
     }
 
-    /// A store for as many values; they are searched one by one, so keep it to some dozens.
+    /// Creates a cache of this many values. `get` searches them one by one, so use some dozens at most.
     pub fn keeping(capacity: usize) -> Self {
         Self { entries: RefCell::new(Vec::new()), capacity: capacity.max(1) }
     }
 
-    /// The value of this key, made if it is not there.
+    /// Returns the value of this key. Creates it if it is not cached.
     pub fn get(&self, key: K, make: impl FnOnce() -> T) -> T {
         if let Some(value) = self.find(&key) {
             return value;
@@ -75,7 +75,7 @@ mod tests {
     use super::Memo;
 
     #[test]
-    fn a_value_is_made_once_per_key() {
+    fn a_value_is_computed_once_per_key() {
         let memo = Memo::new();
         assert_eq!(memo.get(1, || "one"), "one");
         assert_eq!(memo.get(1, || "never"), "one");

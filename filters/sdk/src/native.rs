@@ -1,6 +1,6 @@
-//! The native side: the same filter on `weir-document`, the daemon's own object engine, with a made-up [`World`] around
-//! it. What the host refuses or traps on fails here too: lookups that the plan does not declare, lookups in
-//! `configure`, edits of protected fields or looked-up objects, malformed objects.
+//! Native runs of a filter, without wasm. The filter runs on `weir-document`, the daemon's document engine, in an
+//! [`Environment`] that the test provides. A run fails where the host refuses or traps: undeclared lookups, lookups in
+//! `configure`, edits of protected fields or of looked-up objects, malformed objects.
 
 pub(crate) mod backend;
 mod call;
@@ -11,24 +11,35 @@ use weir_document::Document;
 
 use crate::node::{Address, Endpoint};
 
-pub use runner::{Fault, Runner};
+pub use runner::{NativeError, Runner};
 
-/// What surrounds a filter: the node, and the objects of the cluster.
+/// The environment of a filter: the node and the objects of the cluster.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct Environment {
     /// The node that the daemon would run on.
     pub node: Node,
-    /// Whole objects, with apiVersion and kind, in any order.
+    /// Complete objects, with apiVersion and kind, in any order.
     pub cluster: Vec<Document>,
 }
 
-/// What [`node`](crate::node) answers.
+/// The results of the functions in [`node`](crate::node).
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// The node's name.
     pub name: String,
-    /// Its addresses.
+    /// The node's addresses.
     pub addresses: Vec<Address>,
     /// The daemon's address for pods.
     pub endpoint: Option<Endpoint>,
+}
+
+/// Returns the message of an error followed by those of its sources, in one line.
+pub(crate) fn error_report(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        message = format!("{message}: {error}");
+        source = error.source();
+    }
+    message
 }

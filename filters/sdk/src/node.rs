@@ -1,21 +1,21 @@
-//! The node that the daemon runs on. May be asked from `configure` and from `filter`.
+//! The node that the daemon runs on. `configure` and `filter` may call these functions.
 
 use crate::backend;
 
 /// One address of one network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The interface's name: `eth0`.
+    /// The name of the interface: `eth0`.
     pub interface_name: String,
-    /// The address, without its prefix.
+    /// The address without its prefix length.
     pub ip: String,
-    /// The length of its on-link prefix, in bits.
+    /// The length of the on-link prefix, in bits.
     pub prefix_length: u8,
-    /// Whether the interface holds a default route of this address's family.
+    /// Whether the interface has a default route of this address family.
     pub default_route: bool,
 }
 
-/// Where pods of this node reach the daemon.
+/// The address at which pods of this node reach the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// An IP address.
@@ -24,17 +24,17 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// The node's name in Kubernetes. Constant.
+/// Returns the Kubernetes name of the node. It is constant.
 pub fn name() -> String {
     backend::node_name()
 }
 
-/// The node's addresses, loopback included. They may change while the daemon runs: then objects are filtered again.
+/// Returns the node's addresses, including loopback. When they change, the daemon filters the dependent objects again.
 pub fn addresses() -> Vec<Address> {
     backend::node_addresses()
 }
 
-/// The daemon's own address for pods; none if it has none. Constant.
+/// Returns the daemon's address and HTTPS port for pods, or none. It is constant.
 pub fn secure_endpoint() -> Option<Endpoint> {
     backend::node_secure_endpoint()
 }

@@ -1,5 +1,5 @@
-//! Paths: checked when the filter is compiled, parsed by the host once per instance, at first use. A path holds its
-//! text and one handle.
+//! Paths to values in an object. They are checked at compile time. The host parses each once per instance, at its first
+//! use. A path holds its text and one handle.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Formatter};
@@ -7,14 +7,14 @@ use std::sync::OnceLock;
 
 use crate::{Error, backend};
 
-/// A place in an object: `spec.ports[*].nodePort`, `metadata.annotations['openyurt.io/topologyKeys']`.
+/// A path to values in an object: `spec.ports[*].nodePort`, `metadata.annotations['openyurt.io/topologyKeys']`.
 ///
 /// ```
 /// use weir_filter::Path;
 /// static NODE_PORTS: Path = Path::new("spec.ports[*].nodePort");
 /// ```
 ///
-/// Declare it as a `static`: then a mistake does not compile, and the path is parsed once per instance.
+/// Declare it as a `static`. An invalid path then fails to compile, and the host parses the path once per instance.
 ///
 /// ```compile_fail
 /// static BROKEN: weir_filter::Path = weir_filter::Path::new("spec.ports[*");
@@ -25,28 +25,28 @@ pub struct Path {
 }
 
 impl Path {
-    /// A path known when the filter is compiled.
+    /// Creates a path from a text that is known at compile time.
     ///
     /// # Panics
-    /// If the text is no path: in a `static` that is a compile error. For a text that comes from settings use
+    /// Panics if the text is not a valid path. In a `static` this is a compile error. For a text from the settings use
     /// [`Path::parse`].
     pub const fn new(text: &'static str) -> Self {
-        assert!(is_path(text.as_bytes()), "not a path: names, ['quoted names'], [index] and [*]");
+        assert!(is_path(text.as_bytes()), "invalid path: expected names, ['quoted names'], [index] and [*]");
         Self { text: Cow::Borrowed(text), compiled: OnceLock::new() }
     }
 
-    /// A path whose text is known only when the filter is configured.
+    /// Creates a path from a text that is known at run time, such as a setting.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let compiled = backend::CompiledPath::parse(text).map_err(Error::new)?;
         Ok(Self { text: Cow::Owned(text.to_owned()), compiled: OnceLock::from(compiled) })
     }
 
-    /// The path's text.
+    /// Returns the path's text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The host's handle, made at first use.
+    /// Returns the host's handle. Creates it at the first use.
     pub(crate) fn compiled(&self) -> Result<&backend::CompiledPath, String> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled);
@@ -62,57 +62,62 @@ impl Debug for Path {
     }
 }
 
-/// Where a check stands between two bytes of a path.
-enum Expect {
-    /// At the start: a name may come without its dot.
+/// The state of the check between two bytes of a path.
+enum ParseState {
+    /// At the start, where a name needs no dot.
     Start,
-    /// After a dot: a name must come.
+    /// After a dot, where a name must follow.
     Name,
     /// Inside a name.
     NameRest,
-    /// After a step in brackets.
+    /// After a segment in brackets.
     Step,
 }
 
-/// Whether the text is a path. A little stricter than the host, which also takes escapes in quoted names.
+/// Returns whether the text is a valid path. It rejects escapes in quoted names, which the host accepts.
 const fn is_path(text: &[u8]) -> bool {
     let mut rest = match text {
         [b'$', rest @ ..] => rest,
         rest => rest,
     };
     let mut expect = match text {
-        [b'$', ..] => Expect::Step,
-        _ => Expect::Start,
+        [b'$', ..] => ParseState::Step,
+        _ => ParseState::Start,
     };
     loop {
         match (rest, expect) {
-            ([], Expect::NameRest | Expect::Step) => return true,
-            ([], Expect::Start | Expect::Name) => return false,
-            ([b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..], Expect::Start | Expect::Name | Expect::NameRest) => {
+            ([], ParseState::NameRest | ParseState::Step) => return true,
+            ([], ParseState::Start | ParseState::Name) => return false,
+            (
+                [b'a'..=b'z' | b'A'..=b'Z' | b'_', tail @ ..],
+                ParseState::Start | ParseState::Name | ParseState::NameRest,
+            ) => {
                 rest = tail;
-                expect = Expect::NameRest;
+                expect = ParseState::NameRest;
             }
-            ([b'0'..=b'9', tail @ ..], Expect::NameRest) => {
+            ([b'0'..=b'9', tail @ ..], ParseState::NameRest) => {
                 rest = tail;
-                expect = Expect::NameRest;
+                expect = ParseState::NameRest;
             }
-            ([b'.', tail @ ..], Expect::NameRest | Expect::Step) => {
+            ([b'.', tail @ ..], ParseState::NameRest | ParseState::Step) => {
                 rest = tail;
-                expect = Expect::Name;
+                expect = ParseState::Name;
             }
-            ([b'[', tail @ ..], Expect::Start | Expect::NameRest | Expect::Step) => match after_bracket(tail) {
-                Some(tail) => {
-                    rest = tail;
-                    expect = Expect::Step;
+            ([b'[', tail @ ..], ParseState::Start | ParseState::NameRest | ParseState::Step) => {
+                match after_bracket(tail) {
+                    Some(tail) => {
+                        rest = tail;
+                        expect = ParseState::Step;
+                    }
+                    None => return false,
                 }
-                None => return false,
-            },
+            }
             _ => return false,
         }
     }
 }
 
-/// What follows the step whose `[` has been read, or none if it is no step.
+/// Returns the text after a segment whose `[` has been consumed, or none if the segment is invalid.
 const fn after_bracket(text: &[u8]) -> Option<&[u8]> {
     match text {
         [b'*', b']', tail @ ..] => Some(tail),
@@ -146,7 +151,7 @@ mod tests {
     use super::is_path;
 
     #[test]
-    fn paths_of_the_grammar_compile_and_nothing_else() {
+    fn only_paths_of_the_grammar_compile() {
         for good in [
             "spec",
             "$",

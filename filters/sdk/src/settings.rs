@@ -1,8 +1,8 @@
-//! Settings: JSON text to the filter's own type, with refusals that begin with the key. Bounded by the text, which the
-//! host bounds, and by a depth of 64.
+//! Deserializes settings from JSON text to the filter's own type. Errors begin with the key. The host bounds the text,
+//! and this reader bounds the depth at 64.
 //!
-//! Its own reader and not serde_json: that one names no key for a value of the wrong type, and would bring 40 KB of
-//! float formatting into every module.
+//! serde_json is not used, for two reasons: its errors do not name the key of a value of the wrong type, and it would
+//! add 40 KB of float formatting to every module.
 
 mod reader;
 mod values;
@@ -14,12 +14,12 @@ use serde::de::{self, DeserializeOwned, Expected, Unexpected};
 use crate::Error;
 use reader::Reader;
 
-/// Reads the settings, or says which key is wrong and why.
+/// Deserializes the settings. The error names the invalid key and the reason.
 pub(crate) fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
     let mut reader = Reader::new(json);
     let read = match reader.peek() {
-        // serde would take an array for a struct, field by field.
-        Some(b'[') => Err(Refusal("invalid type: sequence, expected an object".to_owned())),
+        // serde would deserialize a struct from an array, field by field.
+        Some(b'[') => Err(SettingsError("invalid type: sequence, expected an object".to_owned())),
         _ => T::deserialize(&mut reader).and_then(|settings| reader.end().map(|()| settings)),
     };
     read.map_err(|refusal| {
@@ -28,24 +28,24 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
     })
 }
 
-/// Why a value will not do.
+/// The reason why a value is invalid.
 #[derive(Debug)]
-pub(crate) struct Refusal(String);
+pub(crate) struct SettingsError(String);
 
-impl Display for Refusal {
+impl Display for SettingsError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for SettingsError {}
 
-impl de::Error for Refusal {
+impl de::Error for SettingsError {
     fn custom<T: Display>(message: T) -> Self {
         Self(message.to_string())
     }
 
-    // The provided methods would do, but for the float formatting that they link.
+    // The provided methods would link float formatting.
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
         Self(format!("invalid type: {}, expected {expected}", spelt(found)))
     }

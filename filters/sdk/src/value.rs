@@ -1,9 +1,9 @@
-//! Values that cross the contract, and the ways to make one. Numbers stay text: nothing is rounded on the way.
+//! Values that cross the contract, and conversions to them. Numbers stay text, so that nothing is rounded.
 
-/// A value of an object. Numbers keep the server's spelling, objects and arrays are JSON text.
+/// A value in an object. Numbers keep the server's spelling. Objects and arrays are JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// JSON null, which is not the same as a member that is missing.
+    /// JSON null. A missing member is `None` instead.
     Null,
     /// true or false.
     Boolean(bool),
@@ -11,17 +11,17 @@ pub enum Value {
     Number(String),
     /// A string, unescaped.
     Text(String),
-    /// An object or array as JSON text; in an edit, any JSON.
+    /// An object or array as JSON text. An edit takes any JSON here.
     Json(String),
 }
 
 impl Value {
-    /// The JSON text that `value` serialises to, for whole objects and arrays.
+    /// Serializes `value` to JSON text. Use it for whole objects and arrays.
     pub fn json(value: &impl serde::Serialize) -> Result<Self, crate::Error> {
         Ok(Self::Json(serde_json::to_string(value)?))
     }
 
-    /// The text, if it is one.
+    /// Returns the text of a string.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -29,7 +29,7 @@ impl Value {
         }
     }
 
-    /// The number, if it is one that fits.
+    /// Returns the value of a number that fits.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Number(number) => number.parse().ok(),
@@ -37,7 +37,7 @@ impl Value {
         }
     }
 
-    /// The boolean, if it is one.
+    /// Returns the value of a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Boolean(value) => Some(*value),

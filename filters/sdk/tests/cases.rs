@@ -1,4 +1,4 @@
-//! What the runner of cases finds: filters whose outcome depends on how the object is encoded.
+//! The case runner detects filters whose outcome depends on the encoding of the object.
 
 use serde::Deserialize;
 use weir_filter::cases::check;
@@ -11,7 +11,7 @@ static TOMORROW: Path = Path::new("spec.tomorrow");
 enum Act {
     Keep,
     Spelling,
-    Unsayable,
+    Unencodable,
 }
 
 #[derive(Deserialize)]
@@ -35,34 +35,37 @@ impl Filter for Actor {
             Act::Keep => {}
             Act::Spelling if object.to_json().contains(' ') => return Ok(Verdict::Hide),
             Act::Spelling => {}
-            Act::Unsayable => object.set(&TOMORROW, "1")?,
+            Act::Unencodable => object.set(&TOMORROW, "1")?,
         }
         Ok(Verdict::Keep)
     }
 }
 
-/// What the runner says of a folder beside this file.
-fn told(folder: &str) -> String {
+/// Returns the output of the runner for a folder beside this file.
+fn output_of(folder: &str) -> String {
     let folder = format!("{}/tests/cases/{folder}", env!("CARGO_MANIFEST_DIR"));
     check::<Actor>(folder).map_or_else(|failures| format!("{failures:?}"), |()| "nothing".to_owned())
 }
 
 #[test]
 fn an_outcome_that_depends_on_the_encoding_fails_the_case() {
-    let told = told("spelling");
-    assert!(told.contains("white space hides it") && told.contains("in JSON Hidden, but in protobuf Kept"), "{told}");
+    let output = output_of("spelling");
+    assert!(
+        output.contains("white space hides it") && output.contains("in JSON Hidden, but in protobuf Kept"),
+        "{output}"
+    );
 }
 
 #[test]
-fn an_edit_that_protobuf_cannot_say_fails_the_case() {
-    let told = told("unsayable");
-    assert!(told.contains("but in protobuf Failed") && told.contains("no such field in protobuf"), "{told}");
+fn an_edit_that_protobuf_cannot_encode_fails_the_case() {
+    let output = output_of("unencodable-outcome");
+    assert!(output.contains("but in protobuf Failed") && output.contains("no such field in protobuf"), "{output}");
 }
 
 #[test]
 fn at_least_one_case_of_a_built_in_kind_runs_in_protobuf() {
-    let told = told("unsaid");
+    let output = output_of("unencodable-input");
     let reason = "a field of tomorrow: the new value is not valid: malformed at byte";
-    assert!(told.contains("no case runs in protobuf") && told.contains(reason), "{told}");
-    assert!(!told.contains("not built in"), "{told}");
+    assert!(output.contains("no case runs in protobuf") && output.contains(reason), "{output}");
+    assert!(!output.contains("not built in"), "{output}");
 }

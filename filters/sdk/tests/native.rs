@@ -1,10 +1,10 @@
-//! Native runs refuse what the host refuses. One filter does one thing per setting; each test is a rule of the
+//! Native runs refuse what the host refuses. One filter does one thing per setting, and each test covers a rule of the
 //! contract.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use weir_document::Document;
-use weir_filter::native::{Fault, Node, Runner, World};
+use weir_filter::native::{Environment, NativeError, Node, Runner};
 use weir_filter::{Error, Filter, Lookup, Object, Path, Plan, Value, Verdict, cluster, node};
 
 static NAME: Path = Path::new("metadata.name");
@@ -72,7 +72,7 @@ impl Filter for Actor {
             Act::Follow => {
                 let service = cluster::referent("services", object, &FRONT).ok_or(Error::new("no service"))?;
                 assert_eq!((service.name().as_str(), service.namespace().as_deref()), ("a", Some("default")));
-                // A Node is in no namespace; what is referred to is read like any other.
+                // A Node is cluster-scoped. The referring object is read like any other.
                 let node = cluster::referent("nodes", &service, &ON).ok_or(Error::new("no node"))?;
                 assert_eq!(node.label("zone").as_deref(), Some("z"));
                 assert!(
@@ -87,7 +87,7 @@ impl Filter for Actor {
 }
 
 impl Actor {
-    /// What the declared lookups hold of the world below.
+    /// Returns what the declared lookups find in the environment below.
     fn read_found(&self, object: &mut Object<'_>) -> Result<(), Error> {
         let own = cluster::get("nodes", None, "edge-1").ok_or(Error::new("no node"))?;
         assert_eq!(own.label("zone").as_deref(), Some("z"));
@@ -108,7 +108,7 @@ impl Actor {
     }
 }
 
-fn world() -> World {
+fn environment() -> Environment {
     let objects = [
         r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-1","labels":{"zone":"z"}},"spec":{"podCIDR":"c"}}"#,
         r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge-2"}}"#,
@@ -119,56 +119,58 @@ fn world() -> World {
         r#"{"apiVersion":"apps.openyurt.io/v1alpha1","kind":"NodePool","metadata":{"name":"old"},"spec":{}}"#,
     ];
     let cluster = objects.map(|json| Document::json(Bytes::from_static(json.as_bytes()))).to_vec();
-    World { node: Node { name: "edge-1".to_owned(), ..Node::default() }, cluster }
+    Environment { node: Node { name: "edge-1".to_owned(), ..Node::default() }, cluster }
 }
 
 const SERVICE: &[u8] = br#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"},"spec":{"type":"NodePort"}}"#;
 
-fn run_on(act: &str, input: &'static [u8]) -> (Result<Verdict, Fault>, Bytes) {
+fn run_on(act: &str, input: &'static [u8]) -> (Result<Verdict, NativeError>, Bytes) {
     let mut document = Document::json(Bytes::from_static(input));
-    let outcome = Runner::<Actor>::new(&format!(r#"{{"act":"{act}"}}"#), &world())
+    let outcome = Runner::<Actor>::new(&format!(r#"{{"act":"{act}"}}"#), &environment())
         .and_then(|runner| runner.filter(&mut document));
     (outcome, document.bytes().clone())
 }
 
-fn run(act: &str) -> (Result<Verdict, Fault>, Bytes) {
+fn run(act: &str) -> (Result<Verdict, NativeError>, Bytes) {
     run_on(act, SERVICE)
 }
 
 #[test]
 fn an_undeclared_lookup_fails_the_call() {
     let (outcome, bytes) = run("askUndeclared");
-    assert!(matches!(outcome, Err(Fault::Misuse(message)) if message.contains("no lookup of pods")));
+    assert!(matches!(outcome, Err(NativeError::Misuse(message)) if message.contains("no lookup of pods")));
     assert_eq!(bytes, SERVICE);
 }
 
 #[test]
 fn a_lookup_in_configure_refuses_the_filter() {
-    let outcome = Runner::<Actor>::new(r#"{"act":"askInConfigure"}"#, &world());
-    assert!(matches!(outcome.err(), Some(Fault::Misuse(message)) if message.contains("while a filter is configured")));
+    let outcome = Runner::<Actor>::new(r#"{"act":"askInConfigure"}"#, &environment());
+    assert!(
+        matches!(outcome.err(), Some(NativeError::Misuse(message)) if message.contains("while a filter is configured"))
+    );
 }
 
 #[test]
 fn an_object_that_was_looked_up_refuses_edits() {
-    assert!(matches!(run("editFound").0, Err(Fault::Filter(message)) if message.contains("looked-up")));
+    assert!(matches!(run("editFound").0, Err(NativeError::Filter(message)) if message.contains("looked-up")));
 }
 
 #[test]
 fn protected_fields_refuse_edits() {
-    assert!(matches!(run("editProtected").0, Err(Fault::Filter(message)) if message.contains("protected")));
-    assert!(matches!(run("replaceProtected").0, Err(Fault::Filter(message)) if message.contains("protected")));
+    assert!(matches!(run("editProtected").0, Err(NativeError::Filter(message)) if message.contains("protected")));
+    assert!(matches!(run("replaceProtected").0, Err(NativeError::Filter(message)) if message.contains("protected")));
 }
 
 #[test]
 fn a_filter_that_fails_leaves_the_object_as_it_was() {
     let (outcome, bytes) = run("editThenFail");
-    assert!(matches!(outcome, Err(Fault::Filter(message)) if message == "on purpose"));
+    assert!(matches!(outcome, Err(NativeError::Filter(message)) if message == "on purpose"));
     assert_eq!(bytes, SERVICE);
 }
 
 #[test]
 fn a_wildcard_where_one_value_is_read_fails_the_call() {
-    assert!(matches!(run("wildcardText").0, Err(Fault::Document(_))));
+    assert!(matches!(run("wildcardText").0, Err(NativeError::Document(_))));
 }
 
 #[test]
@@ -189,14 +191,14 @@ fn references_are_followed_within_the_namespace_and_out_of_it() {
 }
 
 #[test]
-fn lookups_hold_what_the_plan_declares_and_nothing_else() {
+fn lookups_return_declared_objects_only() {
     let (outcome, bytes) = run("readFound");
     assert!(matches!(outcome, Ok(Verdict::Keep)), "{outcome:?}");
     assert!(bytes.ends_with(br#""spec":{"type":null}}"#), "{bytes:?}");
 }
 
 #[test]
-fn an_object_that_is_not_edited_keeps_its_very_bytes() {
+fn an_unedited_object_keeps_its_bytes() {
     let (outcome, bytes) = run("keep");
     assert!(matches!(outcome, Ok(Verdict::Keep)));
     assert_eq!(bytes.as_ptr(), SERVICE.as_ptr());

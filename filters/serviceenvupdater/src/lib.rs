@@ -1,16 +1,16 @@
-//! # serviceenvupdater: pods' environment points to this node's daemon
+//! # serviceenvupdater: pods' environment variables name this node's daemon
 //!
-//! In-cluster clients read the API server's address from `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
-//! kubelet sets them unless the Pod does; where a Pod sets them itself, this filter puts the daemon's address there, in
-//! containers, init containers and ephemeral containers: all duplicates of `KUBERNETES_SERVICE_HOST`,
-//! `KUBERNETES_SERVICE_PORT` and `KUBERNETES_SERVICE_PORT_HTTPS`. A `valueFrom` beside such a value goes. Nothing is
-//! added.
+//! In-cluster clients read the API server's address from `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`. kubelet sets
+//! these variables unless the Pod sets them itself. For such Pods, this filter replaces the values of
+//! `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and `KUBERNETES_SERVICE_PORT_HTTPS` with the daemon's address, in
+//! containers, init containers and ephemeral containers. It replaces duplicates too, removes a `valueFrom` beside a replaced
+//! value, and adds no variables.
 //!
 //! ```yaml
 //! - name: serviceenvupdater
 //!   module: serviceenvupdater.wasm
 //!   settings:
-//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is refused
+//!     host: 169.254.2.1          # default: the daemon's --pod-address; a loopback address is rejected
 //!     port: 10268                # default: the daemon's --secure-port
 //! ```
 
@@ -18,32 +18,32 @@ use serde::Deserialize;
 use weir_edge::gateway::Gateway;
 use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
 
-/// The environment of one list of containers.
-struct Environment {
+/// The paths of the environment variables in one list of containers.
+struct EnvPaths {
     names: Path,
     values: Path,
     sources: Path,
 }
 
-static ENVIRONMENTS: [Environment; 3] = [
-    Environment {
+static ENV_PATHS: [EnvPaths; 3] = [
+    EnvPaths {
         names: Path::new("spec.containers[*].env[*].name"),
         values: Path::new("spec.containers[*].env[*].value"),
         sources: Path::new("spec.containers[*].env[*].valueFrom"),
     },
-    Environment {
+    EnvPaths {
         names: Path::new("spec.initContainers[*].env[*].name"),
         values: Path::new("spec.initContainers[*].env[*].value"),
         sources: Path::new("spec.initContainers[*].env[*].valueFrom"),
     },
-    Environment {
+    EnvPaths {
         names: Path::new("spec.ephemeralContainers[*].env[*].name"),
         values: Path::new("spec.ephemeralContainers[*].env[*].value"),
         sources: Path::new("spec.ephemeralContainers[*].env[*].valueFrom"),
     },
 ];
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -71,8 +71,8 @@ impl Filter for ServiceEnvUpdater {
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
         if object.is("v1", "Pod") {
-            for environment in &ENVIRONMENTS {
-                self.update(object, environment)?;
+            for paths in &ENV_PATHS {
+                self.update(object, paths)?;
             }
         }
         Ok(Verdict::Keep)
@@ -88,11 +88,11 @@ fn is_port(name: Option<&str>) -> bool {
 }
 
 impl ServiceEnvUpdater {
-    fn update(&self, object: &mut Object<'_>, environment: &Environment) -> Result<(), Error> {
-        let names = object.column(&environment.names);
-        object.set_rows(&environment.values, &names.rows(is_host), self.host.as_str())?;
-        object.set_rows(&environment.values, &names.rows(is_port), self.port.as_str())?;
-        object.remove_rows(&environment.sources, &names.rows(|name| is_host(name) || is_port(name)))?;
+    fn update(&self, object: &mut Object<'_>, paths: &EnvPaths) -> Result<(), Error> {
+        let names = object.column(&paths.names);
+        object.set_rows(&paths.values, &names.rows(is_host), self.host.as_str())?;
+        object.set_rows(&paths.values, &names.rows(is_port), self.port.as_str())?;
+        object.remove_rows(&paths.sources, &names.rows(|name| is_host(name) || is_port(name)))?;
         Ok(())
     }
 }

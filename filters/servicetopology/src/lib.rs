@@ -1,34 +1,34 @@
 //! # servicetopology: a Service's endpoints near this node
 //!
-//! A client of this node sees, of each Service that asks for it, only the endpoints on the same node or in the same
-//! node pool. The Service asks with the annotation `openyurt.io/topologyKeys`:
+//! Clients of this node receive only the endpoints on the same node or in the same node pool, for each Service that requests
+//! it. The Service requests it with the annotation `openyurt.io/topologyKeys`:
 //!
-//! | value | endpoints that stay |
+//! | value | remaining endpoints |
 //! |---|---|
 //! | `kubernetes.io/hostname` | on this node |
 //! | `openyurt.io/nodepool`, `openyurt.io/zone`, `kubernetes.io/zone` | on the nodes of this node's pool |
-//! | a list, as `kubernetes.io/hostname, openyurt.io/nodepool, *` | those of the first key that leaves a ready one; `*` is all |
+//! | a list, such as `kubernetes.io/hostname, openyurt.io/nodepool, *` | those of the first key that leaves a ready endpoint; `*` means all |
 //! | anything else, or none | all |
 //!
-//! Of a list, the key is chosen over all slices of the Service; if no key leaves a ready endpoint, the last one holds.
-//! A list with a key that is not in this table is "anything else". A node in no pool, or in a pool that does not exist,
-//! keeps all endpoints where the pool would decide. Endpoints that name no node go whenever a key decides. Slices stay,
-//! if need be empty.
+//! The filter chooses the key of a list once per Service, over all its slices. If no key leaves a ready endpoint, the last
+//! key applies. A list with an unknown key counts as "anything else". A pool key keeps all endpoints if the node is in no
+//! pool or if the pool does not exist. Endpoints without a node name are removed whenever a key applies. Slices are never
+//! hidden, but may become empty.
 //!
 //! ```yaml
 //! - name: servicetopology
 //!   module: servicetopology.wasm
 //!   settings:
 //!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
-//!     poolSource: nodepools      # or nodebuckets, nodelabels: where the pool's members are written
-//!     poolTopology: true         # false: keys for the pool keep all endpoints
-//!     preferenceLists: true      # false: lists are "anything else", and slices need not be looked up, which costs
-//!                                # the memory of all slices of the cluster
+//!     poolSource: nodepools      # or nodebuckets, nodelabels: the source of the pool's members
+//!     poolTopology: true         # false: pool keys keep all endpoints
+//!     preferenceLists: true      # false: lists count as "anything else", and the daemon need not hold all
+//!                                # slices of the cluster in memory
 //! ```
 
 use serde::Deserialize;
-use weir_edge::addresses::{SERVICE_LABEL, Shape};
-use weir_edge::pool::{Members, PoolMembers, PoolSource};
+use weir_edge::addresses::{Format, SERVICE_LABEL};
+use weir_edge::pool::{PoolMembers, PoolNodes, PoolSource};
 use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster};
 
 const TOPOLOGY_KEYS: &str = "openyurt.io/topologyKeys";
@@ -37,7 +37,7 @@ const SLICES: &str = "endpointslices.discovery.k8s.io";
 static TOPOLOGY: Path = Path::new("metadata.annotations['openyurt.io/topologyKeys']");
 static READY: Path = Path::new("endpoints[*].conditions.ready");
 
-/// The settings: see the crate's documentation.
+/// The settings, see the crate's documentation.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
@@ -56,24 +56,25 @@ impl Default for Settings {
 /// The filter.
 pub struct ServiceTopology {
     members: PoolMembers,
-    /// This node alone.
+    /// The name of this node.
     this_node: StringSet,
     pool_topology: bool,
     preference_lists: bool,
-    /// The position of the chosen key in a Service's list, by all that it was chosen from.
+    /// The index of the chosen key in a Service's list. The key of an entry is the fingerprint of everything that the
+    /// choice depends on.
     choices: Memo<[u64; 4], usize>,
 }
 
-/// What one key of the annotation asks for.
+/// A key of the annotation.
 #[derive(Clone, Copy, PartialEq)]
-enum Key {
+enum TopologyKey {
     Node,
     Pool,
     All,
 }
 
-impl Key {
-    /// The keys of an annotation, if they are all known.
+impl TopologyKey {
+    /// Parses the keys of an annotation. Returns none if one is unknown.
     fn parse(annotation: &str) -> Option<Vec<Self>> {
         let key = |text: &str| match text {
             "kubernetes.io/hostname" => Some(Self::Node),
@@ -125,18 +126,18 @@ impl Filter for ServiceTopology {
 
 impl ServiceTopology {
     fn cut(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        let Some(shape) = Shape::of(object) else {
+        let Some(format) = Format::of(object) else {
             return Ok(());
         };
-        let Some(service) = shape.service(object) else {
+        let Some(service) = format.service(object) else {
             return Ok(());
         };
-        let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(Key::parse) else {
+        let Some(keys) = service.annotation(TOPOLOGY_KEYS).as_deref().and_then(TopologyKey::parse) else {
             return Ok(());
         };
 
-        // A pool that is not known, or not to be looked at, restricts nothing.
-        let members = if self.pool_topology && keys.contains(&Key::Pool) { self.members.get() } else { None };
+        // Without known members, pool keys keep all endpoints.
+        let members = if self.pool_topology && keys.contains(&TopologyKey::Pool) { self.members.get() } else { None };
         let key = match keys.as_slice() {
             [] => return Ok(()),
             [key] => *key,
@@ -144,47 +145,53 @@ impl ServiceTopology {
             keys => {
                 let chosen = self.choose(
                     object,
-                    shape,
+                    format,
                     &service.name(),
                     service.fingerprint(&TOPOLOGY),
                     keys,
                     members.as_deref(),
                 );
-                keys.get(chosen).copied().unwrap_or(Key::All)
+                keys.get(chosen).copied().unwrap_or(TopologyKey::All)
             }
         };
         match (key, members) {
-            (Key::Node, _) => shape.cut(object, &self.this_node)?,
-            (Key::Pool, Some(members)) => shape.cut(object, members.name_set())?,
-            (Key::Pool, None) | (Key::All, _) => true,
+            (TopologyKey::Node, _) => format.cut(object, &self.this_node)?,
+            (TopologyKey::Pool, Some(members)) => format.cut(object, members.name_set())?,
+            (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
         };
         Ok(())
     }
 
-    /// The position of the first key that leaves a ready endpoint, over all endpoints of the Service.
+    /// Returns the index of the first key that leaves a ready endpoint, over all endpoints of the Service.
     fn choose(
         &self,
         object: &Object<'_>,
-        shape: Shape,
+        format: Format,
         service: &str,
         list: u64,
-        keys: &[Key],
-        members: Option<&Members>,
+        keys: &[TopologyKey],
+        members: Option<&PoolNodes>,
     ) -> usize {
-        if let Shape::Endpoints = shape {
-            // One Endpoints is the whole Service, and its addresses are the ready ones.
-            return self.first(keys, members, &object.column(shape.nodes()), None);
+        if let Format::Endpoints = format {
+            // One Endpoints object holds all endpoints of the Service, and its addresses are the ready ones.
+            return self.first(keys, members, &object.column(format.nodes()), None);
         }
         let all = cluster::find(SLICES, object.namespace().as_deref(), &format!("{SERVICE_LABEL}={service}"));
-        let Some(Shape::Slice(nodes)) = all.at(0).as_ref().and_then(Shape::of) else {
-            // The lookup lags behind: this slice is all that is known.
-            return self.first(keys, members, &object.column(shape.nodes()), Some(&object.column(&READY)));
+        let Some(Format::Slice(nodes)) = all.at(0).as_ref().and_then(Format::of) else {
+            // The lookup lags behind, so only this slice is known.
+            return self.first(keys, members, &object.column(format.nodes()), Some(&object.column(&READY)));
         };
-        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, Members::fingerprint)];
+        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, PoolNodes::fingerprint)];
         self.choices.get(key, || self.first(keys, members, &all.column(nodes), Some(&all.column(&READY))))
     }
 
-    fn first(&self, keys: &[Key], members: Option<&Members>, nodes: &Column, ready: Option<&Column>) -> usize {
+    fn first(
+        &self,
+        keys: &[TopologyKey],
+        members: Option<&PoolNodes>,
+        nodes: &Column,
+        ready: Option<&Column>,
+    ) -> usize {
         let node = self.members.pool().node();
         let mut ready_nodes = Vec::with_capacity(nodes.len());
         match ready {
@@ -194,10 +201,10 @@ impl ServiceTopology {
             }
             None => ready_nodes.extend(nodes.iter().flatten()),
         }
-        let leaves_ready = |key: &Key| match (key, members) {
-            (Key::Node, _) => ready_nodes.contains(&node),
-            (Key::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
-            (Key::Pool, None) | (Key::All, _) => true,
+        let leaves_ready = |key: &TopologyKey| match (key, members) {
+            (TopologyKey::Node, _) => ready_nodes.contains(&node),
+            (TopologyKey::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
+            (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
         };
         keys.iter().position(leaves_ready).unwrap_or(keys.len().saturating_sub(1))
     }

@@ -1,6 +1,6 @@
-//! How fast the engine is, alone and on one core: `cargo run --release -p weir-document --example speed [WORD]`, where
-//! only what has the word in its name is run.
-//! Splitting, reading a column and cutting rows, on a list of Services and on one of EndpointSlices.
+//! Measures the engine alone, on one core: `cargo run --release -p weir-document --example speed [WORD]`. With a word,
+//! only the measurements whose name contains it run. They split lists, read a column and remove rows, on a list of
+//! Services and one of EndpointSlices.
 
 use bytes::Bytes;
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 use weir_document::{
     Column, Document, Path, TypeMeta, json,
-    list::{Outcome, Piece, split},
+    list::{ItemOutcome, Piece, split},
     protobuf::{self, Envelope},
 };
 
@@ -60,12 +60,12 @@ fn run(name: &str, form: &Form, list: &Bytes) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// A list of these objects as protobuf.
+/// Encodes a list of these objects as protobuf.
 fn encoded(type_meta: &TypeMeta, items: &[Bytes]) -> Result<Bytes, Box<dyn Error>> {
     let mut list = Vec::new();
     for item in items {
         let message = protobuf::from_json(type_meta, std::str::from_utf8(item)?)?;
-        // The record of an item: its tag, its length, itself.
+        // The record of an item: its tag, its length, its bytes.
         list.push(0x12);
         let mut length = message.len();
         while length >= 0x80 {
@@ -79,7 +79,7 @@ fn encoded(type_meta: &TypeMeta, items: &[Bytes]) -> Result<Bytes, Box<dyn Error
     Ok(Envelope::seal(&of_list, &list))
 }
 
-/// The median and the best of several runs.
+/// Prints the median and the best of several runs.
 fn report(
     list: &str,
     what: &str,
@@ -93,7 +93,7 @@ fn report(
     let mut times = Vec::new();
     let mut result = 0;
     for _ in 0..9 {
-        // Long enough for a clock that moves by the millisecond.
+        // Long enough for a clock with millisecond resolution.
         let rounds = (600.0 / megabytes).ceil();
         let start = clock();
         for _ in 0..rounds as usize {
@@ -109,15 +109,16 @@ fn report(
     Ok(())
 }
 
-/// Seconds that this thread has run, so that a busy machine does not count; where that is not told, wall time.
+/// Returns the CPU seconds of this thread, so that other processes do not count, or wall time if these are not
+/// available.
 fn clock() -> f64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let wall = START.elapsed().as_secs_f64();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ').next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok()).map_or(wall, |ran| ran / 1e9)
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    schedstat.split(' ').next().and_then(|nanoseconds| nanoseconds.parse::<f64>().ok()).map_or(wall, |ran| ran / 1e9)
 }
 
-/// What a list is written in.
+/// The encoding of a list.
 enum Form {
     Json,
     Protobuf(Arc<TypeMeta>),
@@ -160,8 +161,8 @@ impl Form {
         Ok(batches.flat_map(|batch| (0..batch.items.len()).filter_map(|i| batch.item(i))).collect())
     }
 
-    /// A list through a filter. Each chunk is copied first, as it would be from a socket: it comes in a warm cache.
-    /// Returns the bytes that leave.
+    /// Filters a list. Each chunk is copied first, as from a socket with a warm cache. Returns the number of written
+    /// bytes.
     fn filter(
         &self,
         list: &Bytes,
@@ -182,7 +183,7 @@ impl Form {
                 let mut document = self.document(batch.item(i).ok_or("no item")?)?;
                 change(&mut document)?;
                 let edited = document.is_edited();
-                outcomes.push(if edited { Outcome::Edit(document.bytes().clone()) } else { Outcome::Keep });
+                outcomes.push(if edited { ItemOutcome::Edit(document.bytes().clone()) } else { ItemOutcome::Keep });
             }
             let parts = match self {
                 Form::Json => as_json.push(&batch, outcomes)?,
@@ -195,7 +196,7 @@ impl Form {
     }
 }
 
-/// The rows that end in an even digit, as a bitmap.
+/// Returns a bitmap of the rows that end in an even digit.
 fn even(rows: &Column) -> Vec<u8> {
     let mut keep = vec![0u8; rows.len().div_ceil(8)];
     for (row, node) in rows.iter().enumerate() {
@@ -206,14 +207,14 @@ fn even(rows: &Column) -> Vec<u8> {
     keep
 }
 
-/// As they come from a socket, and as they come to a fast reader.
+/// Chunks as from a socket, and as a fast reader gets them.
 const CHUNKS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
 const CHUNK: usize = 128 << 10;
 
 const MANAGED: &str = r#""managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"2025-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:a/b":{}},"f:labels":{".":{},"f:app":{},"f:app.kubernetes.io/managed-by":{}}},"f:spec":{"f:allocateLoadBalancerNodePorts":{},"f:externalTrafficPolicy":{},"f:internalTrafficPolicy":{},"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:sessionAffinity":{},"f:type":{}}}}]"#;
 
-/// 5,000 of about 1.7 KB.
+/// 5,000 Services of about 1.7 KB.
 fn services() -> Vec<u8> {
     let one = |i: usize| {
         format!(
@@ -224,7 +225,7 @@ fn services() -> Vec<u8> {
     list("ServiceList", "v1", (0..5000).map(one))
 }
 
-/// 1,000 of 100 endpoints, about 30 KB.
+/// 1,000 slices of 100 endpoints, about 30 KB each.
 fn slices() -> Vec<u8> {
     let endpoint = |i: usize| {
         format!(

@@ -1,9 +1,9 @@
-// Command schema writes the table by which protobuf objects are read: for each kind that the Kubernetes API serves as
-// protobuf, the JSON name, field numbers, type and presence rule of every field, by reflection over k8s.io/api.
+// Command schema writes the schema for protobuf objects. For each kind that the Kubernetes API serves as protobuf, it
+// contains the JSON name, field numbers, type and presence rule of every field, by reflection over k8s.io/api.
 //
 //	go run . > kubernetes.schema
 //
-// Anything that the table cannot say is an error here, so that no field is ever guessed.
+// A type that the table cannot represent is an error, so that no field is guessed.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"weir/schema/kinds"
 )
 
-// Types with a JSON form of their own.
+// Types with their own JSON form.
 var scalars = map[reflect.Type]string{
 	reflect.TypeFor[metav1.Time]():          "time",
 	reflect.TypeFor[metav1.MicroTime]():     "micro",
@@ -65,7 +65,7 @@ func run() error {
 	}
 	var order []schema.GroupVersionKind
 	for kind, known := range all {
-		// Lists and options are no objects, but for what a failure is told by.
+		// Lists and options are not objects. Status, which reports failures, is one.
 		if reflect.PointerTo(known).Implements(object) || kind.Kind == "Status" {
 			order = append(order, kind)
 		}
@@ -105,7 +105,7 @@ func version() string {
 	return "unknown"
 }
 
-// message gives a struct its number, with all that it holds.
+// message assigns a number to a struct and to all structs that it contains.
 func (t *table) message(of reflect.Type) (int, error) {
 	if number, known := t.numbers[of]; known {
 		return number, nil
@@ -121,9 +121,9 @@ func (t *table) message(of reflect.Type) (int, error) {
 	return number, nil
 }
 
-// fields writes `name numbers shape type presence` for each field. Of the tag only the number is taken: go-to-protobuf goes
-// by the Go type, and the tags of podCIDRs and defaultMode name a label and a wire type that are not theirs. The numbers are those of the inlined structs on the way
-// and the field's own, with a dot between.
+// fields writes `name numbers shape type presence` for each field. The numbers are those of the inlined structs around the
+// field and its own, with a dot between. Of the protobuf tag only the number is used, because go-to-protobuf uses the Go
+// type: the tags of podCIDRs and defaultMode have a wrong label and a wrong wire type.
 func (t *table) fields(of reflect.Type, outer []string, fields *[]string) error {
 	for i := range of.NumField() {
 		field := of.Field(i)
@@ -168,8 +168,8 @@ func (t *table) fields(of reflect.Type, outer []string, fields *[]string) error 
 	return nil
 }
 
-// shape says whether there is one value, a list or a map, and of what. A slice that marshals itself (ExtraValue) is a
-// message with the strings as its field 1: `texts` as the value of a map.
+// shape returns whether a field is one value, a list or a map, and its type. A slice that marshals itself (ExtraValue) is
+// a message with the strings as its field 1, which is `texts` as the value of a map.
 func (t *table) shape(of reflect.Type, path *[]string) (shape, code string, pointer bool, err error) {
 	shape = "one"
 	if of.Kind() == reflect.Pointer {
@@ -219,7 +219,7 @@ func (t *table) code(of reflect.Type) (string, error) {
 	return "", fmt.Errorf("a type that the table cannot say: %s", of)
 }
 
-// marshals says whether a slice is a message of its own.
+// marshals returns whether a slice is a message of its own.
 func marshals(of reflect.Type) bool {
 	return reflect.PointerTo(of).Implements(reflect.TypeFor[interface{ Marshal() ([]byte, error) }]())
 }

@@ -1,27 +1,27 @@
-//! The values of all rows of a path, packed back to back: what crosses into a filter in one piece.
-//! Bounded by the object it is read from, and by 31 bits.
+//! The values of all rows of a path, concatenated, so that one call passes them to a filter. Bounded by the size of the
+//! object and by 31 bits.
 
 use crate::{Error, MAX_OBJECT};
 
-/// The top bit of an end: the row has no value.
+/// The top bit of an end: the row is absent.
 const ABSENT: u32 = 1 << 31;
 
-/// Room for as many rows is made with the first one.
-const SOME: usize = 16;
+/// The number of rows to allocate space for with the first one.
+const INITIAL_ROWS: usize = 16;
 
-/// Row `i` ends at byte `ends[i] & 0x7fff_ffff` of `text` and starts where row `i - 1` ended; the top bit of `ends[i]`
-/// says absent (missing or null), with an empty span. Text is unescaped; numbers and booleans are in JSON spelling;
-/// objects and arrays are JSON text.
+/// Row `i` ends at byte `ends[i] & 0x7fff_ffff` of `text` and starts where row `i - 1` ends. If the top bit of
+/// `ends[i]` is set, the row is absent (missing or null) and its span is empty. Strings are unescaped, numbers and
+/// booleans are in JSON spelling, objects and arrays are JSON text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Column {
-    /// The values, without separators.
+    /// The values without separators.
     pub text: String,
-    /// Where each row ends; top bit = absent.
+    /// The end of each row. The top bit marks an absent row.
     pub ends: Vec<u32>,
 }
 
 impl Column {
-    /// The rows in order; `None` is an absent one. Ends that do not fit the text read as absent.
+    /// Iterates over the rows, `None` for an absent one. A row whose end does not fit the text is absent.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Option<&str>> + '_ {
         let mut start = 0;
         self.ends.iter().map(move |end| {
@@ -32,28 +32,28 @@ impl Column {
         })
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Adds a row without a value.
+    /// Appends an absent row.
     pub fn push_absent(&mut self) -> Result<(), Error> {
         let end = self.end()?;
         self.ends.push(end | ABSENT);
         Ok(())
     }
 
-    /// Adds a row.
+    /// Appends a row.
     pub fn push(&mut self, cell: &str) -> Result<(), Error> {
         if self.text.is_empty() {
-            self.text.reserve((SOME * cell.len()).min(1 << 12));
-            self.ends.reserve(SOME);
+            self.text.reserve((INITIAL_ROWS * cell.len()).min(1 << 12));
+            self.ends.reserve(INITIAL_ROWS);
         }
         self.text.push_str(cell);
         let end = self.end()?;

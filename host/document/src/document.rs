@@ -1,70 +1,72 @@
-//! A document: one object's bytes, read at paths and edited in place.
+//! A document: the bytes of one object, read at paths and edited in place.
 //!
-//! Cheap to clone and to hold: the bytes are shared. Nothing is looked at before the first read, which makes a table of
-//! the object's first two levels (16 bytes a member) and marks its brackets and quotes (half the size of the JSON). Edits
-//! build a new buffer; the old one lives on in checkpoints.
+//! Clones are cheap, because they share the bytes. The first read builds a table of the object's first two levels (16
+//! bytes per member) and marks its brackets and quotes (half the size of the JSON). An edit builds a new buffer. A
+//! checkpoint keeps the old one.
 
-use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Step, protect, protobuf, rows::Rows};
+use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Segment, protect, protobuf, rows::RowSet};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// One Kubernetes object. Reads see earlier edits. An edit that fails changes nothing; one that changes no value leaves
-/// the object unedited, byte for byte.
+/// One Kubernetes object. Reads return the effects of earlier edits. A failed edit changes nothing. An edit that
+/// changes no value leaves the bytes as they are.
 #[derive(Debug, Clone)]
 pub struct Document {
-    form: Form,
+    encoded: Encoded,
     type_meta: Option<Arc<TypeMeta>>,
     guards: Option<Arc<[Path]>>,
     read_only: bool,
     edited: bool,
 }
 
-/// A document's state to come back to. Holds the bytes of that time.
+/// A state of a document that it can be restored to. It holds the bytes of that state.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    form: Form,
+    encoded: Encoded,
     edited: bool,
 }
 
-/// How the object is encoded.
+/// The bytes of the object, by encoding.
 #[derive(Debug, Clone)]
-enum Form {
+enum Encoded {
     Json(json::Object),
     Protobuf(protobuf::Object),
 }
 
 impl Document {
-    /// An object as JSON. Nothing is checked yet: bad bytes are an error of the reads.
+    /// Creates a document from JSON. The bytes are not checked yet: reads return errors for invalid bytes.
     pub fn json(bytes: Bytes) -> Document {
-        Document::new(Form::Json(json::Object::new(bytes)), None)
+        Document::new(Encoded::Json(json::Object::new(bytes)), None)
     }
 
-    /// The same, with what a split has seen of the bytes.
-    pub(crate) fn seen(bytes: Bytes, seen: json::Seen) -> Document {
-        Document::new(Form::Json(json::Object::seen(bytes, seen)), None)
+    /// Creates a document from JSON, with the marks from splitting it off a list or watch stream.
+    pub(crate) fn with_marks(bytes: Bytes, marks: json::ItemMarks) -> Document {
+        Document::new(Encoded::Json(json::Object::with_marks(bytes, marks)), None)
     }
 
-    /// An object as a protobuf message without its envelope, read and edited like the JSON object that it stands for.
-    /// apiVersion and kind are those given. None for a kind that the schema lacks: it is to be asked for as JSON.
+    /// Creates a document from a protobuf message without its envelope. Reads and edits work as on the equivalent JSON
+    /// object, and apiVersion and kind are the given ones. Returns `None` if the schema lacks the kind: request such
+    /// objects as JSON.
     ///
-    /// What cannot be said in protobuf is an error of the edit: fields that the kind has not, values of another type.
-    /// What JSON leaves out is absent: setting it to null, or a plain field to its zero value, makes it so.
+    /// An edit returns an error if protobuf cannot encode it: an unknown field, or a value of another type. A value
+    /// that Go's JSON omits is absent. Setting a field to null makes it absent, and so does setting a plain field to
+    /// its zero value.
     pub fn protobuf(bytes: Bytes, type_meta: Arc<TypeMeta>) -> Option<Document> {
         let object = protobuf::Object::new(bytes, type_meta.clone())?;
-        Some(Document::new(Form::Protobuf(object), Some(type_meta)))
+        Some(Document::new(Encoded::Protobuf(object), Some(type_meta)))
     }
 
-    fn new(form: Form, type_meta: Option<Arc<TypeMeta>>) -> Document {
-        Document { form, type_meta, guards: None, read_only: false, edited: false }
+    fn new(encoded: Encoded, type_meta: Option<Arc<TypeMeta>>) -> Document {
+        Document { encoded, type_meta, guards: None, read_only: false, edited: false }
     }
 
-    /// Whether the bytes are protobuf.
+    /// Returns whether the bytes are protobuf.
     pub fn is_protobuf(&self) -> bool {
-        matches!(self.form, Form::Protobuf(_))
+        matches!(self.encoded, Encoded::Protobuf(_))
     }
 
-    /// What apiVersion and kind answer, in every read, when the bytes have none or null: items of a typed list. The bytes
-    /// are not changed by it. A protobuf object has its type already and keeps it.
+    /// Sets the apiVersion and kind that all reads return if the bytes have none or null, as in items of a typed list.
+    /// It does not change the bytes. A protobuf object keeps its own type.
     pub fn with_type(mut self, type_meta: Arc<TypeMeta>) -> Document {
         if !self.is_protobuf() {
             self.type_meta = Some(type_meta);
@@ -72,56 +74,58 @@ impl Document {
         self
     }
 
-    /// Further paths at, above or below which edits are refused.
+    /// Adds guarded paths. Edits at, above or below them are refused.
     pub fn with_guards(mut self, guards: Arc<[Path]>) -> Document {
         self.guards = Some(guards);
         self
     }
 
-    /// The same object, refusing every edit: one that is looked up, and held for that.
+    /// Makes the document refuse every edit. For looked-up objects, which are held for a long time.
     pub fn read_only(mut self) -> Document {
         self.read_only = true;
-        if let Form::Json(object) = self.form {
-            self.form = Form::Json(object.frugal());
+        if let Encoded::Json(object) = self.encoded {
+            self.encoded = Encoded::Json(object.uncached());
         }
         self
     }
 
-    /// Whether an edit has changed the bytes.
+    /// Returns whether an edit has changed the bytes.
     pub fn is_edited(&self) -> bool {
         self.edited
     }
 
-    /// The current bytes: the very input while nothing is edited.
+    /// Returns the current bytes. Without edits, these are the input bytes themselves.
     pub fn bytes(&self) -> &Bytes {
-        match &self.form {
-            Form::Json(object) => object.bytes(),
-            Form::Protobuf(object) => object.bytes(),
+        match &self.encoded {
+            Encoded::Json(object) => object.bytes(),
+            Encoded::Protobuf(object) => object.bytes(),
         }
     }
 
-    /// The state now.
+    /// Returns the current state.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { form: self.form.clone(), edited: self.edited }
+        Checkpoint { encoded: self.encoded.clone(), edited: self.edited }
     }
 
     /// Undoes every edit since the checkpoint.
     pub fn restore(&mut self, checkpoint: Checkpoint) {
-        self.form = checkpoint.form;
+        self.encoded = checkpoint.encoded;
         self.edited = checkpoint.edited;
     }
 }
 
-/// Edits. All are refused with [`Error::ReadOnly`] on a read-only document and with [`Error::Protected`] at, above or
-/// below apiVersion, kind and metadata's name, namespace, uid, resourceVersion, labels and ownerReferences, and the guards.
+/// Edits. A read-only document refuses all edits with [`Error::ReadOnly`]. Wildcard document refuses edits at, above or
+/// below apiVersion, kind, the guards, and metadata's name, namespace, uid, resourceVersion, labels and
+/// ownerReferences, with [`Error::Protected`].
 impl Document {
-    /// Sets the value in every row. Objects that are missing or null on the way are made, array elements never: a row
-    /// whose path leads through one stays as it is. A value of another kind in the way is an error.
+    /// Sets the value in every row. Creates objects that are missing or null along the path, but never array elements:
+    /// a row whose path leads through a missing element stays as it is. A value of another kind on the path is an
+    /// error.
     pub fn set(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
-        self.may_edit(at, at.steps())?;
-        let edited = match &self.form {
-            Form::Json(object) => json::edit::set(object, at, Rows::All, value),
-            Form::Protobuf(object) => protobuf::edit::set(object, at, Rows::All, value),
+        self.may_edit(at, at.segments())?;
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::set(object, at, RowSet::All, value),
+            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::All, value),
         }?;
         self.take(edited);
         Ok(())
@@ -129,57 +133,57 @@ impl Document {
 
     /// Sets the value in the rows whose bit is 1, in one pass.
     pub fn set_rows(&mut self, at: &Path, rows: &[u8], value: &Value) -> Result<(), Error> {
-        self.may_edit(at, at.steps())?;
-        let edited = match &self.form {
-            Form::Json(object) => json::edit::set(object, at, Rows::Bits(rows), value),
-            Form::Protobuf(object) => protobuf::edit::set(object, at, Rows::Bits(rows), value),
+        self.may_edit(at, at.segments())?;
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::set(object, at, RowSet::Bits(rows), value),
+            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::Bits(rows), value),
         }?;
         self.take(edited);
         Ok(())
     }
 
-    /// Removes the member or element at the path in every row; says how many there were.
+    /// Removes the member or element at the path in every row. Returns the number of removed values.
     pub fn remove(&mut self, at: &Path) -> Result<u32, Error> {
-        self.remove_where(at, Rows::All)
+        self.remove_where(at, RowSet::All)
     }
 
-    /// Removes it in the rows whose bit is 1; says how many there were.
+    /// Removes the member or element in the rows whose bit is 1. Returns the number of removed values.
     pub fn remove_rows(&mut self, at: &Path, rows: &[u8]) -> Result<u32, Error> {
-        self.remove_where(at, Rows::Bits(rows))
+        self.remove_where(at, RowSet::Bits(rows))
     }
 
-    /// Cuts the elements of the last `[*]` whose bit is 0; what follows the last `[*]` is ignored.
+    /// Removes the elements of the last `[*]` whose bit is 0. Ignores the rest of the path.
     pub fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), Error> {
         let rows_in = at.rows_in().ok_or_else(|| Error::NoWildcard { path: at.clone() })?;
         self.may_edit(at, rows_in)?;
-        let edited = match &self.form {
-            Form::Json(object) => json::edit::retain(object, at, Rows::Bits(keep)),
-            Form::Protobuf(object) => protobuf::edit::retain(object, at, Rows::Bits(keep)),
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::retain(object, at, RowSet::Bits(keep)),
+            Encoded::Protobuf(object) => protobuf::edit::retain(object, at, RowSet::Bits(keep)),
         }?;
         self.take(edited);
         Ok(())
     }
 
-    /// Cuts the elements of the last `[*]` whose value at the path is not in the set, as a column's cell: those of
-    /// missing and null go too.
+    /// Removes the elements of the last `[*]` whose value at the path is not in the set or is absent. Values have the
+    /// spelling of a column.
     pub fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), Error> {
-        let keep = self.among(at, values)?;
+        let keep = self.rows_in_set(at, values)?;
         self.retain(at, keep.bits())
     }
 
-    /// Adds an element to the array at the path, in every row; a missing or null array is made.
+    /// Appends an element to the array at the path in every row. Creates an array that is missing or null.
     pub fn append(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
-        self.may_edit(at, at.steps())?;
-        let edited = match &self.form {
-            Form::Json(object) => json::edit::append(object, at, value),
-            Form::Protobuf(object) => protobuf::edit::append(object, at, value),
+        self.may_edit(at, at.segments())?;
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::append(object, at, value),
+            Encoded::Protobuf(object) => protobuf::edit::append(object, at, value),
         }?;
         self.take(edited);
         Ok(())
     }
 
-    /// Replaces the whole object by JSON text, which is validated in full. What may not be edited must be there with the
-    /// same values; so must what is guarded.
+    /// Replaces the whole object with JSON text, which is validated completely. Protected and guarded fields must have
+    /// the same values as before.
     pub fn replace(&mut self, json: &str) -> Result<(), Error> {
         if self.read_only {
             return Err(Error::ReadOnly);
@@ -192,48 +196,49 @@ impl Document {
             return Err(Error::TooLarge { limit });
         }
         json::validate_object(json).map_err(|source| Error::InvalidValue { source: Box::new(source) })?;
-        // Compared as JSON in either form: a protobuf message could not say that the type is another. That of a message
-        // stands in its JSON, and must be said in what replaces it.
-        let form = Form::Json(json::Object::new(Bytes::from(json.to_owned())));
+        // Both encodings compare as JSON, because a protobuf message carries no type. The JSON of a message contains
+        // its type, and so must the new JSON.
+        let encoded = Encoded::Json(json::Object::new(Bytes::from(json.to_owned())));
         let type_meta = self.type_meta.clone().filter(|_| !self.is_protobuf());
-        let next = Document { form, type_meta, ..self.clone() };
+        let next = Document { encoded, type_meta, ..self.clone() };
         for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
-            if !self.agrees(&next, field)? {
+            if !self.same_values(&next, field)? {
                 return Err(Error::Protected { path: field.clone(), field: field.clone() });
             }
         }
-        let form = match &self.form {
-            Form::Json(_) => next.form,
-            Form::Protobuf(object) => Form::Protobuf(object.with(protobuf::encode(object, json)?)),
+        let encoded = match &self.encoded {
+            Encoded::Json(_) => next.encoded,
+            Encoded::Protobuf(object) => Encoded::Protobuf(object.with(protobuf::encode(object, json)?)),
         };
-        self.form = form;
+        self.encoded = encoded;
         self.edited = true;
         Ok(())
     }
 
-    fn remove_where(&mut self, at: &Path, rows: Rows<'_>) -> Result<u32, Error> {
-        self.may_edit(at, at.steps())?;
-        let (count, edited) = match &self.form {
-            Form::Json(object) => json::edit::remove(object, at, rows),
-            Form::Protobuf(object) => protobuf::edit::remove(object, at, rows),
+    fn remove_where(&mut self, at: &Path, rows: RowSet<'_>) -> Result<u32, Error> {
+        self.may_edit(at, at.segments())?;
+        let (count, edited) = match &self.encoded {
+            Encoded::Json(object) => json::edit::remove(object, at, rows),
+            Encoded::Protobuf(object) => protobuf::edit::remove(object, at, rows),
         }?;
         self.take(edited);
         Ok(count)
     }
 
-    fn may_edit(&self, at: &Path, steps: &[Step]) -> Result<(), Error> {
+    fn may_edit(&self, at: &Path, segments: &[Segment]) -> Result<(), Error> {
         if self.read_only {
             return Err(Error::ReadOnly);
         }
         let guards = self.guards.as_deref().unwrap_or_default();
-        match protect::touched(steps, protect::fields()).or_else(|| protect::touched(steps, guards)) {
+        match protect::first_affected(segments, protect::fields()).or_else(|| protect::first_affected(segments, guards))
+        {
             Some(field) => Err(Error::Protected { path: at.clone(), field: field.clone() }),
             None => Ok(()),
         }
     }
 
-    /// Whether another version has the same values in all rows of a path; missing and null are the same.
-    fn agrees(&self, next: &Document, at: &Path) -> Result<bool, Error> {
+    /// Returns whether another version has the same values in all rows of a path. Missing and null are equal.
+    fn same_values(&self, next: &Document, at: &Path) -> Result<bool, Error> {
         let (old, new) = (self.raw_rows(at)?, next.raw_rows(at)?);
         if old.len() != new.len() || self.lengths(at)? != next.lengths(at)? {
             return Ok(false);
@@ -250,9 +255,9 @@ impl Document {
 
     fn take(&mut self, edited: Option<Bytes>) {
         if let Some(bytes) = edited {
-            self.form = match &self.form {
-                Form::Json(_) => Form::Json(json::Object::new(bytes)),
-                Form::Protobuf(object) => Form::Protobuf(object.with(bytes)),
+            self.encoded = match &self.encoded {
+                Encoded::Json(_) => Encoded::Json(json::Object::new(bytes)),
+                Encoded::Protobuf(object) => Encoded::Protobuf(object.with(bytes)),
             };
             self.edited = true;
         }

@@ -1,107 +1,108 @@
-//! What can be wrong with an object or an edit. Nothing here is retryable: the same bytes give the same error.
+//! Errors of reads and edits. None is retryable: the same bytes give the same error.
 
 use crate::Path;
 
-/// Why a read or an edit of one object failed. The object is unchanged.
+/// The reason why a read or an edit of an object failed. The object is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes are not JSON, or not protobuf, where they were looked at. The object falls under the filter's failure policy.
+    /// The bytes that were read are not valid JSON or protobuf. The caller applies the filter's failure policy to the
+    /// object.
     #[error("malformed at byte {offset}: {reason}")]
     Malformed {
-        /// Position in the object's bytes.
+        /// The byte offset in the object.
         offset: usize,
-        /// What was expected there.
+        /// The expected syntax.
         reason: &'static str,
     },
-    /// A member on the walked path is there twice. Parsers disagree about which one counts, so that filter and client
-    /// would read different things.
+    /// A member on the path is repeated. Parsers disagree about which one counts, so the filter and the client could
+    /// see different values.
     #[error("member {key:?} is repeated at byte {offset}")]
     DuplicateKey {
         /// The member's name, unescaped.
         key: String,
-        /// Position of the second one.
+        /// The byte offset of the second one.
         offset: usize,
     },
-    /// Objects and arrays nest deeper than [`crate::MAX_DEPTH`].
+    /// Objects and arrays are nested deeper than [`crate::MAX_DEPTH`].
     #[error("nested deeper than {} levels at byte {offset}", crate::MAX_DEPTH)]
     TooDeep {
-        /// Position of the bracket that is one too many.
+        /// The byte offset of the first bracket that is too deep.
         offset: usize,
     },
-    /// The object, a column or the outcome of an edit is larger than what is allowed.
+    /// The object, a column or the result of an edit is too large.
     #[error("larger than {limit} bytes")]
     TooLarge {
-        /// The limit that would have been exceeded.
+        /// The exceeded limit.
         limit: usize,
     },
-    /// The path has a `[*]` where one value is asked for. A mistake of the filter's author.
-    #[error("path {path} stands for many values, one is needed")]
+    /// The path has a `[*]`, but the call needs a single value. This is a bug in the filter.
+    #[error("path {path} selects many values, but one is needed")]
     Wildcard {
-        /// The path that was given.
+        /// The path.
         path: Path,
     },
-    /// The path has no `[*]` where rows are asked for. A mistake of the filter's author.
+    /// The path has no `[*]`, but the call needs rows. This is a bug in the filter.
     #[error("path {path} has no [*]")]
     NoWildcard {
-        /// The path that was given.
+        /// The path.
         path: Path,
     },
-    /// The edit touches a field that must stay: the object's identity, its labels and owners, or a guarded path.
+    /// The edit affects a protected field: the object's identity, labels, owners, or a guarded path.
     #[error("{path} cannot be edited: {field} is protected")]
     Protected {
-        /// The path that was given; `$` for a replacement.
+        /// The path of the edit, `$` for a replacement.
         path: Path,
         /// The protected field.
         field: Path,
     },
-    /// The object is a looked-up one: those refuse every edit.
+    /// The object is a looked-up one, which refuses every edit.
     #[error("a looked-up object cannot be edited")]
     ReadOnly,
     /// A row bitmap has the wrong length.
     #[error("a bitmap for {rows} rows takes {expected} bytes, not {found}")]
     Bitmap {
-        /// Rows of the path in this object.
+        /// The number of rows of the path in this object.
         rows: usize,
         /// `ceil(rows / 8)`.
         expected: usize,
-        /// The length that was given.
+        /// The actual length.
         found: usize,
     },
-    /// A member is to be set in something that is neither an object nor null.
+    /// The edit sets a member in a value that is neither an object nor null.
     #[error("{path}: the value at byte {offset} is not an object")]
     NotAnObject {
-        /// The path that was given.
+        /// The path.
         path: Path,
-        /// Position of the value in the way.
+        /// The byte offset of that value.
         offset: usize,
     },
-    /// An element is to be added to something that is neither an array nor null.
+    /// The edit appends an element to a value that is neither an array nor null.
     #[error("{path}: the value at byte {offset} is not an array")]
     NotAnArray {
-        /// The path that was given.
+        /// The path.
         path: Path,
-        /// Position of the value in the way.
+        /// The byte offset of that value.
         offset: usize,
     },
-    /// The path leads to no field that a protobuf object of this kind can have.
+    /// The path names a field that protobuf objects of this kind do not have.
     #[error("{path}: objects of this kind have no such field in protobuf")]
     NotInSchema {
-        /// The path that was given.
+        /// The path.
         path: Path,
     },
-    /// The schema lacks the kind: it is to be had as JSON only.
+    /// The schema lacks the kind, which is therefore available as JSON only.
     #[error("{kind} of {api_version} has no protobuf schema")]
     NoSchema {
-        /// The version that was given.
+        /// The requested version.
         api_version: String,
-        /// The kind that was given.
+        /// The requested kind.
         kind: String,
     },
-    /// The value of an edit is not what it says: a number that is none, text that is no JSON.
+    /// The value of an edit is invalid: a number that is not a JSON number, or text that is not JSON.
     #[error("the new value is not valid")]
     InvalidValue {
-        /// What is wrong with it; positions count in the value.
+        /// The reason. Its offsets count in the value.
         #[source]
         source: Box<Error>,
     },

@@ -1,16 +1,16 @@
-//! JSON: scanning, walking, splicing one object; splitting lists and watch streams into objects.
+//! JSON: scanning, walking and splicing objects, and splitting lists and watch streams into objects.
 
 pub(crate) mod check;
 pub(crate) mod edit;
 mod equal;
 pub mod frame;
+mod item_marks;
 mod list;
 pub(crate) mod marked;
 pub(crate) mod members;
 mod object;
 pub(crate) mod read;
 pub mod scan;
-mod seen;
 mod spans;
 mod splice;
 pub(crate) mod string;
@@ -19,17 +19,17 @@ pub(crate) mod token;
 pub(crate) mod walk;
 
 pub use crate::{
-    list::{Batch, ListMeta, Outcome, Piece},
+    list::{Batch, ItemOutcome, ListMeta, Piece},
     split::SplitError,
 };
 pub(crate) use equal::equal;
 pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};
+pub(crate) use item_marks::{BatchMarks, ItemMarks};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
-pub(crate) use seen::{Scans, Seen};
 pub(crate) use string::{unescape, write_string};
 
-/// Checks that a text is one JSON object, every byte of it.
+/// Validates that a text is one JSON object.
 pub(crate) fn validate_object(text: &str) -> Result<(), crate::Error> {
     let at = check::whole(text.as_bytes())?;
     match text.as_bytes().get(at.start) {

@@ -1,9 +1,10 @@
-//! Kubernetes objects as the bytes the server sent: read lazily by path, edited by splicing.
+//! Kubernetes objects as the bytes that the server sent: read lazily at paths, and edited by splicing.
 //!
-//! The crate knows nothing of WebAssembly or HTTP; the daemon, the SDK's native runs and the fuzzers share it.
-//! Memory: a [`Document`] holds the object's bytes (shared, never copied to be read) and, once read, a table of its
-//! first two levels and, unless it is read-only, marks of half the size of its JSON; an edit holds the old and the new
-//! bytes for as long as it runs. No input makes it panic or recurse deeper than a path is long.
+//! The crate does not depend on WebAssembly or HTTP. The daemon, the SDK's native runs and the fuzz targets use it.
+//!
+//! Memory: a [`Document`] shares the object's bytes and never copies them for reading. The first read adds a table of the
+//! first two levels and, unless the document is read-only, marks of half the size of its JSON. An edit holds the old and
+//! the new bytes while it runs. No input causes a panic, or a recursion deeper than the length of a path.
 //!
 //! ```
 //! use weir_document::{Document, Path, Value};
@@ -20,12 +21,12 @@
 //! # }
 //! ```
 //!
-//! How much is checked. What lies on a walked path is validated in full: keys, numbers, strings with their escapes and
-//! UTF-8, and the value that is read. What is stepped over is checked structurally only: strings, matching brackets,
-//! nesting depth. So a read may succeed on an object whose untouched parts are not JSON; those parts leave as they came.
+//! Validation: everything on the path of a read is validated completely, which includes keys, numbers, UTF-8, escapes and
+//! the returned value. The remaining bytes are only checked structurally: strings, matching brackets and depth. A read may
+//! therefore succeed on an object that is not valid JSON elsewhere. The invalid parts keep their bytes.
 //!
-//! The same holds for protobuf ([`protobuf`]): an object is read and edited by the field numbers of a schema, in the terms
-//! of JSON, so that a filter cannot tell which of the two it is given.
+//! Protobuf ([`protobuf`]): objects are read and edited through a schema of field numbers, with the names and types of
+//! JSON. A filter cannot distinguish the two encodings.
 
 mod cached;
 mod column;
@@ -52,11 +53,11 @@ pub use split::SplitError;
 pub use string_set::StringSet;
 pub use value::{TypeMeta, Value};
 
-/// The largest object, in bytes: positions are kept in 31 bits.
+/// The largest object in bytes. Offsets have 31 bits.
 pub const MAX_OBJECT: usize = i32::MAX as usize;
 
-/// How large an edit may make an object that was smaller before: what a filter can make the host allocate.
+/// The largest size to which an edit may grow an object. It bounds the memory that a filter can make the host allocate.
 pub const MAX_EDITED: usize = 64 << 20;
 
-/// How deep objects and arrays may nest.
+/// The maximum depth of nested objects and arrays.
 pub const MAX_DEPTH: usize = 512;

@@ -1,60 +1,60 @@
-//! What splitting a list comes to, whatever it is written in: its pieces in order, and what becomes of its items.
-//! Pieces share the bytes that came.
+//! The pieces of a split list, in JSON or protobuf, and the outcomes of its items. Pieces share the bytes of the body.
 
-use crate::{Document, json::Scans, split::SplitError};
+use crate::{Document, json::BatchMarks, split::SplitError};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// A batch is cut when it has this many bytes: enough to make writes few, little enough to stay in a cache.
+/// The size at which a batch is complete, in bytes: large enough for few writes, small enough for a CPU cache.
 pub(crate) const BATCH: usize = 96 << 10;
 
-/// The largest item, head or tail unless told otherwise.
+/// The default size limit of an item, head or tail.
 pub(crate) const LIMIT: usize = 64 << 20;
 
-/// A part of a list, in order. The bytes of all pieces together are the body.
+/// A part of a list. The bytes of all pieces, concatenated, are the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// The first piece. JSON: up to and including the `[` of the items (or up to the `null` that stands there).
-    /// Protobuf: up to the first item's tag, or to the list's end if it has none.
+    /// The first piece. In JSON it ends with the `[` of the items, or before the `null` in its place. In protobuf it
+    /// ends before the first item's tag, or with the list if there are no items.
     Head {
         /// The bytes.
         bytes: Bytes,
     },
-    /// Some items, any number of times.
+    /// Some items. There may be any number of batches.
     Batch(Batch),
-    /// The last piece: from what follows the last item.
+    /// The last piece: everything after the last item.
     Tail {
         /// The bytes.
         bytes: Bytes,
     },
 }
 
-/// Consecutive items with what is between them. The first byte is the one after the last piece's last: for a later
-/// batch of JSON the comma, in protobuf the first item's tag unless other fields are before it.
+/// Consecutive items with the bytes between them. The first byte is the one after the previous piece. In JSON, a later
+/// batch therefore starts with a comma. In protobuf, a batch starts with the first item's tag or with other fields
+/// before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// The items and what is before each.
+    /// The items with the bytes before each of them.
     pub bytes: Bytes,
-    /// Where the items are, at least one.
+    /// The spans of the items, at least one.
     pub items: Vec<Range<usize>>,
-    /// What was seen of each; of protobuf nothing.
-    pub(crate) seen: Scans,
+    /// The structural marks of each item. Empty for protobuf.
+    pub(crate) marks: BatchMarks,
 }
 
 impl Batch {
-    /// The bytes of one item.
+    /// Returns the bytes of one item.
     pub fn item(&self, index: usize) -> Option<Bytes> {
         let at = self.items.get(index)?;
         (at.end <= self.bytes.len()).then(|| self.bytes.slice(at.clone()))
     }
 
-    /// One item of a JSON list as a document, which need not look again at what the split has seen.
+    /// Returns one item of a JSON list as a document. It reuses the marks from splitting.
     pub fn json(&self, index: usize) -> Option<Document> {
-        Some(Document::seen(self.item(index)?, self.seen.of(index)))
+        Some(Document::with_marks(self.item(index)?, self.marks.of(index)))
     }
 }
 
-/// What a list says about itself, as far as it has been seen: each of them may stand after the items.
+/// The list's own fields that have been parsed so far. Each of them may follow the items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListMeta {
     /// `v1`
@@ -63,34 +63,34 @@ pub struct ListMeta {
     pub kind: Option<String>,
     /// `metadata.resourceVersion`
     pub resource_version: Option<String>,
-    /// `metadata.continue`; none if empty.
+    /// `metadata.continue`, or none if it is empty.
     pub continue_token: Option<String>,
 }
 
-/// What becomes of one item.
+/// The outcome of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It leaves as it came.
+pub enum ItemOutcome {
+    /// The item keeps its bytes.
     Keep,
-    /// These bytes leave in its place.
+    /// These bytes replace the item.
     Edit(Bytes),
-    /// It is left out.
+    /// The item is omitted.
     Drop,
 }
 
-/// What cuts a list into pieces, whatever it is written in.
+/// A splitter of lists, for any encoding.
 pub trait Split {
-    /// The next bytes of the body.
+    /// Adds the next bytes of the body.
     fn push(&mut self, chunk: Bytes);
 
-    /// The body is complete.
+    /// Marks the end of the body.
     fn finish(&mut self);
 
-    /// The next piece, or none until more is pushed; none for good after the tail.
+    /// Returns the next piece. Returns none if it needs more bytes, and always after the tail.
     fn next(&mut self) -> Result<Option<Piece>, SplitError>;
 }
 
-/// Splits a body that is at hand in chunks: each piece is given to the function as soon as it is whole.
+/// Splits a complete body given in chunks. Calls the function with each piece as soon as it is complete.
 pub fn split<S: Split, E: From<SplitError>>(
     mut splitter: S,
     chunks: impl IntoIterator<Item = Bytes>,

@@ -1,5 +1,5 @@
-//! Places in an object: a subset of RFC 9535 with names, quoted names, indexes and any number of `[*]`.
-//! A path is parsed once, cheap to clone, and bounded: 1,024 bytes, 32 steps.
+//! Paths to values in an object: a subset of RFC 9535 with names, quoted names, indexes and any number of `[*]`. A path
+//! is parsed once and cheap to clone. It has at most 1,024 bytes and 32 segments.
 
 use std::{
     fmt,
@@ -8,58 +8,58 @@ use std::{
     sync::Arc,
 };
 
-/// The longest expression, in bytes.
+/// The maximum length of an expression in bytes.
 const MAX_TEXT: usize = 1024;
-/// The most steps; what walks a path recurses this deep at most.
-const MAX_STEPS: usize = 32;
+/// The maximum number of segments. It bounds the recursion of a walk.
+const MAX_SEGMENTS: usize = 32;
 
-/// A compiled place in an object. Equal if the texts are equal.
+/// A compiled path. Two paths are equal if their texts are equal.
 #[derive(Clone)]
 pub struct Path(Arc<Compiled>);
 
 struct Compiled {
     text: String,
-    steps: Vec<Step>,
+    segments: Vec<Segment>,
     wildcards: usize,
 }
 
-/// One step of a path.
+/// One segment of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum Segment {
     /// A member of an object, unescaped.
     Name(String),
     /// An element of an array.
     Index(usize),
-    /// All elements of an array; never members of an object.
-    Every,
+    /// All elements of an array, but never the members of an object.
+    Wildcard,
 }
 
-/// Why an expression is no path.
+/// The reason why an expression is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("path {expression:?}, byte {position}: {reason}")]
 pub struct PathError {
-    /// The expression, cut to what may be shown.
+    /// The expression, truncated for display.
     pub expression: String,
-    /// Position of the first byte that does not fit.
+    /// The offset of the first invalid byte.
     pub position: usize,
-    /// What was expected there.
+    /// The expected syntax.
     pub reason: &'static str,
 }
 
 impl Path {
-    /// Compiles an expression: an optional leading `$`, names (`spec.type`), quoted names
-    /// (`metadata.annotations['a/b']`, with JSON's escapes and `\'`), indexes (`ports[0]`), `[*]`.
+    /// Parses an expression: an optional leading `$`, names (`spec.type`), quoted names (`metadata.annotations['a/b']`,
+    /// with JSON's escapes and `\'`), indexes (`ports[0]`) and `[*]`.
     pub fn parse(expression: &str) -> Result<Path, PathError> {
         let parsed = if expression.len() > MAX_TEXT {
             Err((expression.floor_char_boundary(MAX_TEXT), "longer than 1024 bytes"))
         } else {
-            Parser { text: expression, at: 0 }.steps()
+            Parser { text: expression, at: 0 }.segments()
         };
         match parsed {
-            Ok(steps) => Ok(Path(Arc::new(Compiled {
+            Ok(segments) => Ok(Path(Arc::new(Compiled {
                 text: expression.to_owned(),
-                wildcards: steps.iter().filter(|step| **step == Step::Every).count(),
-                steps,
+                wildcards: segments.iter().filter(|segment| **segment == Segment::Wildcard).count(),
+                segments,
             }))),
             Err((position, reason)) => {
                 Err(PathError { expression: expression.chars().take(80).collect(), position, reason })
@@ -67,24 +67,24 @@ impl Path {
         }
     }
 
-    /// The expression it was parsed from.
+    /// Returns the expression.
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// How many `[*]` it has.
+    /// Returns the number of `[*]`.
     pub fn wildcards(&self) -> usize {
         self.0.wildcards
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
-        &self.0.steps
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.0.segments
     }
 
-    /// The steps before the last `[*]`: they lead to the arrays that hold the rows.
-    pub(crate) fn rows_in(&self) -> Option<&[Step]> {
-        let last = self.steps().iter().rposition(|step| *step == Step::Every)?;
-        self.steps().get(..last)
+    /// Returns the segments before the last `[*]`. They lead to the arrays whose elements are the rows.
+    pub(crate) fn rows_in(&self) -> Option<&[Segment]> {
+        let last = self.segments().iter().rposition(|segment| *segment == Segment::Wildcard)?;
+        self.segments().get(..last)
     }
 }
 
@@ -122,7 +122,7 @@ impl FromStr for Path {
     }
 }
 
-type Refusal = (usize, &'static str);
+type ParseFailure = (usize, &'static str);
 
 struct Parser<'a> {
     text: &'a str,
@@ -130,34 +130,34 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn steps(mut self) -> Result<Vec<Step>, Refusal> {
-        let mut steps = Vec::new();
+    fn segments(mut self) -> Result<Vec<Segment>, ParseFailure> {
+        let mut segments = Vec::new();
         if self.text.is_empty() {
-            return Err((0, "an empty path; the whole object is $"));
+            return Err((0, "empty path; use $ for the whole object"));
         }
         let rooted = self.eat('$');
         while let Some(next) = self.peek() {
-            if steps.len() == MAX_STEPS {
-                return Err((self.at, "more than 32 steps"));
+            if segments.len() == MAX_SEGMENTS {
+                return Err((self.at, "more than 32 segments"));
             }
-            let step = match next {
+            let segment = match next {
                 '[' => {
                     self.at += 1;
                     self.bracket()?
                 }
-                '.' if rooted || !steps.is_empty() => {
+                '.' if rooted || !segments.is_empty() => {
                     self.at += 1;
                     self.name()?
                 }
-                _ if !rooted && steps.is_empty() => self.name()?,
+                _ if !rooted && segments.is_empty() => self.name()?,
                 _ => return Err((self.at, "expected . or [")),
             };
-            steps.push(step);
+            segments.push(segment);
         }
-        Ok(steps)
+        Ok(segments)
     }
 
-    fn name(&mut self) -> Result<Step, Refusal> {
+    fn name(&mut self) -> Result<Segment, ParseFailure> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || !c.is_ascii();
         let length = rest.find(|c| !plain(c)).unwrap_or(rest.len());
@@ -166,14 +166,14 @@ impl Parser<'_> {
             return Err((self.at, "expected a name of letters, digits, - and _; quote others as ['…']"));
         }
         self.at += length;
-        Ok(Step::Name(name.to_owned()))
+        Ok(Segment::Name(name.to_owned()))
     }
 
-    fn bracket(&mut self) -> Result<Step, Refusal> {
-        let step = match self.peek() {
+    fn bracket(&mut self) -> Result<Segment, ParseFailure> {
+        let segment = match self.peek() {
             Some('*') => {
                 self.at += 1;
-                Step::Every
+                Segment::Wildcard
             }
             Some(quote @ ('\'' | '"')) => {
                 self.at += 1;
@@ -182,32 +182,32 @@ impl Parser<'_> {
             Some(digit) if digit.is_ascii_digit() => self.index()?,
             _ => return Err((self.at, "expected an index, *, or a quoted name")),
         };
-        if self.eat(']') { Ok(step) } else { Err((self.at, "expected ]")) }
+        if self.eat(']') { Ok(segment) } else { Err((self.at, "expected ]")) }
     }
 
-    fn index(&mut self) -> Result<Step, Refusal> {
+    fn index(&mut self) -> Result<Segment, ParseFailure> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let digits = rest.get(..length).unwrap_or_default();
         if digits.len() > 1 && digits.starts_with('0') {
-            return Err((self.at, "an index has no leading zero"));
+            return Err((self.at, "an index must not have leading zeros"));
         }
-        let index = digits.parse::<u32>().map_err(|_| (self.at, "an index too large"))?;
+        let index = digits.parse::<u32>().map_err(|_| (self.at, "the index is too large"))?;
         self.at += length;
-        Ok(Step::Index(index as usize))
+        Ok(Segment::Index(index as usize))
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Step, Refusal> {
+    fn quoted(&mut self, quote: char) -> Result<Segment, ParseFailure> {
         let start = self.at;
         let mut json = String::new();
         loop {
             let at = self.at;
-            let next = self.peek().ok_or((start, "a quoted name without its end"))?;
+            let next = self.peek().ok_or((start, "unterminated quoted name"))?;
             self.at += next.len_utf8();
             match next {
                 _ if next == quote => break,
                 '\\' => {
-                    let escaped = self.peek().ok_or((at, "an escape without its end"))?;
+                    let escaped = self.peek().ok_or((at, "unterminated escape"))?;
                     self.at += escaped.len_utf8();
                     if escaped == '\'' {
                         json.push('\'');
@@ -218,12 +218,12 @@ impl Parser<'_> {
                 }
                 '"' => json.push_str("\\\""),
                 control if control.is_control() => {
-                    return Err((at, "a control character in a name"));
+                    return Err((at, "control character in a name"));
                 }
                 other => json.push(other),
             }
         }
-        crate::json::unescape(&json).map(Step::Name).map_err(|_| (start, "a name with an invalid escape"))
+        crate::json::unescape(&json).map(Segment::Name).map_err(|_| (start, "invalid escape in a name"))
     }
 
     fn peek(&self) -> Option<char> {

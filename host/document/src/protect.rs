@@ -1,9 +1,9 @@
-//! Which edits are refused: those that touch what an object is known by, or what the host guards.
+//! Refuses edits of an object's identity and of guarded fields.
 
-use crate::{Path, path::Step};
+use crate::{Path, path::Segment};
 use std::sync::LazyLock;
 
-/// What no filter may edit: resume points, informer keys, selectors and owners depend on it.
+/// The fields that no filter may edit. Resource versions, informer keys, selectors and owner references depend on them.
 static FIELDS: LazyLock<Vec<Path>> = LazyLock::new(|| {
     [
         "apiVersion",
@@ -20,32 +20,33 @@ static FIELDS: LazyLock<Vec<Path>> = LazyLock::new(|| {
     .collect()
 });
 
-/// The fields that stay in every object.
+/// Returns the fields that are protected in every object.
 pub(crate) fn fields() -> &'static [Path] {
     &FIELDS
 }
 
-/// The first of the fields that an edit at these steps would touch: at, above or below it.
-pub(crate) fn touched<'a>(steps: &[Step], fields: &'a [Path]) -> Option<&'a Path> {
-    fields.iter().find(|field| steps.iter().zip(field.steps()).all(|(a, b)| may_meet(a, b)))
+/// Returns the first field that an edit at these segments affects: at, above or below it.
+pub(crate) fn first_affected<'a>(segments: &[Segment], fields: &'a [Path]) -> Option<&'a Path> {
+    fields.iter().find(|field| segments.iter().zip(field.segments()).all(|(a, b)| may_overlap(a, b)))
 }
 
-/// Whether two steps can lead to the same place. Any two elements do: cutting one moves the others.
-fn may_meet(a: &Step, b: &Step) -> bool {
+/// Returns whether two segments can select the same value. Two elements of an array always can, because removing one
+/// moves the others.
+fn may_overlap(a: &Segment, b: &Segment) -> bool {
     match (a, b) {
-        (Step::Name(a), Step::Name(b)) => a == b,
-        (Step::Name(_), _) | (_, Step::Name(_)) => false,
+        (Segment::Name(a), Segment::Name(b)) => a == b,
+        (Segment::Name(_), _) | (_, Segment::Name(_)) => false,
         _ => true,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{fields, touched};
+    use super::{fields, first_affected};
     use crate::Path;
 
     fn touches(edit: &str, field: &str) -> bool {
-        touched(Path::parse(edit).unwrap().steps(), &[Path::parse(field).unwrap()]).is_some()
+        first_affected(Path::parse(edit).unwrap().segments(), &[Path::parse(field).unwrap()]).is_some()
     }
 
     #[test]

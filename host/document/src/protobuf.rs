@@ -1,6 +1,7 @@
-//! Protobuf as Kubernetes speaks it: objects read and edited by the field numbers of a schema, in the terms of JSON;
-//! lists, watch streams and envelopes taken apart and written again. What the schema does not know stays as it came.
+//! Kubernetes protobuf. A schema maps field numbers to the fields of JSON, so that objects can be read and edited like
+//! JSON. Also splits and joins lists, watch streams and envelopes. Fields that the schema lacks keep their bytes.
 
+pub(crate) mod decode;
 pub(crate) mod edit;
 mod encode;
 mod envelope;
@@ -10,7 +11,6 @@ mod object;
 mod place;
 pub(crate) mod read;
 mod schema;
-pub(crate) mod spell;
 mod splice;
 mod time;
 mod walk;
@@ -20,7 +20,7 @@ pub use envelope::{Envelope, MAGIC};
 pub use frame::{Frame, FrameSplitter, event};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
-pub(crate) use place::Node;
+pub(crate) use place::ValueRef;
 pub use schema::{has, kind_of, version};
 
 use crate::{
@@ -29,15 +29,15 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// A JSON object as a message of its kind, without an envelope: a Status that a client wants as protobuf. Members that
-/// the schema lacks are errors; apiVersion and kind are not looked at.
+/// Encodes a JSON object as a message of its kind, without an envelope, such as a Status for a protobuf client. A
+/// member that the schema lacks is an error. Ignores apiVersion and kind.
 pub fn from_json(type_meta: &TypeMeta, json: &str) -> Result<Bytes, Error> {
     let TypeMeta { api_version, kind } = type_meta.clone();
     let message = schema::find(type_meta).ok_or(Error::NoSchema { api_version, kind })?;
     encode_over(message, json, &[])
 }
 
-/// The message of a whole object given as JSON text. Fields of `object` that the schema does not know stay.
+/// Encodes a whole object from JSON text. Unknown fields of `object` are kept.
 pub(crate) fn encode(object: &Object, json: &str) -> Result<Bytes, Error> {
     encode_over(object.message(), json, object.bytes())
 }
@@ -46,13 +46,13 @@ fn encode_over(message: &'static schema::Message, json: &str, old: &[u8]) -> Res
     let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     let at = check::whole(json.as_bytes()).map_err(invalid)?;
     let marks = Marks::of(json.as_bytes());
-    let text = encode::Text { text: Marked::new(json.as_bytes(), &marks), at: at.start };
+    let text = encode::JsonText { text: Marked::new(json.as_bytes(), &marks), at: at.start };
     encode::object(message, text, old).map(Into::into).map_err(invalid)
 }
 
-/// The record of an object's metadata, which is field 1 of every kind; empty if it has none.
+/// Returns the record of an object's metadata, which is field 1 of every kind, or nothing if there is none.
 pub(crate) fn metadata(object: &Bytes) -> Result<Bytes, Error> {
-    let record = wire::single(object, 0..object.len(), 1, wire::Wire::Bytes, "metadata")?;
+    let record = wire::single(object, 0..object.len(), 1, wire::WireType::Bytes, "metadata")?;
     Ok(record.map(|record| object.slice(record.whole())).unwrap_or_default())
 }
 

@@ -1,11 +1,12 @@
-//! From a kind to the name of its resource, by the rule that client-go guesses with.
+//! Derives the name of a resource from a kind, with the heuristic of client-go.
 
-/// `services`, `nodepools.apps.openyurt.io`: the plural of the lower-cased kind, and the group unless it is the core
-/// one. It is a guess (client-go's `UnsafeGuessKindToResource`); where discovery is at hand, ask that.
+/// Returns the resource of a kind: `services`, `nodepools.apps.openyurt.io`. It is the plural of the lower-case kind,
+/// with the group unless it is the core group. This is a heuristic (client-go's `UnsafeGuessKindToResource`). Use
+/// discovery where it is available.
 pub fn resource_of(api_version: &str, kind: &str) -> String {
     let mut name = kind.to_lowercase();
     if name.ends_with("endpoints") {
-        // Its own plural.
+        // The plural equals the singular.
     } else if name.ends_with('s') {
         name.push_str("es");
     } else if name.ends_with('y') {

@@ -2,16 +2,16 @@
 
 use crate::Error;
 
-/// Which rows an edit is for. Borrowed; holds nothing.
+/// The rows that an edit changes.
 #[derive(Clone, Copy)]
-pub(crate) enum Rows<'a> {
+pub(crate) enum RowSet<'a> {
     /// Every row.
     All,
-    /// Those whose bit is 1. The length is checked after the walk, when the rows are counted.
+    /// The rows whose bit is 1. The length is checked after the walk, which counts the rows.
     Bits(&'a [u8]),
 }
 
-/// Which rows, told one by one. One bit a row.
+/// A row bitmap under construction, one bit per row.
 #[derive(Default)]
 pub(crate) struct Bitmap {
     bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Bitmap {
 }
 
 impl Bitmap {
-    /// Tells of the next row.
+    /// Appends a row.
     #[inline]
     pub(crate) fn push(&mut self, has: bool) {
         if self.rows.is_multiple_of(8) {
@@ -31,24 +31,24 @@ impl Bitmap {
         self.rows += 1;
     }
 
-    /// As edits take it.
+    /// Returns the bitmap in the format of the edits.
     pub(crate) fn bits(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Rows<'_> {
+impl RowSet<'_> {
     pub(crate) fn has(self, row: usize) -> bool {
         match self {
-            Rows::All => true,
-            Rows::Bits(bits) => bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1),
+            RowSet::All => true,
+            RowSet::Bits(bits) => bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1),
         }
     }
 
-    /// The bitmap must be made for exactly this many rows; spare bits of its last byte are ignored.
-    pub(crate) fn fit(self, rows: usize) -> Result<(), Error> {
+    /// Checks that a bitmap has the length for this number of rows. Spare bits of its last byte are ignored.
+    pub(crate) fn check_length(self, rows: usize) -> Result<(), Error> {
         match self {
-            Rows::Bits(bits) if bits.len() != rows.div_ceil(8) => {
+            RowSet::Bits(bits) if bits.len() != rows.div_ceil(8) => {
                 Err(Error::Bitmap { rows, expected: rows.div_ceil(8), found: bits.len() })
             }
             _ => Ok(()),

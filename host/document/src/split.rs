@@ -1,114 +1,117 @@
-//! What splitting a list and splitting a watch stream share: the pending bytes, and what can be wrong.
-//! Memory: the bytes since the last piece was cut, and the last chunk.
+//! Code shared by the splitters of lists and watch streams: the pending bytes and the errors. Memory: the bytes after
+//! the last piece, and the last chunk.
 
 use crate::Error;
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The smallest buffer: tiny chunks share one.
+/// The smallest buffer. Small chunks share one.
 const BUFFER: usize = 4 << 10;
 
-/// How much of a chunk is copied, at least, to what was left over of the chunks before.
-const STEP: usize = 16 << 10;
+/// The minimum number of bytes to copy from a chunk at once.
+const COPY_STEP: usize = 16 << 10;
 
-/// Why a response body cannot be split. The rest of the body is of no use.
+/// The reason why a response body cannot be split. The rest of the body is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
-    /// The body has not the expected form. Upstream is broken, or this is no list and no watch.
+    /// The body has an unexpected form. Either the API server is broken, or the body is not a list or watch stream.
     #[error("malformed at byte {offset} of the body: {reason}")]
     Malformed {
-        /// Position in the body.
+        /// The offset in the body.
         offset: u64,
-        /// What was expected there.
+        /// The expected syntax.
         reason: &'static str,
     },
-    /// The body ended early.
+    /// The body ends early.
     #[error("the body ends early")]
     Truncated,
     /// The list has no `items`.
     #[error("the list has no items")]
     NoItems,
-    /// A member of the list or of a watch event is there twice.
+    /// A member of the list or of a watch event is repeated.
     #[error("{key} is repeated")]
     Repeated {
         /// The member.
         key: &'static str,
     },
     /// A watch event lacks a member.
-    #[error("a watch event without {key}")]
+    #[error("the watch event has no {key}")]
     Missing {
         /// The member.
         key: &'static str,
     },
-    /// One item or event, or what is before or after the items, is larger than allowed.
-    #[error("one item is larger than {limit} bytes")]
+    /// An item or event, or the bytes before or after the items, exceed the limit.
+    #[error("an item is larger than {limit} bytes")]
     TooLarge {
         /// The limit of this splitter.
         limit: usize,
     },
-    /// Something inside an item, an event or the list's metadata is wrong.
+    /// A part of the body is malformed: an item, an event or the list's metadata.
     #[error("a part that begins at byte {offset} of the body is malformed")]
     Part {
-        /// Position of the part in the body.
+        /// The offset of the part in the body.
         offset: u64,
-        /// What is wrong; positions count in the part.
+        /// The reason. Its offsets count in the part.
         #[source]
         source: Error,
     },
-    /// A joiner was not given one outcome for each item of the batch: a mistake of the caller, and neither dropping nor
-    /// keeping the rest would be right.
+    /// The number of outcomes differs from the number of items in the batch. This is a bug in the caller. Neither
+    /// keeping nor dropping the other items would be correct.
     #[error("{outcomes} outcomes for {items} items")]
     Outcomes {
-        /// Items of the batch.
+        /// The number of items in the batch.
         items: usize,
-        /// Outcomes given.
+        /// The number of outcomes.
         outcomes: usize,
     },
 }
 
-/// Bytes that have come and are not part of a piece yet.
+/// The bytes that have arrived and are not part of a piece yet.
 ///
-/// A chunk that comes when nothing is pending is not copied. What is left of it when the next one comes is copied
-/// together with the next one's front, a step at a time until the piece is whole; from the first piece that ends in the
-/// new chunk on, that chunk itself is what is pending.
+/// A chunk that arrives when nothing is pending is not copied. If a rest of it is pending when the next chunk arrives,
+/// the rest and the front of the new chunk are copied together, one step at a time, until the piece is complete. From
+/// the first piece that ends in the new chunk, the chunk itself is the pending buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// What was left over, and after it the first `copied` bytes of the chunk; empty if the chunk is all there is.
+    /// The pending rest, followed by the first `copied` bytes of the chunk. Empty if nothing was pending before the
+    /// chunk.
     joined: BytesMut,
     chunk: Bytes,
     copied: usize,
-    /// Bytes of the body before what is pending.
+    /// The number of bytes of the body before the pending ones.
     before: u64,
 }
 
 impl Pending {
-    /// The next chunk. If something is left over, it is looked at from the next [`more`](Pending::more) on.
+    /// Adds the next chunk. If a rest is pending, the chunk becomes visible with the next call of
+    /// [`more`](Pending::more).
     pub(crate) fn push(&mut self, chunk: Bytes) {
         let left = self.chunk.len() - self.copied;
         if left > 0 {
-            // With room for the first step.
+            // Allocates space for the first step too.
             let length = self.joined.len() + left;
-            self.copy(left, length.max(STEP).min(chunk.len()));
+            self.copy(left, length.max(COPY_STEP).min(chunk.len()));
         }
         self.chunk = chunk;
         self.copied = 0;
     }
 
-    /// Joins more of the chunk with what was left over; whether there was more.
+    /// Copies more of the chunk to the rest. Returns whether there was more.
     pub(crate) fn more(&mut self) -> bool {
         let left = self.chunk.len() - self.copied;
         if self.joined.is_empty() || left == 0 {
             return false;
         }
-        self.copy(left.min(self.joined.len().max(STEP)), 0);
+        self.copy(left.min(self.joined.len().max(COPY_STEP)), 0);
         true
     }
 
-    /// Copies so many bytes of the chunk, and leaves room for others.
+    /// Copies this number of bytes from the chunk, and reserves additional space.
     fn copy(&mut self, count: usize, room: usize) {
         let length = self.joined.len();
         if self.joined.capacity() - length < count + room {
-            // What is pending moves, at most the part of an item, and into twice its room: no byte moves often.
+            // Moves the pending bytes, at most a part of an item, to a buffer of twice their size. Bytes are therefore
+            // moved rarely.
             let mut next = BytesMut::with_capacity((length + count + room).max(2 * length).max(BUFFER));
             next.extend_from_slice(&self.joined);
             self.joined = next;
@@ -118,7 +121,7 @@ impl Pending {
         self.copied = end;
     }
 
-    /// Cuts the first `length` bytes off as a piece.
+    /// Removes the first `length` bytes and returns them as a piece.
     pub(crate) fn take(&mut self, length: usize) -> Bytes {
         let length = length.min(self.bytes().len());
         self.before += length as u64;
@@ -127,7 +130,8 @@ impl Pending {
         }
         let piece = self.joined.split_to(length).freeze();
         let left = self.joined.len();
-        // All that is left stands in the chunk, too: it goes on there, unless all of that is copied already.
+        // If everything that is left is also in the chunk, it continues there. The exception is a chunk that has been
+        // copied completely.
         if left == 0 || left <= self.copied && self.copied < self.chunk.len() {
             self.chunk.advance(self.copied - left);
             self.joined.clear();
@@ -136,7 +140,7 @@ impl Pending {
         piece
     }
 
-    /// What is pending and can be looked at.
+    /// Returns the pending bytes that are visible.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.joined.is_empty() { &self.chunk } else { &self.joined }
     }
@@ -145,12 +149,12 @@ impl Pending {
         SplitError::Malformed { offset: self.offset(at), reason }
     }
 
-    /// An error of a part that begins at `at`.
+    /// Returns the error of a part that begins at `at`.
     pub(crate) fn part(&self, at: usize, source: Error) -> SplitError {
         SplitError::Part { offset: self.offset(at), source }
     }
 
-    /// An error whose position counts in the pending bytes.
+    /// Converts an error whose offset counts in the pending bytes.
     pub(crate) fn placed(&self, error: Error) -> SplitError {
         match error {
             Error::Malformed { offset, reason } => self.malformed(offset, reason),
@@ -158,7 +162,7 @@ impl Pending {
         }
     }
 
-    /// The position in the body.
+    /// Returns the offset in the body.
     pub(crate) fn offset(&self, at: usize) -> u64 {
         self.before + at as u64
     }

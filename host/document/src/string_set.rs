@@ -9,7 +9,7 @@ pub struct StringSet {
 }
 
 /// The approximate memory per string besides its own bytes.
-const EACH: usize = 40;
+const OVERHEAD: usize = 40;
 
 impl StringSet {
     /// Returns whether the string is in the set.
@@ -19,7 +19,7 @@ impl StringSet {
 
     /// Returns the approximate memory of the set in bytes.
     pub fn weight(&self) -> usize {
-        self.set.iter().map(|string| string.len() + EACH).sum()
+        self.set.iter().map(|string| string.len() + OVERHEAD).sum()
     }
 }
 

@@ -1,6 +1,6 @@
-//! Values as they cross the border to a filter: numbers keep the server's spelling, containers travel as JSON text.
+//! Values that cross to a filter. Numbers keep the server's spelling, and objects and arrays are JSON text.
 
-/// What an object is: answered for objects whose bytes do not say it.
+/// The type of an object, for objects whose bytes do not contain it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TypeMeta {
     /// `v1`, `discovery.k8s.io/v1`.
@@ -9,17 +9,17 @@ pub struct TypeMeta {
     pub kind: String,
 }
 
-/// One value of a document, or one to be written into it.
+/// A value of a document, or a value to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// `null`.
     Null,
     /// `true` or `false`.
     Boolean(bool),
-    /// A number in JSON spelling. Written ones are checked, and at most 64 bytes long.
+    /// A number in JSON spelling. A written number is validated and has at most 64 bytes.
     Number(String),
     /// A string, unescaped.
     Text(String),
-    /// JSON text: an object or array when read, any JSON value when written, where it is validated in full.
+    /// JSON text: an object or array when read, any JSON value when written. A written value is validated completely.
     Json(String),
 }

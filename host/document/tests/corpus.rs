@@ -1,7 +1,7 @@
-//! The corpus of the fuzz targets, replayed through the same bodies: what a fuzzer once found stays found.
+//! Replays the corpus of the fuzz targets through the same code, so that bugs found by fuzzing stay fixed.
 
 #[path = "../../../tests/fuzz/src/bodies.rs"]
-#[allow(unreachable_pub, clippy::panic, reason = "written as a library; a body panics when a rule is broken")]
+#[allow(unreachable_pub, clippy::panic, reason = "written as a library: a target panics if a property does not hold")]
 mod bodies;
 
 use std::{fs, path::Path};

@@ -1,6 +1,6 @@
-//! Input that no API server sends: each is an error or handled, in bounded memory, and never a panic.
+//! Input that no API server sends. Each case gives an error or a result, in bounded memory, and never a panic.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a test helper fails the test")]
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn record(number: u8, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The sizes of the items, or how it ended.
+/// Returns the sizes of the items, or the error.
 fn items(splitter: impl Split, chunks: impl IntoIterator<Item = Bytes>) -> Result<Vec<usize>, SplitError> {
     let mut sizes = Vec::new();
     split(splitter, chunks, |piece| {
@@ -65,7 +65,7 @@ fn ten_thousand_levels_of_json_are_an_error_of_every_read_and_of_the_split() {
         let mut frames = FrameSplitter::new();
         frames.push(format!("{{\"type\":\"ADDED\",\"object\":{nest}}}\n"));
         assert!(frames.next().is_err());
-        // Written into an object it is refused as well.
+        // Writing it into an object is refused too.
         let mut document = Document::json("{}".into());
         assert!(document.set(&path("a"), &Value::Json(nest)).is_err());
         assert!(!document.is_edited());
@@ -73,12 +73,12 @@ fn ten_thousand_levels_of_json_are_an_error_of_every_read_and_of_the_split() {
 }
 
 #[test]
-fn ten_thousand_levels_of_messages_are_read_as_far_as_paths_and_the_schema_lead() {
+fn ten_thousand_levels_of_messages_are_read_along_the_path_only() {
     let nest = (0..DEPTH).fold(Vec::new(), |inner, _| record(1, &inner));
     let mut document = service(nest.clone());
     let _ = (document.name().is_ok(), document.to_json().is_ok(), document.column(&path("spec.ports[*].name")).is_ok());
     let _ = document.set(&path("spec.type"), &Value::Text("ClusterIP".into()));
-    // A field that nobody knows is not looked into.
+    // An unknown field is not parsed.
     let known = record(1, &record(1, b"name"));
     let document = service([known, record(15, &nest)].concat());
     assert_eq!(document.name().unwrap(), "name");
@@ -98,14 +98,14 @@ fn text_that_is_not_utf_8_is_an_error_where_it_is_read() {
 }
 
 #[test]
-fn escaped_keys_are_the_keys_they_stand_for_and_twice_is_an_error() {
+fn escaped_keys_equal_their_text_and_repeated_ones_are_errors() {
     let document = Document::json(r#"{"\u0061":1,"m":{"x":1,"\u0078":2}}"#.into());
     assert_eq!(document.text(&path("a")).unwrap().unwrap(), "1");
     assert!(matches!(document.text(&path("m.x")), Err(Error::DuplicateKey { .. })));
 }
 
 #[test]
-fn a_number_of_a_thousand_digits_is_kept_as_it_is_spelt_and_not_written() {
+fn a_number_of_a_thousand_digits_keeps_its_spelling_and_cannot_be_written() {
     let digits = "7".repeat(1000);
     let mut document = Document::json(format!("{{\"a\":{digits},\"b\":1}}").into());
     assert_eq!(document.get(&path("a")).unwrap(), Some(Value::Number(digits.clone())));
@@ -128,7 +128,7 @@ fn a_hundred_megabytes_of_white_space_end_at_the_limit() {
     let error = items(json::ListSplitter::with_limit(LIMIT), chunks);
     assert_eq!(error, Err(SplitError::TooLarge { limit: LIMIT }));
     assert!(taken <= LIMIT + 2 * blanks.len(), "{taken}");
-    // Between events they are let go at once.
+    // Between events, white space is discarded at once.
     let mut frames = FrameSplitter::with_limit(LIMIT);
     for _ in 0..1600 {
         frames.push(blanks.clone());
@@ -139,7 +139,7 @@ fn a_hundred_megabytes_of_white_space_end_at_the_limit() {
 }
 
 #[test]
-fn one_object_of_fifty_megabytes_is_taken_under_a_limit_above_it_and_refused_under_one_below() {
+fn an_object_of_fifty_megabytes_is_accepted_or_refused_by_the_limit() {
     let size = 50 << 20;
     let text = "x".repeat(size);
     let object = format!("{{\"metadata\":{{\"name\":\"a\"}},\"data\":{{\"a\":\"{text}\"}}}}");

@@ -1,7 +1,7 @@
-//! The engine against a plain model: random documents, random paths, random sequences of edits give the same.
-//! The model is serde_json's value tree, edited the obvious way.
+//! Compares the engine with a plain model on random documents, paths and sequences of edits. The model is serde_json's
+//! value tree.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a test helper fails the test")]
 
 mod model {
     pub(crate) mod edit;
@@ -27,20 +27,20 @@ fn tree(document: &Document) -> Tree {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
-    /// Whatever the spelling: white space, escapes, numbers.
+    /// In any spelling: white space, escapes, numbers.
     #[test]
     fn reads_agree_with_the_model(value in generate::object(), spelling in any::<u64>(), expression in generate::path()) {
         let text = generate::spell(&value, spelling);
         let path = Path::parse(&expression).unwrap();
-        let (document, steps) = (document(&text), read::steps(&expression));
+        let (document, segments) = (document(&text), read::segments(&expression));
         let column = document.column(&path).unwrap();
         let cells: Vec<_> = column.iter().map(|cell| cell.map(str::to_owned)).collect();
-        let rows = read::rows(&value, &steps);
+        let rows = read::rows(&value, &segments);
         prop_assert_eq!(cells.len(), rows.len());
         for (cell, row) in cells.iter().zip(&rows) {
             prop_assert!(read::is_cell(cell.as_deref(), *row), "{:?} {:?}", cell, row);
         }
-        prop_assert_eq!(document.lengths(&path).unwrap(), read::lengths(&value, &steps));
+        prop_assert_eq!(document.lengths(&path).unwrap(), read::lengths(&value, &segments));
         if path.wildcards() == 0 {
             prop_assert_eq!(document.text(&path).unwrap().map(|text| text.into_owned()), cells[0].clone());
             prop_assert_eq!(document.get(&path).unwrap().is_some(), rows[0].is_some());
@@ -53,19 +53,19 @@ proptest! {
         prop_assert_eq!(serde_json::from_str::<Tree>(&document.to_json().unwrap()).unwrap(), value);
     }
 
-    /// Equal values, equal numbers, however they are spelt; and a different column has a different one.
+    /// Equal values have equal fingerprints in any spelling, and different columns have different ones.
     #[test]
     fn fingerprints_agree_with_columns(a in generate::object(), b in generate::object(), expression in generate::path()) {
         let path = Path::parse(&expression).unwrap();
         let (a, b) = (document(&a.to_string()), document(&b.to_string()));
         let same = a.column(&path).unwrap() == b.column(&path).unwrap();
         let (x, y) = (a.fingerprint(&path).unwrap(), b.fingerprint(&path).unwrap());
-        // A column does not tell null from missing, nor "1" from 1: a fingerprint may.
+        // A column does not distinguish null from missing, or "1" from 1. A fingerprint may.
         prop_assert!(same || x != y);
         prop_assert_eq!(x, a.clone().fingerprint(&path).unwrap());
     }
 
-    /// A sequence of edits; reads after each see what the model has.
+    /// A sequence of edits. Reads after each edit equal those of the model.
     #[test]
     fn edits_agree_with_the_model(
         value in generate::object(),
@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// What is not edited keeps its bytes: the members round an edited one are found again as they were spelt.
+    /// Unedited members around an edited one keep their spelling.
     #[test]
     fn edits_keep_the_spelling_of_the_rest(value in generate::object(), spelling in any::<u64>()) {
         let text = generate::spell(&value, spelling);
@@ -103,7 +103,7 @@ proptest! {
         prop_assert_eq!(document.bytes(), &text);
     }
 
-    /// Bytes that are nearly JSON: errors, never a panic, and an edit that fails changes nothing.
+    /// Malformed JSON gives errors and never panics. A failed edit changes nothing.
     #[test]
     fn bad_bytes_never_panic(
         value in generate::object(),

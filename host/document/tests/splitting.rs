@@ -1,6 +1,7 @@
-//! Splitting against parsing the whole: random lists and watch streams at random cuts, joined again with random outcomes.
+//! Compares splitting with parsing the whole body: random lists and watch streams at random chunk boundaries, joined
+//! with random outcomes.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a test helper fails the test")]
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,14 +9,14 @@ use serde_json::Value as Tree;
 use weir_document::{
     Document, Path, SplitError,
     json::{EventType, FrameSplitter, Joiner, ListSplitter, event},
-    list::{Outcome, Piece, split},
+    list::{ItemOutcome, Piece, split},
 };
 
 #[path = "model/generate.rs"]
-#[expect(dead_code, reason = "paths are for the other test")]
+#[expect(dead_code, reason = "the other test uses the paths")]
 mod generate;
 
-/// Cuts a body at these places.
+/// Cuts a body at these positions.
 fn chunks<'a>(body: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(body.len() + 1)).chain([0, body.len()]).collect();
     cuts.sort_unstable();
@@ -31,8 +32,8 @@ fn pieces(chunks: &[&[u8]]) -> Result<Vec<Piece>, SplitError> {
     Ok(pieces)
 }
 
-/// What a document answers with what a split has seen of it is what its bytes answer.
-fn answers(seen: &Document) {
+/// Reads with the marks from splitting return the same as reads of the bytes alone.
+fn check_reads(seen: &Document) {
     let plain = Document::json(seen.bytes().clone());
     let root = Path::parse("$").unwrap();
     assert_eq!(seen.keys(&root), plain.keys(&root));
@@ -50,7 +51,7 @@ fn answers(seen: &Document) {
     }
 }
 
-/// A list with its members in some order, and its items.
+/// Generates a list with its members in random order, and its items.
 fn list() -> impl Strategy<Value = (String, Vec<Tree>)> {
     let items = prop::collection::vec(generate::object(), 0..12);
     (items, generate::object(), any::<u64>(), 0..3usize).prop_map(|(items, other, seed, place)| {
@@ -68,7 +69,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1500) })]
 
     #[test]
-    fn items_are_those_of_a_whole_parse_wherever_chunks_end((body, items) in list(), cuts in cuts()) {
+    fn items_equal_those_of_a_whole_parse_at_any_chunk_boundaries((body, items) in list(), cuts in cuts()) {
         let mut all = Vec::new();
         let mut found = Vec::new();
         for piece in pieces(&chunks(body.as_bytes(), &cuts)).unwrap() {
@@ -77,7 +78,7 @@ proptest! {
                 Piece::Batch(batch) => {
                     for i in 0..batch.items.len() {
                         found.push(serde_json::from_slice::<Tree>(&batch.item(i).unwrap()).unwrap());
-                        answers(&batch.json(i).unwrap());
+                        check_reads(&batch.json(i).unwrap());
                     }
                     all.extend_from_slice(&batch.bytes);
                 }
@@ -88,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn joined_lists_hold_what_was_kept_and_edited(
+    fn a_joined_list_contains_the_kept_and_edited_items(
         (body, items) in list(),
         cuts in cuts(),
         fates in prop::collection::vec(0..4u8, 12),
@@ -102,9 +103,9 @@ proptest! {
                 Piece::Head { bytes } | Piece::Tail { bytes } => out.extend_from_slice(&bytes),
                 Piece::Batch(batch) => {
                     let outcomes = fate.by_ref().take(batch.items.len()).map(|fate| match fate {
-                        0 | 1 => Outcome::Keep,
-                        2 => Outcome::Edit(Bytes::from_static(b"{\"edited\":true}")),
-                        _ => Outcome::Drop,
+                        0 | 1 => ItemOutcome::Keep,
+                        2 => ItemOutcome::Edit(Bytes::from_static(b"{\"edited\":true}")),
+                        _ => ItemOutcome::Drop,
                     });
                     joiner.push(&batch, outcomes).unwrap().iter().for_each(|bytes| out.extend_from_slice(bytes));
                 }
@@ -147,7 +148,8 @@ proptest! {
             }).sum::<usize>();
             prop_assert_eq!(count(&whole), count(&cut.unwrap()));
         } else if serde_json::from_slice::<Tree>(&body).is_ok_and(|list| list["items"].is_array()) {
-            // Refusing what parsers take is right only where they disagree or the API never writes it.
+            // The splitter may refuse input that parsers accept, but only if parsers disagree about it or the API never
+            // writes it.
             let list: Tree = serde_json::from_slice(&body).unwrap();
             let odd = list["items"].as_array().unwrap().iter().any(|item| !item.is_object());
             let text = String::from_utf8_lossy(&body);
@@ -156,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_are_those_that_were_written(
+    fn frames_equal_the_written_events(
         events in prop::collection::vec((0..5usize, generate::object(), any::<u64>(), any::<bool>()), 0..8),
         cuts in cuts(),
     ) {
@@ -177,7 +179,7 @@ proptest! {
         for chunk in chunks(&body, &cuts) {
             splitter.push(Bytes::copy_from_slice(chunk));
             while let Some(frame) = splitter.next().unwrap() {
-                answers(&frame.document());
+                check_reads(&frame.document());
                 found.push((frame.event, serde_json::from_slice::<Tree>(&frame.object_bytes()).unwrap()));
             }
         }

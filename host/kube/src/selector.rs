@@ -1,6 +1,6 @@
-//! Kubernetes label selectors: `app=web,tier in (a,b),!canary`. Parsed once; holds its own text.
+//! Kubernetes label selectors: `app=web,tier in (a,b),!canary`. A selector is parsed once and owns its text.
 
-/// Which labels an object must have. The empty selector takes everything.
+/// A label selector. The empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
@@ -14,19 +14,19 @@ struct Requirement {
 enum Test {
     Exists,
     Absent,
-    /// The label is there with one of these values.
+    /// The label has one of these values.
     In(Vec<String>),
-    /// It is not there, or has none of these values.
+    /// The label is missing or has none of these values.
     NotIn(Vec<String>),
 }
 
-/// Why a text is no selector.
+/// The reason why a selector is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("label selector, byte {position}: {reason}")]
 pub struct SelectorError {
-    /// Position of the first byte that does not fit.
+    /// The offset of the first invalid byte.
     pub position: usize,
-    /// What was expected there.
+    /// The expected syntax.
     pub reason: &'static str,
 }
 
@@ -52,7 +52,7 @@ impl Selector {
         }
     }
 
-    /// Whether the labels fulfil every requirement; `label` gives the value of one.
+    /// Returns whether the labels meet all requirements. `label` returns the value of a label.
     pub fn matches<V: AsRef<str>>(&self, mut label: impl FnMut(&str) -> Option<V>) -> bool {
         self.0.iter().all(|requirement| {
             let value = label(&requirement.key);
@@ -67,7 +67,7 @@ impl Selector {
         })
     }
 
-    /// Whether it takes everything.
+    /// Returns whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
         Ok(Requirement { key, test })
     }
 
-    /// `(a,b)`; a value may be empty.
+    /// Parses `(a,b)`. A value may be empty.
     fn set(&mut self) -> Result<Vec<String>, SelectorError> {
         self.space();
         if !self.eat("(") {
@@ -143,7 +143,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// What keys and values are made of.
+    /// Consumes the characters of a key or value.
     fn word(&mut self) -> &'a str {
         let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
         let rest = self.rest();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused_with_its_position() {
+    fn an_invalid_selector_is_refused_with_its_position() {
         for (text, position) in [
             (",", 0),
             ("app=web,", 8),

@@ -194,17 +194,17 @@ impl ListEncoder {
         let (mut written, mut hidden) = (Vec::with_capacity(outcomes.len()), Vec::new());
         for (index, outcome) in outcomes.into_iter().enumerate() {
             written.push(match (outcome, self.metadata) {
-                (Outcome::Unchanged, None) => json::Outcome::Keep,
+                (Outcome::Unchanged, None) => json::ItemOutcome::Keep,
                 (Outcome::Unchanged, Some(version)) => {
-                    json::Outcome::Edit(items.document(index)?.only_metadata(&partial(version))?)
+                    json::ItemOutcome::Edit(items.document(index)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Edited(bytes), None) => json::Outcome::Edit(bytes),
+                (Outcome::Edited(bytes), None) => json::ItemOutcome::Edit(bytes),
                 (Outcome::Edited(bytes), Some(version)) => {
-                    json::Outcome::Edit(items.edited(bytes)?.only_metadata(&partial(version))?)
+                    json::ItemOutcome::Edit(items.edited(bytes)?.only_metadata(&partial(version))?)
                 }
                 (Outcome::Hidden, _) => {
                     hidden.push(items.document(index)?);
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 (Outcome::Failed(failure), _) => {
                     return Err(EncodeError::Filter(failure, Box::new(items.document(index)?)));

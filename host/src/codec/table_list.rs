@@ -108,16 +108,16 @@ impl TableListCodec {
                 Outcome::Unchanged => {
                     let row = row(&document, &object, self.version, self.include)?;
                     self.objects.push(object.bytes().clone());
-                    json::Outcome::Edit(row)
+                    json::ItemOutcome::Edit(row)
                 }
                 Outcome::Edited(bytes) => {
                     self.objects.push(bytes);
                     self.edited = true;
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 Outcome::Hidden => {
                     hidden.push(object);
-                    json::Outcome::Drop
+                    json::ItemOutcome::Drop
                 }
                 Outcome::Failed(failure) => return Err(EncodeError::Filter(failure, Box::new(object))),
             });

@@ -1,4 +1,4 @@
-//! What must hold for any bytes. A body panics when it does not.
+//! The properties that hold for any bytes. A target panics if one does not.
 
 #[path = "bodies/edit.rs"]
 mod edit;
@@ -16,11 +16,11 @@ use weir_document::{
             Block, Marks, Masks, Portable, Reached, Skip, nested_end, nested_end_with, string_end, string_end_with,
         },
     },
-    list::{Outcome, Piece, split},
+    list::{ItemOutcome, Piece, split},
 };
 use weir_kube::Selector;
 
-/// A target: what it is called, in the corpus too, and what it does with the bytes.
+/// A target: its name, which is also the folder of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
@@ -35,10 +35,10 @@ pub const TARGETS: [Target; 8] = [
     ("protobuf-frame", protobuf::frame),
 ];
 
-/// A line with a path, a line with the bits and the kind of an edit, a line with a value; then the object.
+/// Input: a line with a path, a line with the bits and the kind of an edit, a line with a value, then the object.
 ///
-/// Reads and edits end, in errors or in agreement with a plain parser; an edit leaves JSON where JSON was, and nothing
-/// else than it was where it failed.
+/// Reads and edits end with an error or agree with a plain parser. A successful edit of valid JSON gives valid JSON,
+/// and a failed edit changes nothing.
 pub fn document(data: &[u8]) {
     let Some((edit, object)) = Edit::parse(data) else { return };
     let path = &edit.path;
@@ -65,7 +65,7 @@ pub fn document(data: &[u8]) {
         assert_eq!(document.bytes(), object);
         return;
     }
-    // What was JSON is JSON still, unless it nests deeper than the plain parser goes.
+    // Valid JSON stays valid, unless it is nested deeper than the plain parser supports.
     if oracle.is_some() && depth(document.bytes()) < 100 {
         assert!(serde_json::from_slice::<Tree>(document.bytes()).is_ok(), "{:?}", document.bytes());
     }
@@ -85,12 +85,12 @@ pub fn document(data: &[u8]) {
     assert_eq!(document.bytes(), object);
 }
 
-/// What objects are of which only the metadata was asked for.
+/// Returns the type of objects that were requested as metadata only.
 fn partial() -> TypeMeta {
     TypeMeta { api_version: "meta.k8s.io/v1".into(), kind: "PartialObjectMetadata".into() }
 }
 
-/// The first byte is the size of the chunks, the second the outcomes; then the body: a list, or a Table.
+/// Input: the size of the chunks, the outcomes, then the body, which is a list or a Table.
 pub fn list(data: &[u8]) {
     let [chunk, fates, body @ ..] = data else { return };
     list_of("items", || ListSplitter::with_limit(1 << 20), *chunk, *fates, body);
@@ -128,7 +128,7 @@ fn pieces(splitter: ListSplitter, body: &[u8], chunk: usize) -> Result<Vec<Piece
     Ok(pieces)
 }
 
-/// What leaves when each bit of the fates says for every eighth item whether it goes.
+/// Joins the pieces. Each bit of `fates` is the outcome of every eighth item.
 fn join(pieces: &[Piece], fates: u8) -> Vec<u8> {
     let mut joiner = Joiner::new();
     let mut out = Vec::new();
@@ -140,9 +140,9 @@ fn join(pieces: &[Piece], fates: u8) -> Vec<u8> {
                 let outcomes = batch.items.iter().map(|_| {
                     number += 1;
                     match fates >> (number % 8) & 1 {
-                        0 => Outcome::Keep,
-                        _ if number.is_multiple_of(3) => Outcome::Edit(Bytes::from_static(b"{}")),
-                        _ => Outcome::Drop,
+                        0 => ItemOutcome::Keep,
+                        _ if number.is_multiple_of(3) => ItemOutcome::Edit(Bytes::from_static(b"{}")),
+                        _ => ItemOutcome::Drop,
                     }
                 });
                 match joiner.push(batch, outcomes) {
@@ -155,7 +155,7 @@ fn join(pieces: &[Piece], fates: u8) -> Vec<u8> {
     out
 }
 
-/// The first byte is the size of the chunks; then the stream.
+/// Input: the size of the chunks, then the stream.
 pub fn frame(data: &[u8]) {
     let [chunk, body @ ..] = data else { return };
     let frames = |chunk: usize| {
@@ -178,7 +178,7 @@ pub fn frame(data: &[u8]) {
     assert_eq!(frames(body.len()), frames(usize::from(*chunk)));
 }
 
-/// A path, or a label selector: parsed or refused.
+/// A path or a label selector, which is parsed or refused.
 pub fn path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Path::parse(text) {
@@ -191,9 +191,11 @@ pub fn path(data: &[u8]) {
     }
 }
 
-/// The first byte is where the bytes are cut, the second how much of them is skipped, so that they lie at any alignment.
+/// Input: the position at which the bytes are split, the number of bytes to skip so that they have any alignment, then
+/// the bytes.
 ///
-/// Whatever instructions this processor has, the results and the state in between are those of plain words.
+/// With any instructions of this processor, the results and the intermediate states equal those of the portable
+/// classifier.
 pub fn scan(data: &[u8]) {
     let [cut, shift, bytes @ ..] = data else { return };
     let bytes = bytes.get(usize::from(shift % 64)..).unwrap_or_default();
@@ -208,7 +210,7 @@ pub fn scan(data: &[u8]) {
         assert!(nested.is_err());
     }
     assert_eq!(string_end(bytes, 0), string_end_with(Portable, bytes, 0));
-    // In two pieces: what is kept on the way is what another look at the whole sees, and containers end where they do.
+    // In two pieces: the recorded marks equal those of the whole text, and containers end at the same positions.
     let (mut vector, mut words) = (Skip::new(), Skip::new());
     let (mut kept, mut by_words) = (Marks::default(), Marks::default());
     let first = bytes.get(..usize::from(*cut)).unwrap_or(bytes);

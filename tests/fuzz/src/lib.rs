@@ -1,3 +1,3 @@
-//! The bodies of the fuzz targets. `weir-document` replays the corpus through the same ones in its tests.
+//! The functions of the fuzz targets. The tests of `weir-document` replay the corpus through them.
 
 pub mod bodies;

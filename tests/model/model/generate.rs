@@ -1,4 +1,4 @@
-//! Random objects by their message types, and random edits of them.
+//! Random objects of the message types, and random edits of them.
 
 use super::{
     edit::{Edit, Kind},
@@ -10,10 +10,10 @@ use weir_document::Value;
 
 const KEYS: [&str; 3] = ["a", "x.io/y", "zone"];
 
-/// What no edit may touch, of the metadata; `metadata.name` stands for them.
+/// Protected members of the metadata. Edits use `metadata.name` as their representative.
 const PROTECTED: [&str; 5] = ["namespace", "uid", "resourceVersion", "labels", "ownerReferences"];
 
-/// Chooses by a number: proptest gives the seed, and need not shrink what is in an object.
+/// Makes choices from a number. proptest provides the seed, and need not shrink the content of an object.
 pub(crate) struct Random(pub(crate) u64);
 
 const ALL: [Kind; 6] = [Kind::Set, Kind::SetRows, Kind::Remove, Kind::RemoveRows, Kind::Retain, Kind::Append];
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A whole object, with apiVersion and kind.
+/// Returns a whole object with apiVersion and kind.
 pub(crate) fn object(random: &mut Random, root: &Root) -> Tree {
     let mut object = message(random, root.message(), 6);
     object["apiVersion"] = json!(root.type_meta.api_version);
@@ -39,7 +39,7 @@ pub(crate) fn object(random: &mut Random, root: &Root) -> Tree {
     object
 }
 
-/// `full` of ten fields are there, fewer on each level below.
+/// Returns a message in which `full` of ten fields are present, and fewer on each level below.
 fn message(random: &mut Random, of: &Message, full: usize) -> Tree {
     let mut out = Map::new();
     for field in &of.fields {
@@ -50,7 +50,7 @@ fn message(random: &mut Random, of: &Message, full: usize) -> Tree {
     Tree::Object(out)
 }
 
-/// All that a field has.
+/// Returns the complete value of a field.
 fn whole(random: &mut Random, field: &Field, full: usize) -> Tree {
     let less = full.saturating_sub(1).max(1);
     match field.shape {
@@ -78,7 +78,7 @@ fn value(random: &mut Random, kind: &Of, full: usize) -> Tree {
     }
 }
 
-/// An edit whose value mostly fits.
+/// Returns an edit, mostly with a value of the right type.
 pub(crate) fn edit(random: &mut Random, root: &Root) -> Edit {
     let kind = random.of(&ALL);
     let appends = matches!(kind, Kind::Append);
@@ -90,7 +90,7 @@ pub(crate) fn edit(random: &mut Random, root: &Root) -> Edit {
             Kind::Retain => expression.contains("[*]"),
             _ => true,
         };
-        // No array is made where protobuf has JSON text.
+        // An array cannot be created where protobuf has JSON text.
         let sayable = !appends || target.is_none_or(|(field, _)| field.kind != Of::Raw);
         tries -= 1;
         if sayable && (fits || tries <= 0) {
@@ -98,7 +98,7 @@ pub(crate) fn edit(random: &mut Random, root: &Root) -> Edit {
         }
     };
     let tree = match target {
-        // Of another type, now and then. The typed object takes any text for a quantity, and no number.
+        // Occasionally of another type. The typed object accepts any text for a quantity, but no number.
         Some((field, _)) if field.kind != Of::Quantity && random.below(8) == 0 => {
             random.of(&[json!(true), json!(1.5), json!("a"), json!({"nothing": 1})])
         }
@@ -121,8 +121,8 @@ fn written(tree: &Tree) -> Value {
     }
 }
 
-/// A path by the types, with the field that it ends in and whether it stands for all of that; now and then one that leads
-/// nowhere.
+/// Returns a path by the types, its last field, and whether it selects all of that field. Occasionally returns a path
+/// that leads nowhere.
 fn path(random: &mut Random, root: &'static Message) -> (String, Option<(&'static Field, bool)>) {
     let mut path = String::new();
     let mut message = root;
@@ -146,7 +146,7 @@ fn path(random: &mut Random, root: &'static Message) -> (String, Option<(&'stati
         }
         match &field.kind {
             Of::Message(name) if !stop => message = &TYPES[name],
-            // No edit reaches into JSON within protobuf.
+            // Edits cannot change JSON inside protobuf.
             _ if field.kind != Of::Raw && random.below(12) == 0 => {
                 return (path + random.of(&["['nothing']", "[*]", "[0]['x']"]), None);
             }
@@ -155,7 +155,8 @@ fn path(random: &mut Random, root: &'static Message) -> (String, Option<(&'stati
     }
 }
 
-/// Of the root's own metadata: no other message here holds an ObjectMeta, bar the claim template of a volume.
+/// Only the root's own metadata is protected. No other message here contains an ObjectMeta, except a volume's claim
+/// template.
 fn is_protected(message: &Message, field: &Field) -> bool {
     message.descriptor.name() == "ObjectMeta" && PROTECTED.contains(&&*field.name)
 }

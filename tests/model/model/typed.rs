@@ -1,4 +1,4 @@
-//! The kinds, as k8s-openapi's typed objects.
+//! The kinds, as typed objects of k8s-openapi.
 
 use super::types::{Message, TYPES};
 use k8s_openapi::api::{
@@ -10,10 +10,10 @@ use serde_json::{Error, Value as Tree};
 use std::sync::{Arc, LazyLock};
 use weir_document::TypeMeta;
 
-/// A kind that objects are generated of.
+/// A kind of generated objects.
 pub(crate) struct Root {
     pub(crate) type_meta: Arc<TypeMeta>,
-    /// The message's full name.
+    /// The full name of the message.
     pub(crate) name: &'static str,
     through: fn(&Tree) -> Result<Tree, Error>,
 }
@@ -39,13 +39,13 @@ impl Root {
     }
 }
 
-/// The object after the typed one has read and written it: what that does not know is gone. An error for what it cannot
-/// hold.
+/// Converts the object to the typed one and back, which drops unknown members. Fails if the type cannot represent the
+/// object.
 pub(crate) fn through(root: &Root, tree: &Tree) -> Result<Tree, Error> {
     let mut filled = tree.clone();
     let conditions = filled.pointer_mut("/status/conditions").and_then(Tree::as_array_mut);
     for condition in conditions.into_iter().flatten().filter_map(Tree::as_object_mut) {
-        // Required, and without a zero value here: Go writes its own as null.
+        // Required, and without a zero value in k8s-openapi. Go writes its zero value as null.
         let time = condition.entry("lastTransitionTime").or_insert(Tree::Null);
         if time.is_null() {
             *time = "1970-01-01T00:00:00Z".into();
@@ -56,7 +56,7 @@ pub(crate) fn through(root: &Root, tree: &Tree) -> Result<Tree, Error> {
     Ok(held)
 }
 
-/// Takes out the members that were not given: the typed object fills in required ones.
+/// Removes members that were not given, because the typed object adds required ones.
 fn take_added(held: &mut Tree, given: &Tree) {
     match (held, given) {
         (Tree::Object(held), Tree::Object(given)) => {

@@ -1,5 +1,5 @@
-//! Message types as JSON shows them: by the published `.proto` files, with what those do not say added by hand (which
-//! messages JSON inlines) and from the engine's table (which fields are pointers).
+//! Message types with their JSON names, from the published `.proto` files. Two facts are missing there: which messages
+//! JSON inlines is listed by hand, and which fields are pointers comes from the engine's table.
 
 use super::typed::KINDS;
 use prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, Kind as Wire, MessageDescriptor};
@@ -16,12 +16,12 @@ pub(crate) struct Message {
 /// One field by its JSON name.
 pub(crate) struct Field {
     pub(crate) name: String,
-    /// The messages that JSON inlines round it, outermost first.
+    /// The messages around it that JSON inlines, outermost first.
     pub(crate) outer: Vec<FieldDescriptor>,
     pub(crate) descriptor: FieldDescriptor,
     pub(crate) shape: Shape,
     pub(crate) kind: Kind,
-    /// Zero and missing are two things.
+    /// Whether zero and missing are different values.
     pub(crate) pointer: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Shape {
     Map,
 }
 
-/// What JSON makes of a value.
+/// The JSON form of a value.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bool,
@@ -44,11 +44,11 @@ pub(crate) enum Kind {
     Quantity,
     Either,
     Raw,
-    /// By its full name.
+    /// A message, by its full name.
     Message(String),
 }
 
-/// All that the kinds reach, by full name.
+/// All messages that the kinds contain, by full name.
 pub(crate) static TYPES: LazyLock<HashMap<String, Message>> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
     let files = ["k8s.io/api/core/v1/generated.proto", "k8s.io/api/discovery/v1/generated.proto"];
@@ -77,7 +77,7 @@ pub(crate) static TYPES: LazyLock<HashMap<String, Message>> = LazyLock::new(|| {
     types
 });
 
-/// Messages that the Go types embed, so that JSON shows their fields in their place.
+/// Returns whether the Go types embed this message, so that JSON contains its fields directly.
 fn is_inlined(field: &FieldDescriptor) -> bool {
     matches!(
         (field.parent_message().name(), field.name()),
@@ -92,7 +92,7 @@ fn fields(descriptor: &MessageDescriptor) -> Vec<Field> {
     descriptor.fields().flat_map(field).collect()
 }
 
-/// A field; the fields of an inlined message.
+/// Returns a field, or the fields of an inlined message.
 fn field(descriptor: FieldDescriptor) -> Vec<Field> {
     if let (true, Wire::Message(inner)) = (is_inlined(&descriptor), descriptor.kind()) {
         let mut fields = fields(&inner);
@@ -122,16 +122,16 @@ fn field(descriptor: FieldDescriptor) -> Vec<Field> {
     vec![Field { name: descriptor.name().to_owned(), outer: Vec::new(), descriptor, shape, kind, pointer: false }]
 }
 
-/// What the engine's table says of a field.
-struct Known {
+/// The facts about a field from the engine's table.
+struct FieldFacts {
     pointer: bool,
     message: Option<usize>,
 }
 
-/// The engine's table, as far as it is asked.
+/// The relevant part of the engine's table.
 struct Table {
     kinds: HashMap<TypeMeta, usize>,
-    messages: Vec<HashMap<&'static str, Known>>,
+    messages: Vec<HashMap<&'static str, FieldFacts>>,
 }
 
 impl Table {
@@ -145,7 +145,7 @@ impl Table {
                 }
                 ["message", _] => table.messages.push(HashMap::new()),
                 [name, _, _, kind, presence] => {
-                    let known = Known { pointer: presence.contains('p'), message: kind.parse().ok() };
+                    let known = FieldFacts { pointer: presence.contains('p'), message: kind.parse().ok() };
                     table.messages.last_mut().unwrap().insert(name, known);
                 }
                 _ => {}
@@ -155,8 +155,8 @@ impl Table {
     }
 }
 
-/// The object without what is the same as missing: null, empty lists and maps, zero values of fields that are no
-/// pointers. Members that the type has not stay; apiVersion and kind are not part of the message.
+/// Removes what is equivalent to missing: null, empty lists and maps, and zero values of fields that are not pointers.
+/// Keeps unknown members. apiVersion and kind are not part of the message.
 pub(crate) fn normal(message: &Message, object: &Tree) -> Tree {
     let mut out = Map::new();
     for (name, value) in object.as_object().unwrap() {
@@ -202,7 +202,7 @@ fn is_zero(kind: &Kind, value: &Tree) -> bool {
         }
 }
 
-/// Where two trees differ, none if nowhere: objects are too large to be read in a failure.
+/// Returns the path of the first difference of two trees, because whole objects are too large for a failure message.
 pub(crate) fn difference(left: &Tree, right: &Tree) -> Option<String> {
     let missing = Tree::Null;
     let below = |name: &str, left: &Tree, right: &Tree| difference(left, right).map(|at| format!(".{name}{at}"));

@@ -1,4 +1,4 @@
-//! Protobuf as prost reads and writes it, turned into JSON's terms and back.
+//! Converts between JSON trees and protobuf, with prost.
 
 use super::{
     typed::Root,
@@ -12,12 +12,12 @@ use prost_reflect::{
 };
 use serde_json::{Value as Tree, json};
 
-/// The message of an object.
+/// Encodes an object.
 pub(crate) fn encode(root: &Root, object: &Tree) -> Bytes {
     to_message(root.message(), object).encode_to_vec().into()
 }
 
-/// The object of a message.
+/// Decodes an object.
 pub(crate) fn decode(root: &Root, bytes: &Bytes) -> Tree {
     let message = DynamicMessage::decode(root.message().descriptor.clone(), bytes.clone()).unwrap();
     let mut object = to_tree(root.message(), &message);
@@ -65,7 +65,7 @@ fn to_value(field: &Field, tree: &Tree) -> Value {
     }
 }
 
-/// A message that stands for one value.
+/// Returns a message that represents one value.
 fn wrapped(field: &Field, values: &[(u32, Value)]) -> Value {
     let descriptor = match value_field(&field.descriptor).kind() {
         Wire::Message(descriptor) => descriptor,
@@ -89,7 +89,7 @@ fn to_tree(of: &Message, message: &DynamicMessage) -> Tree {
     Tree::Object(of.fields.iter().filter_map(member).collect())
 }
 
-/// What a message has of a field, which is within the `outer` ones.
+/// Returns the value of a field inside the `outer` messages.
 fn field_tree(field: &Field, outer: &[FieldDescriptor], message: &DynamicMessage) -> Option<Tree> {
     if let [first, rest @ ..] = outer {
         let value = message.has_field(first).then(|| message.get_field(first))?;
@@ -124,7 +124,7 @@ fn of_value(kind: &Kind, value: &Value) -> Tree {
     }
 }
 
-/// The value that a message stands for.
+/// Returns the value that a message represents.
 fn unwrapped(kind: &Kind, message: &DynamicMessage) -> Tree {
     let part = |number| message.get_field_by_number(number).unwrap().into_owned();
     match kind {
@@ -139,7 +139,7 @@ fn unwrapped(kind: &Kind, message: &DynamicMessage) -> Tree {
     }
 }
 
-/// The engine writes nothing that the type has not.
+/// Checks that the engine writes no unknown fields.
 fn assert_known(message: &DynamicMessage) {
     assert!(message.unknown_fields().next().is_none(), "{message:?}");
 }

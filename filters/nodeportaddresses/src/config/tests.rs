@@ -6,19 +6,19 @@ fn edited(config: &str) -> String {
 
 const VALUE: &str = r#"["10.0.0.0/8", "fd00::/8"]"#;
 
-/// Each text around an old value, and what is left of it around the new one (`@`).
+/// Each text with an old value, and the same text after the edit, with `@` for the new value.
 const FORMS: &[(&str, &str)] = &[
-    // null, by all its names, and the comments behind it
+    // null in all spellings, with comments after it
     ("a: 1\nnodePortAddresses: null\nb: 2\n", "a: 1\nnodePortAddresses: @\nb: 2\n"),
     ("nodePortAddresses: ~ # all\n", "nodePortAddresses: @ # all\n"),
     ("nodePortAddresses:\nb: 2\n", "nodePortAddresses: @\nb: 2\n"),
     ("nodePortAddresses:   # none yet\n\n# next\nb: 2\n", "nodePortAddresses: @   # none yet\n\n# next\nb: 2\n"),
     ("nodePortAddresses:", "nodePortAddresses: @"),
-    // scalars that kube-proxy would not take
+    // scalars that kube-proxy would reject
     ("nodePortAddresses: 10.0.0.0/8\n", "nodePortAddresses: @\n"),
     ("nodePortAddresses: \"a # b\" # c\n", "nodePortAddresses: @ # c\n"),
     ("nodePortAddresses:\n  null # c\nb: 1\n", "nodePortAddresses: @\n  # c\nb: 1\n"),
-    // flow, in one line and over several
+    // flow style, in one line and in several
     ("nodePortAddresses: []\n", "nodePortAddresses: @\n"),
     ("nodePortAddresses: [ 'a', \"]\", b ]   # c\nb: [1]\n", "nodePortAddresses: @   # c\nb: [1]\n"),
     (
@@ -26,18 +26,18 @@ const FORMS: &[(&str, &str)] = &[
         "nodePortAddresses: @ # first\n  # office\n\n  # the lab\n# last\nb: 1\n",
     ),
     ("nodePortAddresses:\n  [a,\n  b]\nb: 1\n", "nodePortAddresses: @\nb: 1\n"),
-    // block, indented and not
+    // block style, indented and not indented
     ("nodePortAddresses:\n- 10.0.0.0/8\n- \"fd00::/8\"\nb: 1\n", "nodePortAddresses: @\nb: 1\n"),
     (
         "nodePortAddresses: # c\n  # before\n  - 10.0.0.0/8 # office\n  -\n    x\n\n  # after\nb: 1\n",
         "nodePortAddresses: @ # c\n  # before\n  # office\n\n  # after\nb: 1\n",
     ),
     ("nodePortAddresses:\n- a\n- b", "nodePortAddresses: @\n"),
-    // the key's own forms
+    // forms of the key
     ("\"nodePortAddresses\": []\n", "\"nodePortAddresses\": @\n"),
     ("'nodePortAddresses' : []\n", "'nodePortAddresses' : @\n"),
     ("nodePortAddresses  :\t[]\n", "nodePortAddresses  : @\n"),
-    // where it stands
+    // positions of the key
     ("---\n  a: 1\n  nodePortAddresses: []\n  b: 1\n", "---\n  a: 1\n  nodePortAddresses: @\n  b: 1\n"),
     ("a: 1\r\nnodePortAddresses: []\r\nb: 1\r\n", "a: 1\r\nnodePortAddresses: @\r\nb: 1\r\n"),
     ("a:\n  nodePortAddresses: []\nnodePortAddresses: null\n", "a:\n  nodePortAddresses: []\nnodePortAddresses: @\n"),
@@ -63,7 +63,7 @@ fn only_the_value_changes_in_every_form() {
 }
 
 #[test]
-fn an_edited_text_is_edited_to_itself() {
+fn editing_an_edited_text_changes_nothing() {
     for (before, _) in FORMS {
         let once = edited(before);
         assert_eq!(edited(&once), once);
@@ -84,18 +84,18 @@ fn yaml_sees_the_new_value_and_all_others_as_before() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_refused_with_a_reason() {
+fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
     for (config, reason) in [
         ("{a: 1}\n", "flow style"),
         ("nodePortAddresses: []\nb: 1\nnodePortAddresses: []\n", "twice"),
-        ("nodePortAddresses: [a\nb: 1\n", "does not end"),
-        ("nodePortAddresses: \"a\n", "does not end"),
-        ("nodePortAddresses: &x [a]\n", "not edited here (`&`)"),
-        ("nodePortAddresses: *x\n", "not edited here (`*`)"),
-        ("nodePortAddresses: !!seq []\n", "not edited here (`!`)"),
-        ("nodePortAddresses: |\n  a\n", "not edited here (`|`)"),
-        ("nodePortAddresses: {a: b}\n", "not edited here (`{`)"),
-        ("nodePortAddresses:\n  {a: b}\n", "not edited here (`{`)"),
+        ("nodePortAddresses: [a\nb: 1\n", "has no end"),
+        ("nodePortAddresses: \"a\n", "has no end"),
+        ("nodePortAddresses: &x [a]\n", "starts with `&`"),
+        ("nodePortAddresses: *x\n", "starts with `*`"),
+        ("nodePortAddresses: !!seq []\n", "starts with `!`"),
+        ("nodePortAddresses: |\n  a\n", "starts with `|`"),
+        ("nodePortAddresses: {a: b}\n", "starts with `{`"),
+        ("nodePortAddresses:\n  {a: b}\n", "starts with `{`"),
     ] {
         let refusal = with_addresses(config, &["primary".to_owned()]).expect_err("refused");
         assert!(refusal.contains(reason), "{config:?} gave {refusal}");

@@ -1,5 +1,5 @@
-//! A case in protobuf: its input as the message that a client of protobuf is sent, and what became of that against what
-//! became of the JSON. A filter cannot tell which of the two it is given, so both must come to the same object.
+//! Runs a case in protobuf. The input becomes the message that a protobuf client receives, and its outcome must equal
+//! the outcome in JSON. A filter cannot see which encoding an object has.
 
 use std::sync::Arc;
 
@@ -7,37 +7,38 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_document::{Document, TypeMeta, protobuf};
 
-use super::{Case, Outcome, judge, told};
+use super::{Case, CaseOutcome, outcome};
+use crate::native::error_report;
 
-/// A case's input as a protobuf message.
+/// The input of a case as a protobuf message.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct ProtobufInput {
     type_meta: Arc<TypeMeta>,
     document: Document,
 }
 
-/// How many inputs of built-in kinds ran in protobuf, and why the others could not.
+/// Counts the inputs that ran in protobuf, among those of built-in kinds.
 #[derive(Debug, Default)]
-pub struct Tally {
-    /// How many ran.
+pub struct Coverage {
+    /// The number of inputs that ran.
     pub ran: usize,
-    /// Why each of the others cannot be said in protobuf: what the encoder refused.
+    /// For each other input the encoder's error, such as an unknown field.
     pub refused: Vec<String>,
 }
 
-impl Tally {
-    /// The case's input as a message, counted. None if it is never sent as one (its kind is not built in), or cannot be.
-    pub fn message(&mut self, case: &Case) -> Option<Message> {
+impl Coverage {
+    /// Encodes the input of a case and counts it. Returns none if its kind is not built in or if the encoder fails.
+    pub fn input(&mut self, case: &Case) -> Option<ProtobufInput> {
         let input = Document::json(case.input());
         let type_meta =
             TypeMeta { api_version: input.api_version().ok()?.into_owned(), kind: input.kind().ok()?.into_owned() };
         if !protobuf::has(&type_meta) {
             return None;
         }
-        match Message::of(type_meta, &case.input()) {
-            Ok(message) => {
+        match ProtobufInput::of(type_meta, &case.input()) {
+            Ok(input) => {
                 self.ran += 1;
-                Some(message)
+                Some(input)
             }
             Err(reason) => {
                 self.refused.push(format!("{}: {reason}", case.name));
@@ -46,66 +47,67 @@ impl Tally {
         }
     }
 
-    /// Whether a filter's cases show that it works in protobuf: of built-in kinds at least one ran.
+    /// Checks that the cases cover protobuf: of the inputs of built-in kinds, at least one ran.
     pub fn check(&self) -> Result<(), String> {
         if self.ran > 0 || self.refused.is_empty() {
             return Ok(());
         }
-        Err(format!("no case runs in protobuf; add one without what protobuf cannot say\n{}", self.refused.join("\n")))
+        Err(format!("no case runs in protobuf; add one that protobuf can encode\n{}", self.refused.join("\n")))
     }
 }
 
-impl Message {
+impl ProtobufInput {
     fn of(type_meta: TypeMeta, json: &[u8]) -> Result<Self, String> {
         let json = std::str::from_utf8(json).map_err(|error| error.to_string())?;
-        let bytes = protobuf::from_json(&type_meta, json).map_err(|error| told(&error))?;
+        let bytes = protobuf::from_json(&type_meta, json).map_err(|error| error_report(&error))?;
         let type_meta = Arc::new(type_meta);
-        let document = Document::protobuf(bytes, Arc::clone(&type_meta)).ok_or("a kind without a schema")?;
+        let document = Document::protobuf(bytes, Arc::clone(&type_meta)).ok_or("the kind has no protobuf schema")?;
         Ok(Self { type_meta, document })
     }
 
-    /// The object, for one run.
+    /// Returns the object for one run.
     pub fn document(&self) -> Document {
         self.document.clone()
     }
 
-    /// Whether a run on this message came to the same as the run on the case's JSON; if not, how they differ.
-    pub fn agree(&self, case: &Case, json: &Outcome, protobuf: &Outcome) -> Result<(), String> {
+    /// Compares the outcome of this message with the outcome of the JSON input. The error describes the difference.
+    pub fn compare(&self, case: &Case, json: &CaseOutcome, protobuf: &CaseOutcome) -> Result<(), String> {
         match (json, protobuf) {
-            (Outcome::Kept(json), Outcome::Kept(bytes)) if *json == case.input() => {
+            (CaseOutcome::Kept(json), CaseOutcome::Kept(bytes)) if *json == case.input() => {
                 if bytes == self.document.bytes() {
                     return Ok(());
                 }
                 self.same_object(json, bytes)?;
-                Err("in protobuf the same object in other bytes, unchanged in JSON".to_owned())
+                Err("unchanged in JSON, but re-encoded in protobuf".to_owned())
             }
-            (Outcome::Kept(json), Outcome::Kept(bytes)) => self.same_object(json, bytes),
-            (Outcome::Failed { class, .. }, Outcome::Failed { class: other, .. }) if class == other => {
-                case.judge(protobuf).map_err(|difference| format!("in protobuf {difference}"))
+            (CaseOutcome::Kept(json), CaseOutcome::Kept(bytes)) => self.same_object(json, bytes),
+            (CaseOutcome::Failed { class, .. }, CaseOutcome::Failed { class: other, .. }) if class == other => {
+                case.compare(protobuf).map_err(|difference| format!("in protobuf {difference}"))
             }
-            (Outcome::Hidden, Outcome::Hidden) => Ok(()),
+            (CaseOutcome::Hidden, CaseOutcome::Hidden) => Ok(()),
             _ => Err(format!("in JSON {json:?}, but in protobuf {protobuf:?}")),
         }
     }
 
-    /// Whether they are the same object. The JSON is read by way of protobuf, where a zero value that JSON would leave
-    /// out and an absent one are the same.
+    /// Compares the objects. Encodes the JSON object in protobuf first, because in protobuf a zero value and an absent
+    /// one are the same.
     fn same_object(&self, json: &[u8], bytes: &Bytes) -> Result<(), String> {
         let expected = Self::of((*self.type_meta).clone(), json)
-            .and_then(|message| message.tree())
-            .map_err(|error| format!("the outcome in JSON cannot be said in protobuf: {error}"))?;
-        let found = Document::protobuf(bytes.clone(), Arc::clone(&self.type_meta)).ok_or("a kind without a schema")?;
+            .and_then(|input| input.tree())
+            .map_err(|error| format!("cannot encode the JSON outcome in protobuf: {error}"))?;
+        let found =
+            Document::protobuf(bytes.clone(), Arc::clone(&self.type_meta)).ok_or("the kind has no protobuf schema")?;
         let found = Self { document: found, type_meta: Arc::clone(&self.type_meta) }
             .tree()
-            .map_err(|error| format!("the outcome in protobuf cannot be read: {error}"))?;
+            .map_err(|error| format!("cannot read the protobuf outcome: {error}"))?;
         if found == expected {
             return Ok(());
         }
-        Err(format!("in protobuf another object than in JSON\n{}", judge::difference(&expected, &found)))
+        Err(format!("the outcomes in JSON and protobuf differ\n{}", outcome::difference(&expected, &found)))
     }
 
     fn tree(&self) -> Result<Value, String> {
-        let json = self.document.to_json().map_err(|error| told(&error))?;
+        let json = self.document.to_json().map_err(|error| error_report(&error))?;
         serde_json::from_str(&json).map_err(|error| error.to_string())
     }
 }

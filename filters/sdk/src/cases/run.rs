@@ -1,16 +1,16 @@
-//! Runs case files natively, as JSON and as protobuf. Each case runs in a filter of its own, and again in one that has
-//! seen the other cases with the same settings and world: an outcome that depends on what came before is an impure filter.
+//! Runs case files natively, in JSON and in protobuf. Each case runs twice: in a new filter, and in a filter that has
+//! run the other cases with the same settings. If the two outcomes differ, the filter is impure.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::Path;
 
 use weir_document::Document;
 
-use super::{Case, CaseFile, Outcome, Tally, judge, told};
-use crate::native::{Fault, Runner, World};
+use super::{Case, CaseFile, CaseOutcome, Coverage, outcome};
+use crate::native::{Environment, NativeError, Runner, error_report};
 use crate::{Filter, Verdict};
 
-/// All that went wrong, one paragraph each. What the test prints.
+/// All failures, one paragraph each, as the test prints them.
 pub struct Failures(Vec<String>);
 
 impl Debug for Failures {
@@ -20,92 +20,95 @@ impl Debug for Failures {
     }
 }
 
-/// Runs all cases of a folder; the test behind [`macro@crate::cases`].
+/// Runs all cases of a folder. [`macro@crate::cases`] expands to a test that calls this.
 pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
-    let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![told(&error)]))?;
+    let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![error_report(&error)]))?;
     let mut failures = Vec::new();
-    let mut tally = Tally::default();
+    let mut coverage = Coverage::default();
     for (path, file) in &files {
         if let Err(difference) = check_plan::<F>(file) {
-            failures.push(format!("{}: the plan\n{difference}", path.display()));
+            failures.push(format!("{}: wrong plan\n{difference}", path.display()));
         }
-        let mut used: Option<(String, Runner<F>)> = None;
+        let mut reused: Option<(String, Runner<F>)> = None;
         for case in &file.cases {
-            for failure in check_case(file, case, &mut used, &mut tally) {
+            for failure in check_case(file, case, &mut reused, &mut coverage) {
                 failures.push(format!("{}: {} (rule {})\n{failure}", path.display(), case.name, case.rule()));
             }
         }
     }
-    failures.extend(tally.check().err());
+    failures.extend(coverage.check().err());
     if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
 }
 
-/// Runs one case in both forms, each in a filter of its own and in the used one. What went wrong.
+/// Runs one case in both encodings, in a new filter and in the reused one. Returns the failures.
 fn check_case<F: Filter>(
     file: &CaseFile,
     case: &Case,
-    used: &mut Option<(String, Runner<F>)>,
-    tally: &mut Tally,
+    reused: &mut Option<(String, Runner<F>)>,
+    coverage: &mut Coverage,
 ) -> Vec<String> {
     let settings = file.settings(case);
-    let world = file.world(case);
-    let run_alone = |document| match Runner::<F>::new(&settings, &world) {
+    let environment = file.environment(case);
+    let run_alone = |document| match Runner::<F>::new(&settings, &environment) {
         Ok(runner) => run(document, &runner),
-        Err(fault) => Outcome::ConfigureFailed(told(&fault)),
+        Err(error) => CaseOutcome::ConfigureFailed(error_report(&error)),
     };
     let json = Document::json(case.input());
     let of_json = run_alone(json.clone());
-    let mut failures: Vec<String> = case.judge(&of_json).err().into_iter().collect();
+    let mut failures: Vec<String> = case.compare(&of_json).err().into_iter().collect();
     let mut runs = vec![(json, of_json.clone())];
-    if let Some(message) = tally.message(case) {
-        let of_message = run_alone(message.document());
-        failures.extend(message.agree(case, &of_json, &of_message).err());
-        runs.push((message.document(), of_message));
+    if let Some(input) = coverage.input(case) {
+        let of_protobuf = run_alone(input.document());
+        failures.extend(input.compare(case, &of_json, &of_protobuf).err());
+        runs.push((input.document(), of_protobuf));
     }
-    if let Some(runner) = used_in(used, &settings, &world)
+    if let Some(runner) = reused_in(reused, &settings, &environment)
         && runs.into_iter().any(|(document, outcome)| run(document, runner) != outcome)
     {
-        failures.push("impure: another outcome in a filter that has seen other cases".to_owned());
+        failures.push("impure: the outcome differs in a filter that has run other cases".to_owned());
     }
     failures
 }
 
-/// Whether the plan is the one that the file says, if it says one.
+/// Compares the plan with the plan in the file, if there is one.
 fn check_plan<F: Filter>(file: &CaseFile) -> Result<(), String> {
-    let Some((expected, settings, world)) = file.plan() else { return Ok(()) };
-    let runner = Runner::<F>::new(&settings, &world).map_err(|fault| told(&fault))?;
-    if *runner.plan() == expected { Ok(()) } else { Err(judge::lines(&expected, runner.plan())) }
+    let Some((expected, settings, environment)) = file.plan() else { return Ok(()) };
+    let runner = Runner::<F>::new(&settings, &environment).map_err(|error| error_report(&error))?;
+    if *runner.plan() == expected { Ok(()) } else { Err(outcome::lines(&expected, runner.plan())) }
 }
 
-/// The filter that has seen other cases, in the world of this one; a new one where the settings or the node are others.
-fn used_in<'a, F: Filter>(
-    used: &'a mut Option<(String, Runner<F>)>,
+/// Returns the filter that has run other cases, with its environment set to this case's. Creates a new one if the
+/// settings or the node differ.
+fn reused_in<'a, F: Filter>(
+    reused: &'a mut Option<(String, Runner<F>)>,
     settings: &str,
-    world: &World,
+    environment: &Environment,
 ) -> Option<&'a Runner<F>> {
-    let stays = match used {
-        Some((known, runner)) => known == settings && runner.is_of(&world.node) && runner.set_world(world).is_ok(),
+    let stays = match reused {
+        Some((known, runner)) => {
+            known == settings && runner.is_of(&environment.node) && runner.set_environment(environment).is_ok()
+        }
         None => false,
     };
     if !stays {
-        *used = Runner::new(settings, world).ok().map(|runner| (settings.to_owned(), runner));
+        *reused = Runner::new(settings, environment).ok().map(|runner| (settings.to_owned(), runner));
     }
-    used.as_ref().map(|(_, runner)| runner)
+    reused.as_ref().map(|(_, runner)| runner)
 }
 
-fn run<F: Filter>(mut document: Document, runner: &Runner<F>) -> Outcome {
+fn run<F: Filter>(mut document: Document, runner: &Runner<F>) -> CaseOutcome {
     match runner.filter(&mut document) {
-        Ok(Verdict::Keep) => Outcome::Kept(document.bytes().clone()),
-        Ok(Verdict::Hide) => Outcome::Hidden,
-        Err(fault) => Outcome::Failed { class: class(&fault), message: told(&fault) },
+        Ok(Verdict::Keep) => CaseOutcome::Kept(document.bytes().clone()),
+        Ok(Verdict::Hide) => CaseOutcome::Hidden,
+        Err(error) => CaseOutcome::Failed { class: class(&error), message: error_report(&error) },
     }
 }
 
-fn class(fault: &Fault) -> &'static str {
-    match fault {
-        Fault::Settings(_) => "settings",
-        Fault::Filter(_) => "filter",
-        Fault::Misuse(_) => "misuse",
-        Fault::Document(_) => "document",
+fn class(error: &NativeError) -> &'static str {
+    match error {
+        NativeError::Settings(_) => "settings",
+        NativeError::Filter(_) => "filter",
+        NativeError::Misuse(_) => "misuse",
+        NativeError::Document(_) => "document",
     }
 }

@@ -1,9 +1,10 @@
-//! The contract's imports on documents: the same functions as the wasm side has, answered in-process.
+//! The native backend: the contract's imports as functions on documents, in the same process. It has the same functions
+//! as the wasm backend.
 
 use weir_document::{Column, Document, Error};
 
 use super::call;
-use super::runner::Fault;
+use super::runner::NativeError;
 use crate::log::Level;
 use crate::node::{Address, Endpoint};
 use crate::{Path, Value};
@@ -17,26 +18,26 @@ impl CompiledPath {
     }
 }
 
-/// An object: lent by the runner for one call, or found.
+/// An object: borrowed from the runner for one call, or looked up.
 pub(crate) enum Handle<'a> {
-    Shown(&'a mut Document),
-    Found(Document),
+    Filtered(&'a mut Document),
+    LookedUp(Document),
 }
 
-/// The answer of a read; a fault and nothing, if it has none.
+/// Performs a read. If it fails, records the fault and returns an empty value.
 fn read<T: Default>(at: &Path, read: impl FnOnce(&weir_document::Path) -> Result<T, Error>) -> T {
     match at.compiled() {
-        Ok(path) => answer(read(&path.0)),
+        Ok(path) => value_or_fault(read(&path.0)),
         Err(reason) => {
-            call::fail(Fault::Misuse(reason));
+            call::fail(NativeError::Misuse(reason));
             T::default()
         }
     }
 }
 
-fn answer<T: Default>(result: Result<T, Error>) -> T {
+fn value_or_fault<T: Default>(result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| {
-        call::fail(Fault::Document(error));
+        call::fail(NativeError::Document(error));
         T::default()
     })
 }
@@ -44,12 +45,12 @@ fn answer<T: Default>(result: Result<T, Error>) -> T {
 impl Handle<'_> {
     fn document(&self) -> &Document {
         match self {
-            Self::Shown(document) => document,
-            Self::Found(document) => document,
+            Self::Filtered(document) => document,
+            Self::LookedUp(document) => document,
         }
     }
 
-    /// The outcome of an edit, refused or not.
+    /// Performs an edit. A refused edit returns an error.
     fn edit<T>(
         &mut self,
         at: &Path,
@@ -57,34 +58,34 @@ impl Handle<'_> {
     ) -> Result<T, String> {
         let path = at.compiled()?;
         let document = match self {
-            Self::Shown(document) => document,
-            Self::Found(document) => document,
+            Self::Filtered(document) => document,
+            Self::LookedUp(document) => document,
         };
-        edit(document, &path.0).map_err(told)
+        edit(document, &path.0).map_err(|error| super::error_report(&error))
     }
 
     pub(crate) fn api_version(&self) -> String {
-        answer(self.document().api_version().map(|text| text.into_owned()))
+        value_or_fault(self.document().api_version().map(|text| text.into_owned()))
     }
 
     pub(crate) fn kind(&self) -> String {
-        answer(self.document().kind().map(|text| text.into_owned()))
+        value_or_fault(self.document().kind().map(|text| text.into_owned()))
     }
 
     pub(crate) fn namespace(&self) -> Option<String> {
-        answer(self.document().namespace().map(|text| text.map(|text| text.into_owned())))
+        value_or_fault(self.document().namespace().map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn name(&self) -> String {
-        answer(self.document().name().map(|text| text.into_owned()))
+        value_or_fault(self.document().name().map(|text| text.into_owned()))
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<String> {
-        answer(self.document().label(key).map(|text| text.map(|text| text.into_owned())))
+        value_or_fault(self.document().label(key).map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn annotation(&self, key: &str) -> Option<String> {
-        answer(self.document().annotation(key).map(|text| text.map(|text| text.into_owned())))
+        value_or_fault(self.document().annotation(key).map(|text| text.map(|text| text.into_owned())))
     }
 
     pub(crate) fn get(&self, at: &Path) -> Option<Value> {
@@ -118,7 +119,7 @@ impl Handle<'_> {
     }
 
     pub(crate) fn to_json(&self) -> String {
-        answer(self.document().to_json())
+        value_or_fault(self.document().to_json())
     }
 
     pub(crate) fn set(&mut self, at: &Path, value: Value) -> Result<(), String> {
@@ -151,22 +152,11 @@ impl Handle<'_> {
 
     pub(crate) fn replace(&mut self, json: &str) -> Result<(), String> {
         match self {
-            Self::Shown(document) => document.replace(json),
-            Self::Found(document) => document.replace(json),
+            Self::Filtered(document) => document.replace(json),
+            Self::LookedUp(document) => document.replace(json),
         }
-        .map_err(told)
+        .map_err(|error| super::error_report(&error))
     }
-}
-
-/// An error with its sources: across the contract there is one line.
-fn told(error: Error) -> String {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(error) = source {
-        message = format!("{message}: {error}");
-        source = error.source();
-    }
-    message
 }
 
 fn from_document(value: weir_document::Value) -> Value {
@@ -198,7 +188,7 @@ impl StringSet {
     }
 }
 
-/// Objects that were found.
+/// The objects that a lookup returned.
 pub(crate) struct Selection(Vec<Document>);
 
 impl Selection {
@@ -207,7 +197,7 @@ impl Selection {
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<Handle<'static>> {
-        self.0.get(usize::try_from(index).ok()?).cloned().map(Handle::Found)
+        self.0.get(usize::try_from(index).ok()?).cloned().map(Handle::LookedUp)
     }
 
     pub(crate) fn column(&self, at: &Path) -> (String, Vec<u32>) {
@@ -221,7 +211,7 @@ impl Selection {
     }
 
     pub(crate) fn fingerprint(&self, at: &Path) -> u64 {
-        // FNV over the objects' own: fine where nobody attacks.
+        // FNV over the objects' own hashes. No input here comes from an attacker.
         read(at, |path| {
             self.0.iter().try_fold(0xcbf2_9ce4_8422_2325_u64, |sum, document| {
                 Ok((sum ^ document.fingerprint(path)?).wrapping_mul(0x0100_0000_01b3))
@@ -230,19 +220,19 @@ impl Selection {
     }
 }
 
-/// What the store answers; a fault and nothing, if the question was not declared.
-fn look_up<T: Default>(ask: impl FnOnce(&super::store::Store) -> Result<T, String>) -> T {
+/// Performs a lookup. If its resource is not declared, records the fault and returns an empty value.
+fn look_up<T: Default>(lookup: impl FnOnce(&super::store::LookupStore) -> Result<T, String>) -> T {
     let Some(store) = call::store() else {
         return T::default();
     };
-    ask(&store).unwrap_or_else(|reason| {
-        call::fail(Fault::Misuse(reason));
+    lookup(&store).unwrap_or_else(|reason| {
+        call::fail(NativeError::Misuse(reason));
         T::default()
     })
 }
 
 pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
-    look_up(|store| store.get(resource, namespace, name)).map(Handle::Found)
+    look_up(|store| store.get(resource, namespace, name)).map(Handle::LookedUp)
 }
 
 pub(crate) fn cluster_referent(resource: &str, object: &Handle<'_>, name_at: &Path) -> Option<Handle<'static>> {
@@ -269,7 +259,7 @@ pub(crate) fn node_secure_endpoint() -> Option<Endpoint> {
     call::node().endpoint.clone()
 }
 
-/// To standard error, which a test run shows beside a failure.
+/// Writes to standard error, which a test run prints beside a failure.
 pub(crate) fn log_write(level: Level, message: &str) {
     eprintln!("{level:?}: {message}");
 }

@@ -1,12 +1,12 @@
-//! The call that is running on this thread: what imports answer from, and the first fault. A fault does not unwind:
-//! reads go on with empty answers, and the runner fails the call when it returns.
+//! The running call of this thread: the environment of its imports, and its first fault. A fault does not unwind. Reads
+//! return empty values from then on, and the runner fails the call when it returns.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::Node;
-use super::runner::Fault;
-use super::store::Store;
+use super::runner::NativeError;
+use super::store::LookupStore;
 
 thread_local! {
     static CALL: RefCell<Option<Call>> = const { RefCell::new(None) };
@@ -15,22 +15,26 @@ thread_local! {
 /// One running call of a filter.
 struct Call {
     node: Rc<Node>,
-    /// None while the filter is being configured.
-    store: Option<Rc<Store>>,
-    fault: Option<Fault>,
+    /// None during `configure`.
+    store: Option<Rc<LookupStore>>,
+    fault: Option<NativeError>,
 }
 
-/// Runs `body` as a call; with its answer, the fault that it had.
-pub(super) fn run<T>(node: &Rc<Node>, store: Option<&Rc<Store>>, body: impl FnOnce() -> T) -> (T, Option<Fault>) {
+/// Runs `body` as a call. Returns its result and the fault of the call, if any.
+pub(super) fn run<T>(
+    node: &Rc<Node>,
+    store: Option<&Rc<LookupStore>>,
+    body: impl FnOnce() -> T,
+) -> (T, Option<NativeError>) {
     let call = Call { node: Rc::clone(node), store: store.map(Rc::clone), fault: None };
     let outer = CALL.replace(Some(call));
-    let answer = body();
+    let result = body();
     let call = CALL.replace(outer);
-    (answer, call.and_then(|call| call.fault))
+    (result, call.and_then(|call| call.fault))
 }
 
-/// Notes a fault; the first one counts.
-pub(super) fn fail(fault: Fault) {
+/// Records a fault, if it is the first one of the call.
+pub(super) fn fail(fault: NativeError) {
     CALL.with_borrow_mut(|call| {
         if let Some(call) = call {
             call.fault.get_or_insert(fault);
@@ -38,16 +42,16 @@ pub(super) fn fail(fault: Fault) {
     });
 }
 
-/// The node of the running call.
+/// Returns the node of the running call.
 pub(super) fn node() -> Rc<Node> {
     CALL.with_borrow(|call| call.as_ref().map(|call| Rc::clone(&call.node)).unwrap_or_default())
 }
 
-/// The cluster of the running call; without one, the call fails.
-pub(super) fn store() -> Option<Rc<Store>> {
+/// Returns the lookups of the running call. Fails the call during `configure`.
+pub(super) fn store() -> Option<Rc<LookupStore>> {
     let store = CALL.with_borrow(|call| call.as_ref().and_then(|call| call.store.clone()));
     if store.is_none() {
-        fail(Fault::Misuse("the cluster may not be asked while a filter is configured".to_owned()));
+        fail(NativeError::Misuse("lookups are not allowed while a filter is configured".to_owned()));
     }
     store
 }

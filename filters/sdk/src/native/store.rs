@@ -1,5 +1,5 @@
-//! What a plan's lookups hold of a world: per declared resource its objects, sorted, cut to metadata where only that
-//! was asked for. Made when a filter is configured or the world changes; holds the world's bytes.
+//! The objects that a plan's lookups return: for each declared resource its objects, sorted, reduced to metadata where
+//! declared so. Built when a filter is configured or its environment changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,33 +8,33 @@ use bytes::Bytes;
 use weir_document::{Document, Error, Path, Value, resource_of};
 use weir_kube::Selector;
 
-use super::World;
+use super::Environment;
 use crate::{Lookup, Plan};
 
-/// Objects of one resource, by namespace (empty = none) and name.
-type Objects = BTreeMap<(String, String), Document>;
+/// The objects of one resource by namespace (empty if cluster-scoped) and name.
+type ObjectsByName = BTreeMap<(String, String), Document>;
 
-/// The declared part of a world.
+/// The objects of an environment that a plan declares.
 #[derive(Debug, Default)]
-pub(super) struct Store {
-    resources: BTreeMap<String, Objects>,
+pub(super) struct LookupStore {
+    resources: BTreeMap<String, ObjectsByName>,
 }
 
-impl Store {
-    pub(super) fn new(plan: &Plan, world: &World) -> Result<Self, String> {
+impl LookupStore {
+    pub(super) fn new(plan: &Plan, environment: &Environment) -> Result<Self, String> {
         let mut store = Self::default();
         for lookup in &plan.lookups {
             let selector = Selector::parse(lookup.label_selector.as_deref().unwrap_or(""))
                 .map_err(|error| format!("lookup of {}: {error}", lookup.resource))?;
             let objects = store.resources.entry(lookup.resource.clone()).or_default();
-            for document in &world.cluster {
+            for document in &environment.cluster {
                 let object = |error: Error| format!("an object of the cluster: {error}");
                 if declares(lookup, &selector, document).map_err(object)? {
                     let key = key(document).map_err(object)?;
                     let document =
                         if lookup.metadata_only { metadata(document).map_err(object)? } else { document.clone() };
                     let document = document.read_only();
-                    // What a read finds out goes with its clones from here on.
+                    // Parses the document now, so that all its clones share the result.
                     document.name().map_err(object)?;
                     objects.entry(key).or_insert(document);
                 }
@@ -43,13 +43,13 @@ impl Store {
         Ok(store)
     }
 
-    /// One object; an error if the resource is not declared.
+    /// Returns one object. Fails if the resource is not declared.
     pub(super) fn get(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Option<Document>, String> {
         let key = (namespace.unwrap_or("").to_owned(), name.to_owned());
         Ok(self.objects(resource)?.get(&key).cloned())
     }
 
-    /// The objects that a selector matches, sorted by namespace, then name.
+    /// Returns the objects that match a selector, sorted by namespace, then name.
     pub(super) fn find(
         &self,
         resource: &str,
@@ -69,7 +69,7 @@ impl Store {
         Ok(found)
     }
 
-    fn objects(&self, resource: &str) -> Result<&Objects, String> {
+    fn objects(&self, resource: &str) -> Result<&ObjectsByName, String> {
         self.resources.get(resource).ok_or_else(|| format!("the plan declares no lookup of {resource}"))
     }
 }
@@ -100,7 +100,7 @@ fn key(document: &Document) -> Result<(String, String), Error> {
     Ok((namespace, document.name()?.into_owned()))
 }
 
-/// The object as a PartialObjectMetadata.
+/// Reduces the object to a PartialObjectMetadata.
 fn metadata(document: &Document) -> Result<Document, Error> {
     let at = Path::parse("metadata").ok();
     let metadata = match at.map(|at| document.get(&at)).transpose()?.flatten() {

@@ -1,13 +1,13 @@
-//! The JSON reader behind settings: text to tokens, with the key at which it stands. It holds the text, a position and the
-//! keys around it.
+//! The JSON reader for settings. It splits the text into tokens and tracks the key of the current value. It holds the
+//! text, a position and the keys of the open containers.
 
-use super::Refusal;
+use super::SettingsError;
 
-/// How deep objects and arrays may nest.
+/// The maximum depth of nested objects and arrays.
 const MAX_DEPTH: usize = 64;
 
-/// One container around the place that is being read.
-pub(super) enum Step {
+/// An open container around the current value.
+pub(super) enum Container {
     Member(String),
     Element(usize),
 }
@@ -16,26 +16,26 @@ pub(super) enum Step {
 pub(super) struct Reader<'de> {
     text: &'de str,
     at: usize,
-    /// The containers around; left as they are when something is refused.
-    pub(super) steps: Vec<Step>,
+    /// The open containers. They stay as they are after an error, so that the error can name the key.
+    pub(super) containers: Vec<Container>,
     depth: usize,
 }
 
 impl<'de> Reader<'de> {
     pub(super) fn new(text: &'de str) -> Self {
-        Self { text, at: 0, steps: Vec::new(), depth: 0 }
+        Self { text, at: 0, containers: Vec::new(), depth: 0 }
     }
 
-    /// The dotted key of the value being read: `addresses[2]`.
+    /// Returns the dotted key of the current value: `addresses[2]`.
     pub(super) fn key(&self) -> String {
-        self.steps.iter().fold(String::new(), |key, step| match step {
-            Step::Member(name) if key.is_empty() => key + name,
-            Step::Member(name) => key + "." + name,
-            Step::Element(index) => key + "[" + &index.to_string() + "]",
+        self.containers.iter().fold(String::new(), |key, step| match step {
+            Container::Member(name) if key.is_empty() => key + name,
+            Container::Member(name) => key + "." + name,
+            Container::Element(index) => key + "[" + &index.to_string() + "]",
         })
     }
 
-    /// The next byte that is no white space, not consumed.
+    /// Skips white space and returns the next byte without consuming it.
     pub(super) fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.text.as_bytes().get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
@@ -46,13 +46,13 @@ impl<'de> Reader<'de> {
         None
     }
 
-    /// Nothing but white space may be left.
-    pub(super) fn end(&mut self) -> Result<(), Refusal> {
+    /// Fails unless only white space is left.
+    pub(super) fn end(&mut self) -> Result<(), SettingsError> {
         if self.peek().is_some() { Err(self.malformed()) } else { Ok(()) }
     }
 
-    fn malformed(&self) -> Refusal {
-        Refusal(format!("not JSON at byte {}", self.at))
+    fn malformed(&self) -> SettingsError {
+        SettingsError(format!("not JSON at byte {}", self.at))
     }
 
     /// Consumes the next byte if it is this one.
@@ -62,11 +62,11 @@ impl<'de> Reader<'de> {
         found
     }
 
-    pub(super) fn expect(&mut self, byte: u8) -> Result<(), Refusal> {
+    pub(super) fn expect(&mut self, byte: u8) -> Result<(), SettingsError> {
         if self.eat(byte) { Ok(()) } else { Err(self.malformed()) }
     }
 
-    pub(super) fn literal(&mut self, literal: &str) -> Result<(), Refusal> {
+    pub(super) fn literal(&mut self, literal: &str) -> Result<(), SettingsError> {
         if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(literal)) {
             return Err(self.malformed());
         }
@@ -74,8 +74,8 @@ impl<'de> Reader<'de> {
         Ok(())
     }
 
-    /// The bytes of a number, and whether it is an integer.
-    fn number(&mut self) -> Result<(&'de str, bool), Refusal> {
+    /// Consumes a number. Returns its text and whether it is an integer.
+    fn number(&mut self) -> Result<(&'de str, bool), SettingsError> {
         let start = self.at;
         self.at += usize::from(self.byte() == Some(b'-'));
         let zero = self.byte() == Some(b'0');
@@ -114,8 +114,8 @@ impl<'de> Reader<'de> {
         self.at - start
     }
 
-    /// A string: borrowed as it stands, or owned where escapes were resolved.
-    pub(super) fn string(&mut self) -> Result<Result<&'de str, String>, Refusal> {
+    /// Consumes a string. Borrows it, or copies it if it contains escapes.
+    pub(super) fn string(&mut self) -> Result<Result<&'de str, String>, SettingsError> {
         self.expect(b'"')?;
         let mut start = self.at;
         let mut resolved: Option<String> = None;
@@ -143,8 +143,8 @@ impl<'de> Reader<'de> {
         }
     }
 
-    /// The name of a member.
-    pub(super) fn name(&mut self) -> Result<String, Refusal> {
+    /// Consumes the name of a member.
+    pub(super) fn name(&mut self) -> Result<String, SettingsError> {
         self.peek();
         Ok(match self.string()? {
             Ok(name) => name.to_owned(),
@@ -152,8 +152,8 @@ impl<'de> Reader<'de> {
         })
     }
 
-    /// The character of an escape, after its backslash.
-    fn escape(&mut self) -> Result<char, Refusal> {
+    /// Consumes the rest of an escape after its backslash.
+    fn escape(&mut self) -> Result<char, SettingsError> {
         let byte = self.byte().ok_or_else(|| self.malformed())?;
         self.at += 1;
         Ok(match byte {
@@ -177,7 +177,7 @@ impl<'de> Reader<'de> {
         })
     }
 
-    fn hex(&mut self) -> Result<u32, Refusal> {
+    fn hex(&mut self) -> Result<u32, SettingsError> {
         let digits =
             self.text.get(self.at..self.at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| self.malformed())?;
@@ -185,14 +185,14 @@ impl<'de> Reader<'de> {
         Ok(code)
     }
 
-    pub(super) fn deeper(&mut self) -> Result<(), Refusal> {
+    pub(super) fn deeper(&mut self) -> Result<(), SettingsError> {
         self.at += 1;
         self.depth += 1;
-        if self.depth > MAX_DEPTH { Err(Refusal("nested too deep".to_owned())) } else { Ok(()) }
+        if self.depth > MAX_DEPTH { Err(SettingsError("nested too deep".to_owned())) } else { Ok(()) }
     }
 
-    /// What comes next: a scalar whole, of a container the bracket.
-    pub(super) fn token(&mut self) -> Result<Token<'de>, Refusal> {
+    /// Consumes the next token: a whole scalar, or the opening bracket of a container.
+    pub(super) fn token(&mut self) -> Result<Token<'de>, SettingsError> {
         Ok(match self.peek() {
             Some(b'n') => {
                 self.literal("null")?;
@@ -227,13 +227,13 @@ impl<'de> Reader<'de> {
         })
     }
 
-    pub(super) fn close(&mut self, bracket: u8) -> Result<(), Refusal> {
+    pub(super) fn close(&mut self, bracket: u8) -> Result<(), SettingsError> {
         self.depth -= 1;
         self.expect(bracket)
     }
 }
 
-/// A scalar, or the beginning of a container.
+/// A scalar, or the start of a container.
 pub(super) enum Token<'de> {
     Null,
     Boolean(bool),
@@ -241,7 +241,7 @@ pub(super) enum Token<'de> {
     Unescaped(String),
     Unsigned(u64),
     Signed(i64),
-    /// A number that is no integer, or too large for one.
+    /// A number that is not an integer, or does not fit one.
     Fraction(&'de str),
     Array,
     Object,

@@ -75,7 +75,7 @@ fn a_refusal_begins_with_the_key() {
 }
 
 #[test]
-fn settings_that_fit_are_taken() {
+fn valid_settings_are_accepted() {
     let settings: Settings = parse(
         r#" {"nodePool": "a\n\u00e4\ud83d\ude00\/", "nested": {"addresses": ["b", "ü"]}, "port": 65535, "ratio": -1.5e1,
              "mode": {"keep": {"at_most": 255}}, "map": {"x": -3}} "#,
@@ -89,7 +89,7 @@ fn settings_that_fit_are_taken() {
 }
 
 #[test]
-fn fields_that_the_type_ignores_are_skipped_whole() {
+fn ignored_fields_are_skipped_completely() {
     let loose: Loose = parse(r#"{"x": [1.5, {"y": ["]"]}, null, -0.1e+3, true], "name": "n"}"#).expect("taken");
     assert_eq!(loose.name, "n");
 }

@@ -1,4 +1,4 @@
-//! The reader as a serde deserializer: tokens to whatever type the filter's settings are.
+//! A serde deserializer over the reader.
 
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{
@@ -6,12 +6,13 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use super::Refusal;
-use super::reader::{Reader, Step, Token};
+use super::SettingsError;
+use super::reader::{Container, Reader, Token};
 
 impl<'de> Reader<'de> {
-    /// Whatever comes next, as the visitor takes it. Generic over visitors, so it does no more than tell them.
-    fn value<V: Visitor<'de>, const FRACTIONS: u8>(&mut self, visitor: V) -> Result<V::Value, Refusal> {
+    /// Passes the next value to the visitor. It is generic over visitors, so it does nothing else, to keep modules
+    /// small.
+    fn value<V: Visitor<'de>, const FRACTIONS: u8>(&mut self, visitor: V) -> Result<V::Value, SettingsError> {
         match self.token()? {
             Token::Null => visitor.visit_unit(),
             Token::Boolean(value) => visitor.visit_bool(value),
@@ -21,16 +22,16 @@ impl<'de> Reader<'de> {
             Token::Signed(number) => visitor.visit_i64(number),
             Token::Fraction(number) => match FRACTIONS {
                 IGNORED => visitor.visit_unit(),
-                PARSED => visitor.visit_f64(number.parse().map_err(Refusal::custom)?),
-                _ => Err(Refusal::invalid_type(Unexpected::Float(0.0), &visitor)),
+                PARSED => visitor.visit_f64(number.parse().map_err(SettingsError::custom)?),
+                _ => Err(SettingsError::invalid_type(Unexpected::Float(0.0), &visitor)),
             },
             Token::Array => {
-                let value = visitor.visit_seq(Elements { reader: self, index: 0 })?;
+                let value = visitor.visit_seq(SequenceReader { reader: self, index: 0 })?;
                 self.close(b']')?;
                 Ok(value)
             }
             Token::Object => {
-                let value = visitor.visit_map(Members { reader: self, first: true })?;
+                let value = visitor.visit_map(MapReader { reader: self, first: true })?;
                 self.close(b'}')?;
                 Ok(value)
             }
@@ -38,21 +39,21 @@ impl<'de> Reader<'de> {
     }
 }
 
-/// What becomes of numbers that are no integers: parsing them is linked only into filters that ask for them.
+/// What to do with numbers that are not integers. Float parsing is linked only into filters with float settings.
 const REFUSED: u8 = 0;
 const PARSED: u8 = 1;
 const IGNORED: u8 = 2;
 
 macro_rules! values {
     ($($method:ident $(($($argument:ty),*))? = $fractions:ident,)*) => {
-        $(fn $method<V: Visitor<'de>>(self $($(, _: $argument)*)?, visitor: V) -> Result<V::Value, Refusal> {
+        $(fn $method<V: Visitor<'de>>(self $($(, _: $argument)*)?, visitor: V) -> Result<V::Value, SettingsError> {
             self.value::<V, $fractions>(visitor)
         })*
     };
 }
 
 impl<'de> Deserializer<'de> for &mut Reader<'de> {
-    type Error = Refusal;
+    type Error = SettingsError;
 
     values! {
         deserialize_any = PARSED,
@@ -83,7 +84,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         deserialize_identifier = REFUSED,
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SettingsError> {
         if self.peek() == Some(b'n') {
             self.literal("null")?;
             return visitor.visit_none();
@@ -91,7 +92,11 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, SettingsError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -100,7 +105,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, SettingsError> {
         match self.peek() {
             Some(b'"') => match self.string()? {
                 Ok(name) => visitor.visit_enum(BorrowedStrDeserializer::new(name)),
@@ -108,7 +113,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
             },
             Some(b'{') => {
                 self.deeper()?;
-                let value = visitor.visit_enum(Variant { reader: self })?;
+                let value = visitor.visit_enum(VariantReader { reader: self })?;
                 self.close(b'}')?;
                 Ok(value)
             }
@@ -118,103 +123,107 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
 }
 
 /// The elements of an array, after its bracket.
-struct Elements<'r, 'de> {
+struct SequenceReader<'r, 'de> {
     reader: &'r mut Reader<'de>,
     index: usize,
 }
 
-impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
-    type Error = Refusal;
+impl<'de> SeqAccess<'de> for SequenceReader<'_, 'de> {
+    type Error = SettingsError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Refusal> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, SettingsError> {
         if self.reader.peek() == Some(b']') && self.index == 0 {
             return Ok(None);
         }
         if self.index > 0 && !self.reader.eat(b',') {
-            // The bracket is the container's to expect.
+            // The container consumes the bracket.
             return Ok(None);
         }
-        self.reader.steps.push(Step::Element(self.index));
+        self.reader.containers.push(Container::Element(self.index));
         let value = seed.deserialize(&mut *self.reader)?;
-        self.reader.steps.pop();
+        self.reader.containers.pop();
         self.index += 1;
         Ok(Some(value))
     }
 }
 
 /// The members of an object, after its brace.
-struct Members<'r, 'de> {
+struct MapReader<'r, 'de> {
     reader: &'r mut Reader<'de>,
     first: bool,
 }
 
-impl<'de> MapAccess<'de> for Members<'_, 'de> {
-    type Error = Refusal;
+impl<'de> MapAccess<'de> for MapReader<'_, 'de> {
+    type Error = SettingsError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Refusal> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, SettingsError> {
         if self.first && self.reader.peek() == Some(b'}') || !self.first && !self.reader.eat(b',') {
             return Ok(None);
         }
         self.first = false;
         let name = self.reader.name()?;
-        // Before the name is judged, so that an unknown one is named.
-        self.reader.steps.push(Step::Member(name.clone()));
-        let key: StrDeserializer<'_, Refusal> = name.as_str().into_deserializer();
+        // Before the visitor sees the name, so that an error names an unknown key.
+        self.reader.containers.push(Container::Member(name.clone()));
+        let key: StrDeserializer<'_, SettingsError> = name.as_str().into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Refusal> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, SettingsError> {
         self.reader.expect(b':')?;
         let value = seed.deserialize(&mut *self.reader)?;
-        self.reader.steps.pop();
+        self.reader.containers.pop();
         Ok(value)
     }
 }
 
-/// An enum's variant with content, `{"variant": content}`, after its brace.
-struct Variant<'r, 'de> {
+/// A variant of an enum with content, `{"variant": content}`, after its brace.
+struct VariantReader<'r, 'de> {
     reader: &'r mut Reader<'de>,
 }
 
-impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
-    type Error = Refusal;
+impl<'de> EnumAccess<'de> for VariantReader<'_, 'de> {
+    type Error = SettingsError;
     type Variant = Self;
 
-    fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Self), Refusal> {
+    fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Self), SettingsError> {
         let name = self.reader.name()?;
-        self.reader.steps.push(Step::Member(name.clone()));
-        let key: StrDeserializer<'_, Refusal> = name.as_str().into_deserializer();
+        self.reader.containers.push(Container::Member(name.clone()));
+        let key: StrDeserializer<'_, SettingsError> = name.as_str().into_deserializer();
         let variant = seed.deserialize(key)?;
         self.reader.expect(b':')?;
         Ok((variant, self))
     }
 }
 
-impl<'de> Variant<'_, 'de> {
-    /// The content, whose key is done when it is read.
-    fn content<T>(self, read: impl FnOnce(&mut Reader<'de>) -> Result<T, Refusal>) -> Result<T, Refusal> {
+impl<'de> VariantReader<'_, 'de> {
+    /// Deserializes the content. Closes its key afterwards.
+    fn content<T>(self, read: impl FnOnce(&mut Reader<'de>) -> Result<T, SettingsError>) -> Result<T, SettingsError> {
         let content = read(self.reader)?;
-        self.reader.steps.pop();
+        self.reader.containers.pop();
         Ok(content)
     }
 }
 
-impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
-    type Error = Refusal;
+impl<'de> VariantAccess<'de> for VariantReader<'_, 'de> {
+    type Error = SettingsError;
 
-    fn unit_variant(self) -> Result<(), Refusal> {
+    fn unit_variant(self) -> Result<(), SettingsError> {
         self.content(|reader| serde::Deserialize::deserialize(reader))
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Refusal> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, SettingsError> {
         self.content(|reader| seed.deserialize(reader))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Refusal> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, SettingsError> {
         self.content(|reader| reader.deserialize_seq(visitor))
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Refusal> {
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, SettingsError> {
         self.content(|reader| reader.deserialize_map(visitor))
     }
 }

@@ -1,4 +1,4 @@
-// Package kinds knows the built-in kinds of the Kubernetes API that the table is made of.
+// Package kinds lists the built-in kinds of the Kubernetes API that the schema contains.
 package kinds
 
 import (
@@ -35,7 +35,7 @@ var groups = []func(*runtime.Scheme) error{
 	storagev1.AddToScheme,
 }
 
-// All gives every kind of every group with its type, of external versions only, and the kinds that all groups share.
+// All returns every kind of every group with its type, in external versions only, and the kinds that all groups share.
 func All() (map[schema.GroupVersionKind]reflect.Type, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range groups {

@@ -1,6 +1,6 @@
-//! Parts of an object as bytes of its own encoding: what is cut out of one to be sent on.
+//! Extracts parts of an object as bytes in its own encoding.
 
-use super::{Document, Form, reads::span};
+use super::{Document, Encoded, reads::span};
 use crate::{Error, Path, TypeMeta, json, protobuf};
 use bytes::Bytes;
 use std::sync::LazyLock;
@@ -8,21 +8,21 @@ use std::sync::LazyLock;
 static METADATA: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata").ok());
 
 impl Document {
-    /// The JSON text of the value at a path without `[*]`, null included; none if it is missing. Shares the bytes of a
-    /// JSON document.
+    /// Returns the JSON text of the value at a path without `[*]`, including null, or none if it is missing. It shares
+    /// the bytes of a JSON document.
     pub fn json_at(&self, at: &Path) -> Result<Option<Bytes>, Error> {
-        match &self.form {
-            Form::Json(object) if at.wildcards() == 0 => {
-                Ok(span(object, at.steps())?.map(|span| object.bytes().slice(span)))
+        match &self.encoded {
+            Encoded::Json(object) if at.wildcards() == 0 => {
+                Ok(span(object, at.segments())?.map(|span| object.bytes().slice(span)))
             }
             _ => Ok(self.raw_rows(at)?.pop().flatten().map(|text| Bytes::from(text.into_owned()))),
         }
     }
 
-    /// The object with nothing but its metadata, in its own encoding. JSON says that it is of the given type, a message
-    /// leaves that to its envelope.
+    /// Returns the object reduced to its metadata, in its own encoding. JSON contains the given type. A message leaves
+    /// the type to its envelope.
     pub fn only_metadata(&self, type_meta: &TypeMeta) -> Result<Bytes, Error> {
-        if let Form::Protobuf(object) = &self.form {
+        if let Encoded::Protobuf(object) = &self.encoded {
             return protobuf::metadata(object.bytes());
         }
         let metadata = METADATA.as_ref().map(|at| self.json_at(at)).transpose()?.flatten();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn only_metadata_is_left_in_either_encoding() {
+    fn an_object_is_reduced_to_its_metadata_in_either_encoding() {
         let expected = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name": "a", "labels": {"b": "c"}}}"#;
         assert_eq!(Document::json(SERVICE.into()).only_metadata(&partial()).unwrap(), expected);
         let service = TypeMeta { api_version: "v1".into(), kind: "Service".into() };

@@ -1,106 +1,108 @@
-//! Reads of a document. Each validates what it returns and what lies on the way; nothing else is looked at closely.
+//! Reads of a document. A read validates the value that it returns and everything on its path, and nothing else.
 
-use super::{Document, Form};
+use super::{Document, Encoded};
 use crate::{
     Column, Error, Path, StringSet, Value,
     json::{
         self,
-        read::{Cells, Fingerprint, Keys, Lengths, One, Pick, RawRows},
+        read::{Cells, Fingerprint, Lengths, MemberNames, One, Pick, RawRows},
     },
-    path::Step,
+    path::Segment,
     protobuf,
     rows::Bitmap,
 };
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-/// The steps of the reads that every filter makes.
-struct Known {
-    api_version: Vec<Step>,
-    kind: Vec<Step>,
-    namespace: Vec<Step>,
-    name: Vec<Step>,
-    labels: Vec<Step>,
-    annotations: Vec<Step>,
+/// Precompiled segments of the most frequent reads.
+struct CommonPaths {
+    api_version: Vec<Segment>,
+    kind: Vec<Segment>,
+    namespace: Vec<Segment>,
+    name: Vec<Segment>,
+    labels: Vec<Segment>,
+    annotations: Vec<Segment>,
 }
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
-    let steps = |names: &[&str]| names.iter().map(|name| Step::Name((*name).to_owned())).collect();
-    Known {
-        api_version: steps(&["apiVersion"]),
-        kind: steps(&["kind"]),
-        namespace: steps(&["metadata", "namespace"]),
-        name: steps(&["metadata", "name"]),
-        labels: steps(&["metadata", "labels"]),
-        annotations: steps(&["metadata", "annotations"]),
+static COMMON_PATHS: LazyLock<CommonPaths> = LazyLock::new(|| {
+    let segments = |names: &[&str]| names.iter().map(|name| Segment::Name((*name).to_owned())).collect();
+    CommonPaths {
+        api_version: segments(&["apiVersion"]),
+        kind: segments(&["kind"]),
+        namespace: segments(&["metadata", "namespace"]),
+        name: segments(&["metadata", "name"]),
+        labels: segments(&["metadata", "labels"]),
+        annotations: segments(&["metadata", "annotations"]),
     }
 });
 
-/// Reads. An error means that the object's bytes are bad, or that the path does not fit the call.
+/// Reads. An error means that the object's bytes are invalid, or that the path does not suit the function.
 impl Document {
-    /// `v1`, `discovery.k8s.io/v1`; empty if neither the bytes nor [`Document::with_type`] say it.
+    /// Returns the apiVersion: `v1`, `discovery.k8s.io/v1`. It is empty if neither the bytes nor
+    /// [`Document::with_type`] provide it.
     pub fn api_version(&self) -> Result<Cow<'_, str>, Error> {
-        Ok(self.text_at(&KNOWN.api_version)?.unwrap_or_default())
+        Ok(self.text_at(&COMMON_PATHS.api_version)?.unwrap_or_default())
     }
 
-    /// `Service`; empty if neither the bytes nor [`Document::with_type`] say it.
+    /// Returns the kind: `Service`. It is empty if neither the bytes nor [`Document::with_type`] provide it.
     pub fn kind(&self) -> Result<Cow<'_, str>, Error> {
-        Ok(self.text_at(&KNOWN.kind)?.unwrap_or_default())
+        Ok(self.text_at(&COMMON_PATHS.kind)?.unwrap_or_default())
     }
 
-    /// metadata.namespace; none for an object outside namespaces.
+    /// Returns metadata.namespace, or none for a cluster-scoped object.
     pub fn namespace(&self) -> Result<Option<Cow<'_, str>>, Error> {
-        Ok(self.text_at(&KNOWN.namespace)?.filter(|namespace| !namespace.is_empty()))
+        Ok(self.text_at(&COMMON_PATHS.namespace)?.filter(|namespace| !namespace.is_empty()))
     }
 
-    /// metadata.name; empty if there is none.
+    /// Returns metadata.name, or an empty string if it is missing.
     pub fn name(&self) -> Result<Cow<'_, str>, Error> {
-        Ok(self.text_at(&KNOWN.name)?.unwrap_or_default())
+        Ok(self.text_at(&COMMON_PATHS.name)?.unwrap_or_default())
     }
 
-    /// The value of one label.
+    /// Returns the value of one label.
     pub fn label(&self, key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        self.pick(&KNOWN.labels, key)
+        self.pick(&COMMON_PATHS.labels, key)
     }
 
-    /// The value of one annotation.
+    /// Returns the value of one annotation.
     pub fn annotation(&self, key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        self.pick(&KNOWN.annotations, key)
+        self.pick(&COMMON_PATHS.annotations, key)
     }
 
-    /// The value at a path without `[*]`; none if it is missing.
+    /// Returns the value at a path without `[*]`, or none if it is missing.
     pub fn get(&self, at: &Path) -> Result<Option<Value>, Error> {
         one_place(at)?;
-        if let Some(text) = self.implied(at.steps())? {
+        if let Some(text) = self.implied(at.segments())? {
             return Ok(Some(Value::Text(text.to_owned())));
         }
-        if at.steps().is_empty() {
+        if at.segments().is_empty() {
             return Ok(Some(Value::Json(self.to_json()?)));
         }
-        match &self.form {
-            Form::Json(object) => {
-                span(object, at.steps())?.map(|span| json::read::value(object.bytes(), span)).transpose()
+        match &self.encoded {
+            Encoded::Json(object) => {
+                span(object, at.segments())?.map(|span| json::read::value(object.bytes(), span)).transpose()
             }
-            Form::Protobuf(object) => {
-                let node = protobuf::read::one(object, at.steps())?;
-                node.map(|node| protobuf::spell::typed(object.bytes(), &node)).transpose()
+            Encoded::Protobuf(object) => {
+                let node = protobuf::read::one(object, at.segments())?;
+                node.map(|node| protobuf::decode::value(object.bytes(), &node)).transpose()
             }
         }
     }
 
-    /// The value at a path without `[*]`, as a column's cell: none if it is missing or null.
+    /// Returns the value at a path without `[*]` in the spelling of a column, or none if it is missing or null.
     pub fn text(&self, at: &Path) -> Result<Option<Cow<'_, str>>, Error> {
         one_place(at)?;
-        self.text_at(at.steps())
+        self.text_at(at.segments())
     }
 
-    /// The values of all rows.
+    /// Returns the values of all rows.
     pub fn column(&self, at: &Path) -> Result<Column, Error> {
         let mut column = Column::default();
         self.column_into(at, &mut column)?;
         Ok(column)
     }
 
-    /// Adds the values of all rows to a column: one column over many documents. After an error it may hold a part.
+    /// Appends the values of all rows to a column, for one column over several documents. After an error the column may
+    /// contain some of them.
     pub fn column_into(&self, at: &Path, column: &mut Column) -> Result<(), Error> {
         self.cells(at, |cell| match cell {
             Some(cell) => column.push(cell),
@@ -108,8 +110,8 @@ impl Document {
         })
     }
 
-    /// In which rows the value is in the set.
-    pub(super) fn among(&self, at: &Path, values: &StringSet) -> Result<Bitmap, Error> {
+    /// Returns a bitmap of the rows whose value is in the set.
+    pub(super) fn rows_in_set(&self, at: &Path, values: &StringSet) -> Result<Bitmap, Error> {
         let mut rows = Bitmap::default();
         self.cells(at, |cell| {
             rows.push(cell.is_some_and(|cell| values.contains(cell)));
@@ -119,45 +121,45 @@ impl Document {
     }
 
     fn cells(&self, at: &Path, mut cell: impl FnMut(Option<&str>) -> Result<(), Error>) -> Result<(), Error> {
-        if at.steps().is_empty() || self.implied(at.steps())?.is_some() {
-            return cell(self.text_at(at.steps())?.as_deref());
+        if at.segments().is_empty() || self.implied(at.segments())?.is_some() {
+            return cell(self.text_at(at.segments())?.as_deref());
         }
-        match &self.form {
-            Form::Json(object) => object.visit_noting(at, Cells(cell)),
-            Form::Protobuf(object) => protobuf::read::cells(object, at.steps(), cell),
+        match &self.encoded {
+            Encoded::Json(object) => object.visit_recording_spans(at, Cells(cell)),
+            Encoded::Protobuf(object) => protobuf::read::cells(object, at.segments(), cell),
         }
     }
 
-    /// Sizes of the arrays under the last `[*]`, one per row of the part before it; 0 for a missing one. Empty for a path
-    /// without `[*]`.
+    /// Returns the sizes of the arrays at the last `[*]`, one per row of the path before it, and 0 for a missing array.
+    /// Returns nothing for a path without `[*]`.
     pub fn lengths(&self, at: &Path) -> Result<Vec<u32>, Error> {
-        let Some(steps) = at.rows_in() else {
+        let Some(segments) = at.rows_in() else {
             return Ok(Vec::new());
         };
-        match &self.form {
-            Form::Json(object) => {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 let mut lengths = Lengths::default();
-                object.visit(steps, &mut lengths)?;
+                object.visit(segments, &mut lengths)?;
                 Ok(lengths.0)
             }
-            Form::Protobuf(object) => protobuf::read::lengths(object, steps),
+            Encoded::Protobuf(object) => protobuf::read::lengths(object, segments),
         }
     }
 
-    /// Member names of the object at a path without `[*]`, in document order.
+    /// Returns the member names of the object at a path without `[*]`, in document order.
     pub fn keys(&self, at: &Path) -> Result<Vec<String>, Error> {
         one_place(at)?;
-        let mut keys = match &self.form {
-            Form::Json(object) => {
-                let mut keys = Keys::default();
-                object.visit(at.steps(), &mut keys)?;
+        let mut keys = match &self.encoded {
+            Encoded::Json(object) => {
+                let mut keys = MemberNames::default();
+                object.visit(at.segments(), &mut keys)?;
                 keys.0
             }
-            Form::Protobuf(object) => protobuf::read::keys(object, at.steps())?,
+            Encoded::Protobuf(object) => protobuf::read::keys(object, at.segments())?,
         };
-        if at.steps().is_empty() {
-            for (steps, name) in [(&KNOWN.api_version, "apiVersion"), (&KNOWN.kind, "kind")] {
-                if self.implied(steps)?.is_some() && !keys.iter().any(|key| key == name) {
+        if at.segments().is_empty() {
+            for (segments, name) in [(&COMMON_PATHS.api_version, "apiVersion"), (&COMMON_PATHS.kind, "kind")] {
+                if self.implied(segments)?.is_some() && !keys.iter().any(|key| key == name) {
                     keys.push(name.to_owned());
                 }
             }
@@ -165,26 +167,26 @@ impl Document {
         Ok(keys)
     }
 
-    /// A number for the values of all rows: equal values, equal number, for the life of this process.
+    /// Returns a hash of the values of all rows. Equal values have equal hashes for the life of this process.
     pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
         let mut fingerprint = Fingerprint::new();
-        match self.implied(at.steps())? {
+        match self.implied(at.segments())? {
             Some(text) => fingerprint.text(text),
-            None if at.steps().is_empty() => fingerprint.text(&self.to_json()?),
-            None => match &self.form {
-                Form::Json(object) => object.visit(at.steps(), &mut fingerprint)?,
-                Form::Protobuf(object) => protobuf::read::fingerprint(object, at.steps(), &mut fingerprint)?,
+            None if at.segments().is_empty() => fingerprint.text(&self.to_json()?),
+            None => match &self.encoded {
+                Encoded::Json(object) => object.visit(at.segments(), &mut fingerprint)?,
+                Encoded::Protobuf(object) => protobuf::read::fingerprint(object, at.segments(), &mut fingerprint)?,
             },
         }
         Ok(fingerprint.finish())
     }
 
-    /// The whole object as JSON text.
+    /// Returns the whole object as JSON text.
     pub fn to_json(&self) -> Result<String, Error> {
-        let text = match (&self.form, &self.type_meta) {
-            (Form::Protobuf(object), _) => return object.to_json(),
-            (Form::Json(object), Some(type_meta)) => json::with_type_meta(object.bytes(), type_meta)?,
-            (Form::Json(object), None) => {
+        let text = match (&self.encoded, &self.type_meta) {
+            (Encoded::Protobuf(object), _) => return object.to_json(),
+            (Encoded::Json(object), Some(type_meta)) => json::with_type_meta(object.bytes(), type_meta)?,
+            (Encoded::Json(object), None) => {
                 object.index()?;
                 object.bytes().clone()
             }
@@ -193,12 +195,12 @@ impl Document {
             .map_err(|error| Error::malformed(error.utf8_error().valid_up_to(), "text that is not UTF-8"))
     }
 
-    /// What apiVersion and kind answer where the bytes are silent.
-    fn implied(&self, steps: &[Step]) -> Result<Option<&str>, Error> {
+    /// Returns the apiVersion or kind from [`Document::with_type`], if the bytes have none.
+    fn implied(&self, segments: &[Segment]) -> Result<Option<&str>, Error> {
         let Some(type_meta) = &self.type_meta else {
             return Ok(None);
         };
-        let [Step::Name(name)] = steps else {
+        let [Segment::Name(name)] = segments else {
             return Ok(None);
         };
         let text = match name.as_str() {
@@ -206,13 +208,13 @@ impl Document {
             "kind" => &type_meta.kind,
             _ => return Ok(None),
         };
-        let silent = match &self.form {
-            Form::Json(object) => match span(object, steps)? {
+        let silent = match &self.encoded {
+            Encoded::Json(object) => match span(object, segments)? {
                 None => true,
                 Some(span) => object.bytes().get(span).is_some_and(|value| value == b"null"),
             },
-            // A message never says it.
-            Form::Protobuf(object) => {
+            // A message never contains its type.
+            Encoded::Protobuf(object) => {
                 object.check()?;
                 true
             }
@@ -220,68 +222,70 @@ impl Document {
         Ok(silent.then_some(text))
     }
 
-    fn text_at(&self, steps: &[Step]) -> Result<Option<Cow<'_, str>>, Error> {
-        if steps.is_empty() {
+    fn text_at(&self, segments: &[Segment]) -> Result<Option<Cow<'_, str>>, Error> {
+        if segments.is_empty() {
             return self.to_json().map(|text| Some(Cow::Owned(text)));
         }
-        if let Some(text) = self.implied(steps)? {
+        if let Some(text) = self.implied(segments)? {
             return Ok(Some(Cow::Borrowed(text)));
         }
-        match &self.form {
-            Form::Json(object) => match span(object, steps)? {
+        match &self.encoded {
+            Encoded::Json(object) => match span(object, segments)? {
                 Some(span) => json::read::cell(object.bytes(), span),
                 None => Ok(None),
             },
-            Form::Protobuf(object) => cell(object, protobuf::read::one(object, steps)?),
+            Encoded::Protobuf(object) => cell(object, protobuf::read::one(object, segments)?),
         }
     }
 
-    fn pick(&self, steps: &[Step], key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        match &self.form {
-            Form::Json(object) => {
+    fn pick(&self, segments: &[Segment], key: &str) -> Result<Option<Cow<'_, str>>, Error> {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 let mut pick = Pick::new(key);
-                object.visit(steps, &mut pick)?;
+                object.visit(segments, &mut pick)?;
                 match pick.found {
                     Some(span) => json::read::cell(object.bytes(), span),
                     None => Ok(None),
                 }
             }
-            Form::Protobuf(object) => cell(object, protobuf::read::pick(object, steps, key)?),
+            Encoded::Protobuf(object) => cell(object, protobuf::read::pick(object, segments, key)?),
         }
     }
 
-    /// The values of all rows as they are spelt; none for missing and null.
+    /// Returns the values of all rows in their spelling, none for missing and null.
     pub(super) fn raw_rows(&self, at: &Path) -> Result<Vec<Option<Cow<'_, [u8]>>>, Error> {
-        if let Some(text) = self.implied(at.steps())? {
+        if let Some(text) = self.implied(at.segments())? {
             let mut spelt = Vec::new();
             json::write_string(text, &mut spelt);
             return Ok(vec![Some(Cow::Owned(spelt))]);
         }
-        match &self.form {
-            Form::Json(object) => {
+        match &self.encoded {
+            Encoded::Json(object) => {
                 let mut rows = RawRows::default();
-                object.visit(at.steps(), &mut rows)?;
+                object.visit(at.segments(), &mut rows)?;
                 let raw = |span: Option<Range<usize>>| Some(Cow::Borrowed(self.bytes().get(span?)?));
                 Ok(rows.0.into_iter().map(raw).collect())
             }
-            Form::Protobuf(_) if at.steps().is_empty() => Ok(vec![Some(Cow::Owned(self.to_json()?.into_bytes()))]),
-            Form::Protobuf(object) => {
-                let rows = protobuf::read::spelt_rows(object, at.steps())?;
+            Encoded::Protobuf(_) if at.segments().is_empty() => {
+                Ok(vec![Some(Cow::Owned(self.to_json()?.into_bytes()))])
+            }
+            Encoded::Protobuf(object) => {
+                let rows = protobuf::read::spelt_rows(object, at.segments())?;
                 Ok(rows.into_iter().map(|row| Some(Cow::Owned(row?.into_bytes()))).collect())
             }
         }
     }
 }
 
-pub(super) fn span(object: &json::Object, steps: &[Step]) -> Result<Option<Range<usize>>, Error> {
+pub(super) fn span(object: &json::Object, segments: &[Segment]) -> Result<Option<Range<usize>>, Error> {
     let mut one = One::default();
-    object.visit(steps, &mut one)?;
+    object.visit(segments, &mut one)?;
     Ok(one.0)
 }
 
-fn cell(object: &protobuf::Object, node: Option<protobuf::Node>) -> Result<Option<Cow<'_, str>>, Error> {
+fn cell(object: &protobuf::Object, node: Option<protobuf::ValueRef>) -> Result<Option<Cow<'_, str>>, Error> {
     match node {
-        Some(node) => protobuf::spell::cell(object.bytes(), &node),
+        Some(node) => protobuf::decode::cell(object.bytes(), &node),
         None => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of reads and edits, one by one. `tests/model.rs` has them in random combination.
+//! The rules of reads and edits, one by one. `tests/model.rs` tests random combinations.
 
 use super::Document;
 use crate::{Error, Path, TypeMeta, Value};

@@ -1,10 +1,10 @@
-//! Full validation of one value, iteratively: the grammar, every string and number, depth.
-//! Memory: one bit per open bracket.
+//! Complete validation of one value: the grammar, strings, numbers and depth. It is iterative, and its memory is one
+//! bit per open bracket.
 
 use super::{string, token};
 use crate::{Error, MAX_DEPTH};
 
-/// The position after the value at `at`, of which every byte is checked.
+/// Validates the value at `at` completely. Returns the position after it.
 pub(crate) fn checked_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
     match bytes.get(at) {
         Some(b'{' | b'[') => container_end(bytes, at, 0),
@@ -17,12 +17,12 @@ pub(crate) fn checked_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
     }
 }
 
-/// Checks that the bytes are one value with nothing but white space round it; returns where the value is.
+/// Validates that the bytes are one value, surrounded only by white space. Returns the span of the value.
 pub(crate) fn whole(bytes: &[u8]) -> Result<std::ops::Range<usize>, Error> {
     whole_below(bytes, 0)
 }
 
-/// The same for a value that is to stand `depth` levels deep.
+/// Like [`whole`], for a value that will be nested `depth` levels deep.
 pub(crate) fn whole_below(bytes: &[u8], depth: usize) -> Result<std::ops::Range<usize>, Error> {
     let start = token::space(bytes, 0);
     let end = match bytes.get(start) {
@@ -35,14 +35,14 @@ pub(crate) fn whole_below(bytes: &[u8], depth: usize) -> Result<std::ops::Range<
     }
 }
 
-/// The kinds of the open brackets; those below `base` are not of this value.
-struct Open {
+/// The kinds of the open brackets. The value itself is nested `base` levels deep.
+struct OpenBrackets {
     kinds: [u64; MAX_DEPTH / 64],
     depth: usize,
     base: usize,
 }
 
-impl Open {
+impl OpenBrackets {
     fn push(&mut self, curly: bool, offset: usize) -> Result<(), Error> {
         let word = self.kinds.get_mut(self.depth / 64).ok_or(Error::TooDeep { offset })?;
         let bit = self.depth % 64;
@@ -58,9 +58,9 @@ impl Open {
 }
 
 fn container_end(bytes: &[u8], mut at: usize, base: usize) -> Result<usize, Error> {
-    let mut open = Open { kinds: [0; MAX_DEPTH / 64], depth: base, base };
+    let mut open = OpenBrackets { kinds: [0; MAX_DEPTH / 64], depth: base, base };
     loop {
-        // A value begins here.
+        // At the start of a value.
         at = token::space(bytes, at);
         at = match bytes.get(at) {
             Some(b'{') => {
@@ -83,7 +83,7 @@ fn container_end(bytes: &[u8], mut at: usize, base: usize) -> Result<usize, Erro
             }
             _ => token::space(bytes, checked_end(bytes, at)?),
         };
-        // A value has ended; so may the containers round it.
+        // At the end of a value, which may also end the containers around it.
         loop {
             let Some(curly) = open.curly() else {
                 return Ok(at);
@@ -113,7 +113,7 @@ fn container_end(bytes: &[u8], mut at: usize, base: usize) -> Result<usize, Erro
     }
 }
 
-/// A key with its colon; returns the position after it.
+/// Validates a key and its colon. Returns the position after them.
 fn key(bytes: &[u8], at: usize) -> Result<usize, Error> {
     let quoted = token::quoted(bytes, at)?;
     string::validate(bytes, quoted)?;
@@ -130,7 +130,7 @@ mod tests {
     use crate::MAX_DEPTH;
 
     #[test]
-    fn what_serde_json_takes_is_taken_and_what_it_refuses_is_refused() {
+    fn the_validator_accepts_and_refuses_what_serde_json_does() {
         let cases = [
             "{}",
             "[]",

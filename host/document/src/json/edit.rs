@@ -1,5 +1,5 @@
-//! Edits: one walk that collects splices, then one new buffer. An edit that changes nothing makes none.
-//! Memory: the old bytes, the new ones, and 16 bytes for each row that changes.
+//! Edits. A walk collects splices, and one new buffer is built from them. An edit that changes nothing builds none.
+//! Memory: the old bytes, the new bytes, and 16 bytes per changed row.
 
 use super::{
     check,
@@ -7,55 +7,55 @@ use super::{
     marked::Marked,
     members::{Elements, Members},
     object::Object,
-    splice::{Cutter, Splices, Text},
+    splice::{Cutter, Splices, TextId},
     string, token,
     walk::{Gap, Visit},
 };
-use crate::{Error, MAX_EDITED, Path, Value, path::Step, rows::Rows};
+use crate::{Error, MAX_EDITED, Path, Value, path::Segment, rows::RowSet};
 use bytes::Bytes;
 
-/// The longest number an edit may write.
+/// The maximum length of a number that an edit writes.
 const MAX_NUMBER: usize = 64;
 
-/// Sets the value in the rows; the new bytes, or none if nothing changes.
-pub(crate) fn set(object: &Object, path: &Path, rows: Rows<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
-    let mut make = Make::new(path, spell(value, path.steps().len())?);
-    let whole = make.whole();
-    let mut set = Set { make, whole, rows, row: 0 };
-    object.visit(path.steps(), &mut set)?;
-    rows.fit(set.row)?;
-    finish(object, &set.make.splices)
+/// Sets the value in the rows. Returns the new bytes, or none if nothing changes.
+pub(crate) fn set(object: &Object, path: &Path, rows: RowSet<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
+    let mut writer = ValueWriter::new(path, json_text(value, path.segments().len())?);
+    let whole = writer.whole();
+    let mut set = Set { writer, whole, rows, row: 0 };
+    object.visit(path.segments(), &mut set)?;
+    rows.check_length(set.row)?;
+    finish(object, &set.writer.splices)
 }
 
-/// Adds an element to the arrays.
+/// Appends an element to the arrays.
 pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Option<Bytes>, Error> {
-    let element = spell(value, path.steps().len() + 1)?;
-    let mut make = Make::new(path, [b"[", element.as_slice(), b"]"].concat());
-    let first = make.splices.text(element.clone());
-    let next = make.splices.text([b",", element.as_slice()].concat());
-    let mut append = Append { make, first, next };
-    object.visit(path.steps(), &mut append)?;
-    finish(object, &append.make.splices)
+    let element = json_text(value, path.segments().len() + 1)?;
+    let mut writer = ValueWriter::new(path, [b"[", element.as_slice(), b"]"].concat());
+    let first = writer.splices.text(element.clone());
+    let next = writer.splices.text([b",", element.as_slice()].concat());
+    let mut append = Append { writer, first, next };
+    object.visit(path.segments(), &mut append)?;
+    finish(object, &append.writer.splices)
 }
 
-/// Removes members or elements of the rows; says how many there were.
-pub(crate) fn remove(object: &Object, path: &Path, rows: Rows<'_>) -> Result<(u32, Option<Bytes>), Error> {
-    let Some((last, before)) = path.steps().split_last() else {
+/// Removes members or elements in the rows. Returns the number of removed values.
+pub(crate) fn remove(object: &Object, path: &Path, rows: RowSet<'_>) -> Result<(u32, Option<Bytes>), Error> {
+    let Some((last, before)) = path.segments().split_last() else {
         return Ok((0, None));
     };
     cut(object, before, last, rows, |row| rows.has(row))
 }
 
-/// Cuts the elements of the last `[*]` whose bit is 0.
-pub(crate) fn retain(object: &Object, path: &Path, keep: Rows<'_>) -> Result<Option<Bytes>, Error> {
+/// Removes the elements of the last `[*]` whose bit is 0.
+pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<Option<Bytes>, Error> {
     let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
     let Some(spans) = object.spans(before) else {
-        return cut(object, before, &Step::Every, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes);
+        return cut(object, before, &Segment::Wildcard, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes);
     };
-    // A column was read before: the array has been walked.
+    // The array has been walked already, when a column was read.
     let (mut cutter, mut splices) = (Cutter::default(), Splices::default());
     let elements = spans.iter();
-    keep.fit(elements.len())?;
+    keep.check_length(elements.len())?;
     for (row, at) in elements.enumerate() {
         cutter.item(at, !keep.has(row), &mut splices);
     }
@@ -65,14 +65,14 @@ pub(crate) fn retain(object: &Object, path: &Path, keep: Rows<'_>) -> Result<Opt
 
 fn cut(
     object: &Object,
-    before: &[Step],
-    last: &Step,
-    rows: Rows<'_>,
+    before: &[Segment],
+    last: &Segment,
+    rows: RowSet<'_>,
     goes: impl Fn(usize) -> bool,
 ) -> Result<(u32, Option<Bytes>), Error> {
     let mut cut = Cut { last, goes, row: 0, count: 0, splices: Splices::default() };
     object.visit(before, &mut cut)?;
-    rows.fit(cut.row)?;
+    rows.check_length(cut.row)?;
     Ok((cut.count, finish(object, &cut.splices)?))
 }
 
@@ -83,8 +83,8 @@ fn finish(object: &Object, splices: &Splices) -> Result<Option<Bytes>, Error> {
     splices.apply(object.bytes()).map(Some)
 }
 
-/// The value as it will stand in the bytes, validated; it may stand `depth` levels deep.
-pub(crate) fn spell(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
+/// Validates the value and returns its JSON text. The value may be nested `depth` levels deep.
+pub(crate) fn json_text(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
     let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     Ok(match value {
         Value::Null => b"null".to_vec(),
@@ -116,55 +116,55 @@ pub(crate) fn spell(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// What is put where something was missing: the value with the objects round it that are missing too.
-struct Make<'a> {
+/// The text to insert where a value is missing: the value, inside the objects that are missing too.
+struct ValueWriter<'a> {
     path: &'a Path,
     value: Vec<u8>,
     splices: Splices,
-    /// Texts made so far, by how many steps are missing and what is round them: rows mostly miss the same.
-    made: Vec<(usize, Round, Text)>,
+    /// The texts so far, by the number of missing segments and their context. Most rows miss the same segments.
+    texts: Vec<(usize, InsertContext, TextId)>,
 }
 
-/// What is round a made member.
+/// The context of an inserted member.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Round {
-    /// It is the only one of an object that is there.
+enum InsertContext {
+    /// It is the only member of an existing object.
     Alone,
-    /// It follows others.
+    /// It follows other members.
     Comma,
-    /// Its object is made as well.
+    /// Its object is inserted too.
     Braces,
 }
 
-impl<'a> Make<'a> {
+impl<'a> ValueWriter<'a> {
     fn new(path: &'a Path, value: Vec<u8>) -> Self {
-        Make { path, value, splices: Splices::default(), made: Vec::new() }
+        ValueWriter { path, value, splices: Splices::default(), texts: Vec::new() }
     }
 
-    fn whole(&mut self) -> Text {
+    fn whole(&mut self) -> TextId {
         self.splices.text(self.value.clone())
     }
 
-    /// Fills a gap. Elements of arrays are never made: such a row stays as it is.
-    fn fill(&mut self, rest: &[Step], gap: Gap) -> Result<(), Error> {
-        if rest.iter().any(|step| !matches!(step, Step::Name(_))) {
+    /// Fills a gap. It never creates array elements: such a row stays as it is.
+    fn fill(&mut self, rest: &[Segment], gap: Gap) -> Result<(), Error> {
+        if rest.iter().any(|segment| !matches!(segment, Segment::Name(_))) {
             return Ok(());
         }
-        let (at, round) = match gap {
-            Gap::Member { at, empty: true } => (at..at, Round::Alone),
-            Gap::Member { at, empty: false } => (at..at, Round::Comma),
-            Gap::Null { at } => (at, Round::Braces),
+        let (at, context) = match gap {
+            Gap::Member { at, empty: true } => (at..at, InsertContext::Alone),
+            Gap::Member { at, empty: false } => (at..at, InsertContext::Comma),
+            Gap::Null { at } => (at, InsertContext::Braces),
             Gap::Element => return Ok(()),
             Gap::Other { at } => {
                 return Err(Error::NotAnObject { path: self.path.clone(), offset: at });
             }
         };
-        let known = self.made.iter().find(|(missing, as_well, _)| (*missing, *as_well) == (rest.len(), round));
+        let known = self.texts.iter().find(|(missing, as_well, _)| (*missing, *as_well) == (rest.len(), context));
         let text = match known {
             Some((_, _, text)) => *text,
             None => {
-                let text = self.splices.text(self.write(rest, round));
-                self.made.push((rest.len(), round, text));
+                let text = self.splices.text(self.write(rest, context));
+                self.texts.push((rest.len(), context, text));
                 text
             }
         };
@@ -172,19 +172,19 @@ impl<'a> Make<'a> {
         Ok(())
     }
 
-    fn write(&self, rest: &[Step], round: Round) -> Vec<u8> {
+    fn write(&self, rest: &[Segment], context: InsertContext) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.value.len() + 64);
         let mut closing = 0;
-        match round {
-            Round::Alone => {}
-            Round::Comma => out.push(b','),
-            Round::Braces => {
+        match context {
+            InsertContext::Alone => {}
+            InsertContext::Comma => out.push(b','),
+            InsertContext::Braces => {
                 out.push(b'{');
                 closing += 1;
             }
         }
-        for (i, step) in rest.iter().enumerate() {
-            let Step::Name(name) = step else { continue };
+        for (i, segment) in rest.iter().enumerate() {
+            let Segment::Name(name) = segment else { continue };
             if i > 0 {
                 out.push(b'{');
                 closing += 1;
@@ -199,41 +199,41 @@ impl<'a> Make<'a> {
 }
 
 struct Set<'a> {
-    make: Make<'a>,
-    whole: Text,
-    rows: Rows<'a>,
+    writer: ValueWriter<'a>,
+    whole: TextId,
+    rows: RowSet<'a>,
     row: usize,
 }
 
 impl Visit for Set<'_> {
     fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
         let end = check::checked_end(text.bytes, at)?;
-        if self.rows.has(self.row) && !same(text.bytes.get(at..end).unwrap_or_default(), &self.make.value) {
-            self.make.splices.put(at..end, self.whole);
+        if self.rows.has(self.row) && !same(text.bytes.get(at..end).unwrap_or_default(), &self.writer.value) {
+            self.writer.splices.put(at..end, self.whole);
         }
         self.row += 1;
         Ok(end)
     }
 
-    fn absent(&mut self, rest: &[Step], gap: Gap) -> Result<(), Error> {
+    fn absent(&mut self, rest: &[Segment], gap: Gap) -> Result<(), Error> {
         if self.rows.has(self.row) {
-            self.make.fill(rest, gap)?;
+            self.writer.fill(rest, gap)?;
         }
         self.row += 1;
         Ok(())
     }
 }
 
-/// Whether the value that is there needs no edit: the same value, if spelt otherwise. Numbers are their spelling. A
-/// repeated key has no one meaning, so that such a value is never the same.
+/// Returns whether the existing value already equals the new one, in any spelling of objects and strings. Numbers are
+/// compared by spelling. A value with a repeated key equals nothing, because its meaning is ambiguous.
 fn same(old: &[u8], new: &[u8]) -> bool {
     old == new || equal(old, new).unwrap_or(false)
 }
 
 struct Append<'a> {
-    make: Make<'a>,
-    first: Text,
-    next: Text,
+    writer: ValueWriter<'a>,
+    first: TextId,
+    next: TextId,
 }
 
 impl Visit for Append<'_> {
@@ -241,10 +241,10 @@ impl Visit for Append<'_> {
         if text.bytes.get(at) != Some(&b'[') {
             let end = check::checked_end(text.bytes, at)?;
             if text.bytes.get(at) != Some(&b'n') {
-                return Err(Error::NotAnArray { path: self.make.path.clone(), offset: at });
+                return Err(Error::NotAnArray { path: self.writer.path.clone(), offset: at });
             }
-            let whole = self.make.whole();
-            self.make.splices.put(at..end, whole);
+            let whole = self.writer.whole();
+            self.writer.splices.put(at..end, whole);
             return Ok(end);
         }
         let mut elements = Elements::new(text, at);
@@ -254,18 +254,18 @@ impl Visit for Append<'_> {
             written = self.next;
             elements.past(last);
         }
-        self.make.splices.put(last..last, written);
+        self.writer.splices.put(last..last, written);
         Ok(elements.end())
     }
 
-    fn absent(&mut self, rest: &[Step], gap: Gap) -> Result<(), Error> {
-        self.make.fill(rest, gap)
+    fn absent(&mut self, rest: &[Segment], gap: Gap) -> Result<(), Error> {
+        self.writer.fill(rest, gap)
     }
 }
 
-/// Cuts by the last step of a path, in the containers that the steps before it lead to.
+/// Removes what the last segment of a path selects, in the containers that the segments before it select.
 struct Cut<'a, F> {
-    last: &'a Step,
+    last: &'a Segment,
     goes: F,
     row: usize,
     count: u32,
@@ -320,9 +320,9 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
 impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
     fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
         match (self.last, text.bytes.get(at)) {
-            (Step::Name(name), Some(b'{')) => self.members(text, at, name),
-            (Step::Index(index), Some(b'[')) => self.elements(text, at, Some(*index)),
-            (Step::Every, Some(b'[')) => self.elements(text, at, None),
+            (Segment::Name(name), Some(b'{')) => self.members(text, at, name),
+            (Segment::Index(index), Some(b'[')) => self.elements(text, at, Some(*index)),
+            (Segment::Wildcard, Some(b'[')) => self.elements(text, at, None),
             _ => {
                 self.absent(&[], Gap::Element)?;
                 text.value_end(at)
@@ -330,9 +330,9 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
         }
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
-        // A row without the thing, unless its rows would be the elements that are not there.
-        if *self.last != Step::Every {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
+        // The row exists, but has nothing to remove. If the rows are the missing elements themselves, there is no row.
+        if *self.last != Segment::Wildcard {
             self.row += 1;
         }
         Ok(())

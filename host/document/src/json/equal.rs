@@ -1,6 +1,6 @@
-//! Whether two validated values mean the same: members in any order, strings by their text, numbers by their spelling.
-//! Memory: the member spans of the objects that are open. Each level steps over the values below it once more, so that
-//! both recursion and time are bounded by a depth of their own.
+//! Equality of two validated values: members in any order, strings by their unescaped text, numbers by their spelling.
+//! Memory: the member spans of the open objects. Each level scans the values below it again, so a depth limit of its
+//! own bounds both recursion and time.
 
 use super::{
     check,
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::Error;
 
-/// Deeper than any Kubernetes object, a schema in a schema included.
+/// Deeper than any Kubernetes object, including a schema inside a schema.
 const DEPTH: usize = 64;
 
-/// Compares two values in full. Both are validated first. Values that differ in spelling and nest deeper than 64 levels
-/// are not equal.
+/// Compares two values, which it validates first. Values that differ in spelling and are nested deeper than 64 levels
+/// are unequal.
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> Result<bool, Error> {
     let a_at = check::whole(a)?;
     let b_at = check::whole(b)?;
@@ -26,7 +26,7 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> Result<bool, Error> {
     values((Marked::new(a, &a_marks), a_at.start), (Marked::new(b, &b_marks), b_at.start), DEPTH)
 }
 
-/// A value by the text that it is in and its position.
+/// A value: the text that contains it, and its position.
 type Place<'a> = (Marked<'a>, usize);
 
 fn values(a: Place<'_>, b: Place<'_>, depth: usize) -> Result<bool, Error> {
@@ -76,7 +76,7 @@ fn objects(a: Place<'_>, b: Place<'_>, depth: usize) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The members by name. A repeated name is an error: it has no one meaning.
+/// Returns the members sorted by name. A repeated name is an error, because its meaning is ambiguous.
 fn sorted<'a>((text, at): Place<'a>) -> Result<Vec<(std::borrow::Cow<'a, str>, usize)>, Error> {
     let mut all = Vec::new();
     let mut members = Members::new(text, at);

@@ -1,10 +1,11 @@
-//! Watch streams: JSON documents `{"type":…,"object":…}` one after another, with or without newlines.
+//! Watch streams: a sequence of JSON documents `{"type":…,"object":{…}}`, with or without newlines.
 //!
-//! Memory: one frame and one chunk. As API servers write it, `{"type":"…","object":{…}}` without a blank, a frame is scanned
-//! once, and what is seen of its object goes with it; written otherwise, once for its end and once for its members.
+//! Memory: one frame and one chunk. API servers write `{"type":"…","object":{…}}` without white space. The splitter
+//! scans such a frame once, and keeps the structural marks of its object. It scans a frame in any other form twice, for
+//! its end and for its members.
 
 use super::{
-    Seen,
+    ItemMarks,
     marked::Marked,
     object::Object,
     scan::{Marks, Reached, Skip},
@@ -18,71 +19,73 @@ use crate::{
 use bytes::Bytes;
 use std::{fmt, ops::Range};
 
-/// The largest frame unless told otherwise.
+/// The default size limit of a frame.
 const LIMIT: usize = 64 << 20;
 
-/// What a watch event tells about its object.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// The object is new to this watch.
+    /// The object was added.
     Added,
-    /// The object has changed.
+    /// The object was modified.
     Modified,
-    /// The object is gone; it is given as it was last.
+    /// The object was deleted. The event contains its last state.
     Deleted,
-    /// Only the object's `metadata.resourceVersion` (and annotations) mean something.
+    /// A bookmark. Only `metadata.resourceVersion` and the annotations of its object are meaningful.
     Bookmark,
-    /// The object is a Status; the watch ends.
+    /// The object is a Status, and the watch ends.
     Error,
 }
 
 /// One event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The document as it came, with the newline if it came along.
+    /// The bytes of the document, including the newline if it has arrived.
     pub bytes: Bytes,
-    /// Its `type`.
+    /// The event's `type`.
     pub event: EventType,
-    /// Where its `object` is in the bytes.
+    /// The span of the event's `object`.
     pub object: Range<usize>,
-    /// What was seen of the object.
-    seen: Seen,
+    /// The structural marks of the object.
+    item_marks: ItemMarks,
 }
 
-/// Splits a watch stream: [`push`](FrameSplitter::push) what has arrived, then [`next`](FrameSplitter::next) until it
-/// returns none; [`finish`](FrameSplitter::finish) at the end and drain once more. After an error it is of no more use.
+/// Splits a watch stream. [`push`](FrameSplitter::push) each chunk, then call [`next`](FrameSplitter::next) until it
+/// returns none. At the end, call [`finish`](FrameSplitter::finish) and drain it once more. It is unusable after an
+/// error.
 #[derive(Debug)]
 pub struct FrameSplitter {
     pending: Pending,
     state: State,
-    /// How far the pending bytes are scanned.
+    /// The pending bytes are scanned up to this position.
     at: usize,
-    /// What was seen of the object that is being stepped over.
+    /// The structural marks of the object being scanned.
     marks: Marks,
     limit: usize,
     ended: bool,
 }
 
-/// What is being stepped over.
+/// What is being scanned.
 #[derive(Debug)]
 enum State {
     Between,
-    /// The object of a frame as API servers write it, from `start` on, or what comes after its `end`.
+    /// The object of a frame in the API server's form, which begins at `start`, or the rest of the frame after its
+    /// `end`.
     Object {
         event: EventType,
         start: usize,
         skip: Skip,
         end: Option<usize>,
     },
-    /// A frame written in any way.
+    /// A frame in any other form.
     Frame(Skip),
 }
 
-/// How a frame begins.
+/// The start of a frame.
 enum Beginning {
-    /// As API servers write it: the object begins at this position.
+    /// The API server's form. The object begins at this position.
     Usual(EventType, usize),
-    /// Perhaps so: more has to be there.
+    /// Too few bytes to decide.
     Short,
     Other,
 }
@@ -115,7 +118,7 @@ impl Beginning {
 }
 
 impl EventType {
-    /// As it stands in `type`.
+    /// Returns the value of `type`.
     pub fn as_str(self) -> &'static str {
         match self {
             EventType::Added => "ADDED",
@@ -126,7 +129,7 @@ impl EventType {
         }
     }
 
-    /// From `type`; none for what Kubernetes does not send.
+    /// Parses the value of `type`. Returns none for an unknown one.
     pub fn parse(text: &str) -> Option<EventType> {
         TYPES.into_iter().find(|event| event.as_str() == text)
     }
@@ -139,18 +142,18 @@ impl fmt::Display for EventType {
 }
 
 impl Frame {
-    /// The object's bytes.
+    /// Returns the object's bytes.
     pub fn object_bytes(&self) -> Bytes {
         let end = self.object.end.min(self.bytes.len());
         self.bytes.slice(self.object.start.min(end)..end)
     }
 
-    /// The object as a document, which need not look again at what the split has seen.
+    /// Returns the object as a document. It reuses the marks from splitting.
     pub fn document(&self) -> Document {
-        Document::seen(self.object_bytes(), self.seen.clone())
+        Document::with_marks(self.object_bytes(), self.item_marks.clone())
     }
 
-    /// The frame as a line: the bytes as they came, with a newline after them.
+    /// Returns the bytes of the frame with a newline at the end.
     pub fn line(&self) -> Bytes {
         if self.bytes.ends_with(b"\n") {
             return self.bytes.clone();
@@ -166,12 +169,12 @@ impl Default for FrameSplitter {
 }
 
 impl FrameSplitter {
-    /// A splitter that takes frames of up to 64 MiB.
+    /// Creates a splitter for frames of up to 64 MiB.
     pub fn new() -> Self {
         FrameSplitter::with_limit(LIMIT)
     }
 
-    /// A splitter that refuses frames larger than this.
+    /// Creates a splitter that refuses frames larger than this limit.
     pub fn with_limit(limit: usize) -> Self {
         FrameSplitter {
             pending: Pending::default(),
@@ -183,18 +186,21 @@ impl FrameSplitter {
         }
     }
 
-    /// The next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, chunk: impl Into<Bytes>) {
         self.pending.push(chunk.into());
     }
 
-    /// The stream has ended. Half a frame becomes an error.
+    /// Marks the end of the stream. A partial frame becomes an error.
     pub fn finish(&mut self) {
         self.ended = true;
     }
 
-    /// The next frame, or none until more is pushed.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    /// Returns the next frame, or none if it needs more bytes.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
         loop {
             if let Some(frame) = self.whole()? {
@@ -207,7 +213,7 @@ impl FrameSplitter {
         if self.ended && !self.pending.bytes().is_empty() { Err(SplitError::Truncated) } else { Ok(None) }
     }
 
-    /// The next frame, if all of it can be looked at.
+    /// Returns the next frame if all of it is visible.
     fn whole(&mut self) -> Result<Option<Frame>, SplitError> {
         if let State::Between = self.state {
             let blank = token::space(self.pending.bytes(), 0);
@@ -230,7 +236,7 @@ impl FrameSplitter {
             match skip.run(bytes, self.at, Some(&mut self.marks)) {
                 Ok(Reached::End(found)) => (*end, self.at) = (Some(found), found),
                 Ok(Reached::More(at)) => self.at = at,
-                // Said of the frame.
+                // BatchMarks the frame again in the general form, whose errors refer to the frame.
                 Err(_) => (self.state, self.at) = (State::Frame(Skip::new()), 0),
             }
         }
@@ -260,14 +266,14 @@ impl FrameSplitter {
             State::Object { event, start, .. } => {
                 let object = start..end - 1;
                 self.marks.end_text(0, object.len());
-                let seen = Seen::new(self.marks.cut(usize::MAX));
-                Ok(Some(Frame { bytes: self.pending.take(length), event, object, seen }))
+                let item_marks = ItemMarks::new(self.marks.cut(usize::MAX));
+                Ok(Some(Frame { bytes: self.pending.take(length), event, object, item_marks }))
             }
             _ => self.frame(length).map(Some),
         }
     }
 
-    /// A frame written in any way.
+    /// Parses a frame in any form.
     fn frame(&mut self, length: usize) -> Result<Frame, SplitError> {
         let bytes = self.pending.bytes();
         let marks = Marks::of(bytes.get(..length).unwrap_or_default());
@@ -283,21 +289,21 @@ impl FrameSplitter {
             .map_err(|error| self.pending.placed(error))?;
         let event = EventType::parse(&text).ok_or_else(|| self.pending.malformed(kind, "an unknown type of event"))?;
         if bytes.get(object.value()) != Some(&b'{') {
-            return Err(self.pending.malformed(object.value(), "the object of an event is none"));
+            return Err(self.pending.malformed(object.value(), "the object of the event is not a JSON object"));
         }
         let object = object.value()..object.value_end();
-        Ok(Frame { bytes: self.pending.take(length), event, object, seen: Seen::default() })
+        Ok(Frame { bytes: self.pending.take(length), event, object, item_marks: ItemMarks::default() })
     }
 }
 
-/// A watch event as a line.
+/// Encodes a watch event as a line.
 pub fn event(event: EventType, object: &[u8]) -> Bytes {
     let kind = event.as_str().as_bytes();
     [b"{\"type\":\"", kind, b"\",\"object\":", object, b"}\n"].concat().into()
 }
 
-/// The object with apiVersion and kind, which watch events must carry: what is missing or null is written in, at the
-/// front. An object that has both is returned as it is.
+/// Inserts apiVersion and kind at the front of the object if they are missing or null, because watch events need them.
+/// Returns an object with both unchanged.
 pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Error> {
     let object = Object::new(object.clone());
     let bytes = object.bytes();

@@ -1,13 +1,14 @@
-//! Cuts a Kubernetes list into its items as it arrives, and joins what becomes of them into a list again.
+//! Splits a Kubernetes list into its items while it arrives, and joins the outcomes to a list.
 //!
-//! Nothing is parsed but the list's own members. Memory: what has come and is not handed out, that is one item and one
-//! chunk. Each byte is scanned once, wherever the chunks end, and copied only where an item goes on in the next chunk.
+//! Only the list's own members are parsed. Memory: the bytes that have arrived and have not been returned, which is at
+//! most one item and one chunk. Each byte is scanned once, at any chunk boundaries. A byte is copied only if its item
+//! continues in the next chunk.
 
 mod join;
 mod partial;
 
 use super::{
-    Scans,
+    BatchMarks,
     marked::Marked,
     read::One,
     scan::{Marks, Reached},
@@ -16,54 +17,55 @@ use super::{
 };
 use crate::{
     list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
-    path::Step,
+    path::Segment,
     split::{Pending, SplitError},
 };
 use bytes::Bytes;
-use partial::Token;
+use partial::PartialToken;
 use std::ops::Range;
 
 pub use join::Joiner;
 
-/// Splits one list: [`push`](ListSplitter::push) what has arrived, then [`next`](ListSplitter::next) until it returns
-/// none; [`finish`](ListSplitter::finish) at the end of the body and drain once more. After an error it is of no more use.
+/// Splits one list. [`push`](ListSplitter::push) each chunk, then call [`next`](ListSplitter::next) until it returns
+/// none. At the end of the body, call [`finish`](ListSplitter::finish) and drain it once more. It is unusable after an
+/// error.
 #[derive(Debug)]
 pub struct ListSplitter {
     pending: Pending,
     state: State,
-    /// How far the pending bytes are scanned.
+    /// The pending bytes are scanned up to this position.
     at: usize,
-    /// Where the token of the state began.
+    /// The start of the current token.
     start: usize,
     limit: usize,
-    /// The member that is the array.
+    /// The name of the member that is the array.
     array: &'static str,
-    field: Field,
+    field: ListField,
     seen: [bool; 4],
     meta: ListMeta,
-    /// Complete items of the pending bytes.
+    /// The complete items among the pending bytes.
     items: Vec<Range<usize>>,
-    /// What was seen of them, and of the one that is being stepped over.
+    /// The structural marks of these items, and of the item being scanned.
     marks: Marks,
-    /// The first block of each.
+    /// The first block of each item.
     firsts: Vec<usize>,
-    /// The first block of the one that is being stepped over or comes next.
+    /// The first block of the item being scanned, or of the next one.
     first: usize,
     ended: bool,
 }
 
-/// What is expected next, or stepped over.
+/// What is expected next or being scanned.
 #[derive(Debug)]
 enum State {
     List,
     Key { first: bool },
-    InKey(Token),
+    InKey(PartialToken),
     Colon,
     Value,
-    InValue(Token),
+    InValue(PartialToken),
     AfterValue,
     Item { first: bool },
-    InItem(Token),
+    InItem(PartialToken),
     AfterItem,
     AfterList,
     Finished,
@@ -71,7 +73,7 @@ enum State {
 
 /// A member of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum ListField {
     ApiVersion = 0,
     Kind = 1,
     Metadata = 2,
@@ -86,22 +88,24 @@ impl Default for ListSplitter {
 }
 
 impl ListSplitter {
-    /// A splitter that takes items of up to 64 MiB.
+    /// Creates a splitter for items of up to 64 MiB.
     pub fn new() -> Self {
         ListSplitter::with_limit(LIMIT)
     }
 
-    /// A splitter that refuses items larger than this, and as much before or after the items.
+    /// Creates a splitter that refuses items larger than this limit. The same limit applies to the bytes before and
+    /// after the items.
     pub fn with_limit(limit: usize) -> Self {
         ListSplitter::of("items", limit)
     }
 
-    /// A splitter for a Table, whose items are its `rows`, of up to 64 MiB each.
+    /// Creates a splitter for a Table, whose items are its `rows`, of up to 64 MiB each.
     pub fn rows() -> Self {
         ListSplitter::rows_with_limit(LIMIT)
     }
 
-    /// A splitter for a Table that refuses rows larger than this, and as much before or after them.
+    /// Creates a splitter for a Table that refuses rows larger than this limit. The same limit applies to the bytes
+    /// before and after them.
     pub fn rows_with_limit(limit: usize) -> Self {
         ListSplitter::of("rows", limit)
     }
@@ -114,7 +118,7 @@ impl ListSplitter {
             start: 0,
             limit,
             array,
-            field: Field::Other,
+            field: ListField::Other,
             seen: [false; 4],
             meta: ListMeta::default(),
             items: Vec::new(),
@@ -125,23 +129,26 @@ impl ListSplitter {
         }
     }
 
-    /// The next bytes of the body. Large chunks are best: most of their items are slices of them.
+    /// Adds the next bytes of the body. Use large chunks, because most of their items are then slices of them.
     pub fn push(&mut self, chunk: impl Into<Bytes>) {
         self.pending.push(chunk.into());
     }
 
-    /// The body is complete.
+    /// Marks the end of the body.
     pub fn finish(&mut self) {
         self.ended = true;
     }
 
-    /// What the list has said about itself so far.
+    /// Returns the list's own fields that have been parsed so far.
     pub fn meta(&self) -> &ListMeta {
         &self.meta
     }
 
-    /// The next piece, or none until more is pushed; none for good after the tail.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    /// Returns the next piece. Returns none if it needs more bytes, and always after the tail.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
         loop {
             while let Some(progress) = self.step()? {
@@ -172,7 +179,7 @@ impl ListSplitter {
         }
     }
 
-    /// One step on: a piece, or progress; none if more bytes are needed.
+    /// Advances by one step: returns a piece or progress, or none if it needs more bytes.
     fn step(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         let bytes = self.pending.bytes();
         let reached = match &mut self.state {
@@ -192,7 +199,7 @@ impl ListSplitter {
         }
     }
 
-    /// One step on where no token is stepped over.
+    /// Advances by one step between two tokens.
     fn between(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         let bytes = self.pending.bytes();
         self.at = token::space(bytes, self.at);
@@ -204,38 +211,38 @@ impl ListSplitter {
         self.state = match (&self.state, byte) {
             (State::List, b'{') => State::Key { first: true },
             (State::List, _) => return wrong("expected a list object"),
-            (State::Key { .. }, b'"') => State::InKey(Token::new(byte).0),
+            (State::Key { .. }, b'"') => State::InKey(PartialToken::new(byte).0),
             (State::Key { first: true } | State::AfterValue, b'}') => {
-                if !self.has(Field::Items) {
+                if !self.has(ListField::Items) {
                     return Err(SplitError::NoItems);
                 }
                 State::AfterList
             }
             (State::AfterValue, b',') => State::Key { first: false },
             (State::Colon, b':') => State::Value,
-            (State::Value, b'[') if self.field == Field::Items => {
+            (State::Value, b'[') if self.field == ListField::Items => {
                 let bytes = self.pending.take(self.at + 1);
                 self.at = 0;
                 self.state = State::Item { first: true };
                 return Ok(Some(Some(Piece::Head { bytes })));
             }
-            (State::Value, b'n') if self.field == Field::Items => {
+            (State::Value, b'n') if self.field == ListField::Items => {
                 let bytes = self.pending.take(self.at);
                 (self.at, self.start) = (0, 0);
-                self.state = State::InValue(Token::Scalar);
+                self.state = State::InValue(PartialToken::Scalar);
                 return Ok(Some(Some(Piece::Head { bytes })));
             }
-            (State::Value, _) if self.field == Field::Items => {
+            (State::Value, _) if self.field == ListField::Items => {
                 return wrong("expected an array of items");
             }
             (State::Value, _) => {
-                let (token, skip) = Token::new(byte);
+                let (token, skip) = PartialToken::new(byte);
                 self.at += skip;
                 self.state = State::InValue(token);
                 return Ok(Some(None));
             }
             (State::Item { .. }, b'{') => {
-                self.state = State::InItem(Token::new(byte).0);
+                self.state = State::InItem(PartialToken::new(byte).0);
                 return Ok(Some(None));
             }
             (State::Item { first: true } | State::AfterItem, b']') => {
@@ -258,7 +265,7 @@ impl ListSplitter {
         Ok(Some(None))
     }
 
-    /// The token that the state steps over ends at `self.at`.
+    /// Handles the end of the current token at `self.at`.
     fn token_end(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         match self.state {
             State::InItem(_) => {
@@ -287,7 +294,7 @@ impl ListSplitter {
         Ok(Some(None))
     }
 
-    /// Cuts the complete items off.
+    /// Removes the complete items and returns them as a batch.
     fn batch(&mut self) -> Piece {
         let items = std::mem::take(&mut self.items);
         let end = items.last().map_or(0, |item| item.end);
@@ -296,24 +303,24 @@ impl ListSplitter {
         let firsts = std::mem::take(&mut self.firsts);
         self.items.reserve(items.len());
         self.firsts.reserve(items.len());
-        // What was seen of the next item stays.
+        // The marks of the next item stay.
         let marks = self.marks.cut(self.first);
         self.first = 0;
-        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen: Scans::new(marks, firsts) })
+        Piece::Batch(Batch { bytes: self.pending.take(end), items, marks: BatchMarks::new(marks, firsts) })
     }
 
-    fn has(&self, field: Field) -> bool {
+    fn has(&self, field: ListField) -> bool {
         self.seen.get(field as usize).copied().unwrap_or(false)
     }
 
-    fn key(&mut self) -> Result<Field, SplitError> {
+    fn key(&mut self) -> Result<ListField, SplitError> {
         let key = self.text()?;
         let (field, name) = match &*key {
-            "apiVersion" => (Field::ApiVersion, "apiVersion"),
-            "kind" => (Field::Kind, "kind"),
-            "metadata" => (Field::Metadata, "metadata"),
-            key if key == self.array => (Field::Items, self.array),
-            _ => return Ok(Field::Other),
+            "apiVersion" => (ListField::ApiVersion, "apiVersion"),
+            "kind" => (ListField::Kind, "kind"),
+            "metadata" => (ListField::Metadata, "metadata"),
+            key if key == self.array => (ListField::Items, self.array),
+            _ => return Ok(ListField::Other),
         };
         match self.seen.get_mut(field as usize) {
             Some(seen @ false) => *seen = true,
@@ -326,14 +333,14 @@ impl ListSplitter {
         let bytes = self.pending.bytes();
         let value = bytes.get(self.start..self.at).unwrap_or_default();
         match (self.field, value.first()) {
-            (Field::Other, Some(b'"' | b'{' | b'[')) => {}
-            (Field::ApiVersion, Some(b'"')) => self.meta.api_version = Some(self.text()?),
-            (Field::Kind, Some(b'"')) => self.meta.kind = Some(self.text()?),
-            (Field::Metadata, Some(b'{')) => {
+            (ListField::Other, Some(b'"' | b'{' | b'[')) => {}
+            (ListField::ApiVersion, Some(b'"')) => self.meta.api_version = Some(self.text()?),
+            (ListField::Kind, Some(b'"')) => self.meta.kind = Some(self.text()?),
+            (ListField::Metadata, Some(b'{')) => {
                 self.meta.resource_version = self.metadata("resourceVersion")?;
                 self.meta.continue_token = self.metadata("continue")?.filter(|token| !token.is_empty());
             }
-            (Field::Other, _) => {
+            (ListField::Other, _) => {
                 let end = token::scalar(value, 0).map_err(|error| self.pending.part(self.start, error))?;
                 if end != value.len() {
                     return Err(self.pending.malformed(self.start, "expected a value"));
@@ -347,19 +354,19 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// The string that was just stepped over.
+    /// Returns the text of the string that was just scanned.
     fn text(&self) -> Result<String, SplitError> {
         let bytes = self.pending.bytes();
         let text = token::quoted(bytes, self.start).and_then(|quoted| string::text(bytes, quoted));
         text.map(|text| text.into_owned()).map_err(|error| self.pending.placed(error))
     }
 
-    /// A text of the metadata that was just stepped over.
+    /// Returns a string of the metadata that was just scanned.
     fn metadata(&self, name: &str) -> Result<Option<String>, SplitError> {
         let bytes = self.pending.bytes().get(self.start..self.at).unwrap_or_default();
         let marks = Marks::of(bytes);
         let mut one = One::default();
-        let found = walk(Marked::new(bytes, &marks), 0, &[Step::Name(name.to_owned())], &mut one)
+        let found = walk(Marked::new(bytes, &marks), 0, &[Segment::Name(name.to_owned())], &mut one)
             .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())
             .map_err(|error| self.pending.part(self.start, error))?;
         Ok(found.flatten().map(|text| text.into_owned()))

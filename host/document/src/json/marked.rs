@@ -1,5 +1,5 @@
-//! A text whose quotes, backslashes and brackets are marked: strings and containers end where the next mark is, so that
-//! nothing between is looked at again, however often a text is walked. Memory: five eighths of the text, as long as the
+//! A text with marks of its quotes, backslashes and brackets. A string or container ends at one of the next marks, so
+//! that a walk skips the bytes between, however often the text is walked. Memory: five eighths of the text while the
 //! marks are kept.
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
 use crate::Error;
 use std::ops::Deref;
 
-/// A text with its marks. Positions that are asked for are outside of strings, or an opening quote.
+/// A text with its marks. Positions passed to its methods are outside of strings, or opening quotes.
 #[derive(Clone, Copy)]
 pub(crate) struct Marked<'a> {
     pub(crate) bytes: &'a [u8],
@@ -25,7 +25,8 @@ impl Deref for Marked<'_> {
 }
 
 impl<'a> Marked<'a> {
-    /// INVARIANT: the marks are those of the bytes. Others would lead to other positions, which every use checks.
+    /// INVARIANT: the marks belong to these bytes. With other marks, positions would be wrong, but every use checks
+    /// them.
     pub(crate) fn new(bytes: &'a [u8], marks: &'a Marks) -> Self {
         Marked::with(bytes, &marks.blocks)
     }
@@ -35,14 +36,14 @@ impl<'a> Marked<'a> {
         Marked { bytes, blocks }
     }
 
-    /// The string whose opening quote is at `at`. Its content is not looked at.
+    /// Returns the string whose opening quote is at `at`, without looking at its content.
     #[inline(always)]
     pub(crate) fn quoted(self, at: usize) -> Result<Quoted, Error> {
         if self.bytes.get(at) != Some(&b'"') {
             return Err(Error::malformed(at, "expected a string"));
         }
         let start = at + 1;
-        // Most end within the next 64 bytes, which are looked at as one mask wherever they begin.
+        // Most strings end within the next 64 bytes, which form one mask at any alignment.
         if let Some([Block { masks: first, .. }, Block { masks: next, .. }]) = self.pair(start) {
             let quotes = window(first.quote, next.quote, start);
             if quotes != 0 {
@@ -52,13 +53,14 @@ impl<'a> Marked<'a> {
             }
         }
         match self.long(start) {
-            0 => Err(Error::malformed(self.bytes.len(), "a string without its end")),
+            0 => Err(Error::malformed(self.bytes.len(), "unterminated string")),
             end => Ok(Quoted { start, end: end >> 1, plain: end & 1 == 1 }),
         }
     }
 
-    /// Twice the position of the closing quote, and one more if there is no backslash before it; 0 if there is none. In
-    /// one word, because what is passed through memory takes longer than all the rest.
+    /// Returns twice the position of the closing quote, plus one if there is no backslash before it, or 0 if there is
+    /// no closing quote. One word is returned, because passing a struct through memory takes longer than the rest of
+    /// this function.
     #[inline(never)]
     fn long(self, start: usize) -> usize {
         let (mut from, mut plain) = (!0 << (start % BLOCK), true);
@@ -75,10 +77,10 @@ impl<'a> Marked<'a> {
         0
     }
 
-    /// The position after the container whose opening bracket is at `at`.
+    /// Returns the position after the container whose opening bracket is at `at`.
     #[inline(always)]
     pub(crate) fn container_end(self, at: usize) -> Result<usize, Error> {
-        // Most are short and hold no other.
+        // Most containers are short and contain no others.
         let start = at + 1;
         if let (Some([Block { masks: first, .. }, Block { masks: next, .. }]), Some(open)) =
             (self.pair(start), self.bytes.get(at))
@@ -116,7 +118,7 @@ impl<'a> Marked<'a> {
         self.blocks.get(at / BLOCK..)?.first_chunk()
     }
 
-    /// Steps over the value at `at`: containers structurally, strings by their ends.
+    /// Skips the value at `at`: containers structurally, strings up to their end.
     #[inline(always)]
     pub(crate) fn value_end(self, at: usize) -> Result<usize, Error> {
         match self.bytes.get(at) {
@@ -127,7 +129,7 @@ impl<'a> Marked<'a> {
     }
 }
 
-/// The mask of the 64 bytes from `at` on, which lie in two blocks.
+/// Returns the mask of the 64 bytes from `at`, which span two blocks.
 #[inline(always)]
 fn window(first: u64, next: u64, at: usize) -> u64 {
     let shift = at % BLOCK;

@@ -1,5 +1,5 @@
-//! Members of an object and elements of an array, one after another. The caller steps over each value, so that a
-//! walk passes every byte once. Nothing is kept.
+//! Iterates over the members of an object and the elements of an array. The caller skips each value, so that a walk
+//! passes every byte once. Keeps no state of its own.
 
 use super::{
     marked::Marked,
@@ -10,14 +10,14 @@ use crate::Error;
 /// The members of one object.
 pub(crate) struct Members<'a> {
     text: Marked<'a>,
-    /// After the opening brace, then after the last value; after the closing brace once there is no more.
+    /// After the opening brace, then after the previous value, then after the closing brace.
     at: usize,
-    /// Where a new last member would go: after the last value.
+    /// The position for a new last member: after the last value.
     last: usize,
     first: bool,
 }
 
-/// One member: its key, and where its value begins.
+/// One member: its key and the start of its value.
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) key: Quoted,
@@ -25,12 +25,12 @@ pub(crate) struct Member {
 }
 
 impl<'a> Members<'a> {
-    /// Of the object whose `{` is at `at`.
+    /// Creates an iterator over the object whose `{` is at `at`.
     pub(crate) fn new(text: Marked<'a>, at: usize) -> Self {
         Members { text, at: at + 1, last: at + 1, first: true }
     }
 
-    /// The next member. Its value must be stepped over with [`Members::past`] before the next call.
+    /// Returns the next member. Skip its value with [`Members::past`] before the next call.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<Member>, Error> {
         let mut at = token::space(self.text.bytes, self.at);
@@ -52,24 +52,24 @@ impl<'a> Members<'a> {
         Ok(Some(Member { key, value: token::space(self.text.bytes, colon + 1) }))
     }
 
-    /// The value of the last member ends at `end`.
+    /// Skips the value of the current member, which ends at `end`.
     #[inline(always)]
     pub(crate) fn past(&mut self, end: usize) {
         self.at = end;
         self.last = end;
     }
 
-    /// The position after the object, once there is no more.
+    /// Returns the position after the object, once all members have been returned.
     pub(crate) fn end(&self) -> usize {
         self.at
     }
 
-    /// Where one more member goes, once there is no more.
+    /// Returns the position for another member, once all members have been returned.
     pub(crate) fn last(&self) -> usize {
         self.last
     }
 
-    /// Whether there was no member.
+    /// Returns whether there was no member.
     pub(crate) fn is_empty(&self) -> bool {
         self.first
     }
@@ -83,12 +83,12 @@ pub(crate) struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// Of the array whose `[` is at `at`.
+    /// Creates an iterator over the array whose `[` is at `at`.
     pub(crate) fn new(text: Marked<'a>, at: usize) -> Self {
         Elements { text, at: at + 1, first: true }
     }
 
-    /// Where the next element begins. It must be stepped over with [`Elements::past`] before the next call.
+    /// Returns the start of the next element. Skip it with [`Elements::past`] before the next call.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<usize>, Error> {
         let mut at = token::space(self.text.bytes, self.at);
@@ -105,13 +105,13 @@ impl<'a> Elements<'a> {
         Ok(Some(at))
     }
 
-    /// The last element ends at `end`.
+    /// Skips the current element, which ends at `end`.
     #[inline(always)]
     pub(crate) fn past(&mut self, end: usize) {
         self.at = end;
     }
 
-    /// The position after the array, once there is no more.
+    /// Returns the position after the array, once all elements have been returned.
     pub(crate) fn end(&self) -> usize {
         self.at
     }

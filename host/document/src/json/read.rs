@@ -1,4 +1,4 @@
-//! Reads: what the visitors of a walk collect. Columns are bounded by 31 bits of text, the rest by the object.
+//! The visitors of reads. A column is bounded by 31 bits of text, all other results by the object.
 
 use super::{
     check,
@@ -7,7 +7,7 @@ use super::{
     string, token,
     walk::{Gap, Visit},
 };
-use crate::{Error, Value, path::Step};
+use crate::{Error, Value, path::Segment};
 use std::{
     borrow::Cow,
     hash::{BuildHasher, Hasher},
@@ -15,7 +15,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// The span of the one value of a path without `[*]`, validated.
+/// Reads the span of the value at a path without `[*]`, validated.
 #[derive(Default)]
 pub(crate) struct One(pub(crate) Option<Range<usize>>);
 
@@ -26,12 +26,12 @@ impl Visit for One {
         Ok(end)
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// The spans of all rows, validated; none for missing and null.
+/// Reads the spans of all rows, validated, none for missing and null.
 #[derive(Default)]
 pub(crate) struct RawRows(pub(crate) Vec<Option<Range<usize>>>);
 
@@ -42,13 +42,13 @@ impl Visit for RawRows {
         Ok(end)
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         self.0.push(None);
         Ok(())
     }
 }
 
-/// One member of the object that the walk ends at, by a name that is no step: labels and annotations.
+/// Reads one member of the object at the path, by a name that is not a segment: labels and annotations.
 pub(crate) struct Pick<'a> {
     name: &'a str,
     pub(crate) found: Option<Range<usize>>,
@@ -82,12 +82,12 @@ impl Visit for Pick<'_> {
         Ok(members.end())
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Calls a function for every row with its cell; none for missing and null.
+/// Calls a function with the cell of each row, none for missing and null.
 pub(crate) struct Cells<F>(pub(crate) F);
 
 impl<F: FnMut(Option<&str>) -> Result<(), Error>> Visit for Cells<F> {
@@ -102,12 +102,12 @@ impl<F: FnMut(Option<&str>) -> Result<(), Error>> Visit for Cells<F> {
         Ok(end)
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         (self.0)(None)
     }
 }
 
-/// The sizes of arrays; 0 for what is none.
+/// Reads the sizes of arrays, 0 for other values.
 #[derive(Default)]
 pub(crate) struct Lengths(pub(crate) Vec<u32>);
 
@@ -127,17 +127,17 @@ impl Visit for Lengths {
         Ok(elements.end())
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         self.0.push(0);
         Ok(())
     }
 }
 
-/// The member names of one object.
+/// Reads the member names of one object.
 #[derive(Default)]
-pub(crate) struct Keys(pub(crate) Vec<String>);
+pub(crate) struct MemberNames(pub(crate) Vec<String>);
 
-impl Visit for Keys {
+impl Visit for MemberNames {
     fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
         if text.bytes.get(at) != Some(&b'{') {
             return text.value_end(at);
@@ -155,18 +155,19 @@ impl Visit for Keys {
         Ok(members.end())
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// One seed per process: equal values have equal numbers for its life, and nobody outside can aim at a collision.
+/// One random seed per process. Equal values have equal hashes for its life, and nobody can choose values that collide.
 static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// A number for the values of all rows. Strings count by their text, everything else by its spelling.
+/// Hashes the values of all rows. Strings are hashed by their unescaped text, other values by their spelling.
 ///
-/// What is hashed must tell where a row ends and how many there are, and no part of it may end in zeros that the hasher
-/// cannot tell from its padding: hence tags that are not 0, lengths, and the count at the end.
+/// The hash must distinguish where a row ends and how many rows there are. No part may end in zeros, because the
+/// hasher's padding is zeros too. The input therefore contains non-zero tags, lengths, and the number of rows at the
+/// end.
 pub(crate) struct Fingerprint {
     hasher: foldhash::quality::FoldHasher<'static>,
     rows: u64,
@@ -186,12 +187,12 @@ impl Fingerprint {
         self.row(1, text.as_bytes());
     }
 
-    /// A row that is no string, by its spelling.
+    /// Hashes a row that is not a string, by its spelling.
     pub(crate) fn spelt(&mut self, json: &[u8]) {
         self.row(2, json);
     }
 
-    /// A row without a value.
+    /// Hashes an absent row.
     pub(crate) fn absent_row(&mut self) {
         self.row(3, &[]);
     }
@@ -216,13 +217,13 @@ impl Visit for Fingerprint {
         Ok(end)
     }
 
-    fn absent(&mut self, _: &[Step], _: Gap) -> Result<(), Error> {
+    fn absent(&mut self, _: &[Segment], _: Gap) -> Result<(), Error> {
         self.absent_row();
         Ok(())
     }
 }
 
-/// A validated value as the cell of a column: none if it is null.
+/// Converts a validated value to the cell of a column, none if it is null.
 pub(crate) fn cell(bytes: &[u8], at: Range<usize>) -> Result<Option<Cow<'_, str>>, Error> {
     match bytes.get(at.start) {
         Some(b'"') => string::text(bytes, token::quoted(bytes, at.start)?).map(Some),
@@ -231,7 +232,7 @@ pub(crate) fn cell(bytes: &[u8], at: Range<usize>) -> Result<Option<Cow<'_, str>
     }
 }
 
-/// A validated value as it crosses to a filter.
+/// Converts a validated value to a [`Value`].
 pub(crate) fn value(bytes: &[u8], at: Range<usize>) -> Result<Value, Error> {
     Ok(match bytes.get(at.start) {
         Some(b'"') => Value::Text(string::text(bytes, token::quoted(bytes, at.start)?)?.into_owned()),
@@ -243,7 +244,7 @@ pub(crate) fn value(bytes: &[u8], at: Range<usize>) -> Result<Value, Error> {
     })
 }
 
-/// A span as text.
+/// Returns the text of a span.
 pub(crate) fn raw(bytes: &[u8], at: Range<usize>) -> Result<&str, Error> {
     let start = at.start;
     std::str::from_utf8(bytes.get(at).unwrap_or_default())

@@ -1,11 +1,11 @@
-//! The new bytes of an edited object: spans of the old ones with other text in their place.
-//! Memory: 16 bytes a splice and each different text once, until the one new buffer is written.
+//! Builds the bytes of an edited object from spans of the old bytes and new texts. Memory: 16 bytes per splice, each
+//! distinct text once, and the new buffer.
 
 use crate::{Error, MAX_EDITED, MAX_OBJECT};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Replacements in the order of their places, none overlapping.
+/// Replacements in the order of their positions, without overlaps.
 #[derive(Default)]
 pub(crate) struct Splices {
     list: Vec<Splice>,
@@ -15,53 +15,53 @@ pub(crate) struct Splices {
 struct Splice {
     start: u32,
     end: u32,
-    /// Number of its text; none for a cut.
+    /// The index of the new text, or none for a removal.
     text: Option<u32>,
 }
 
 /// A text that several splices share.
 #[derive(Clone, Copy)]
-pub(crate) struct Text(u32);
+pub(crate) struct TextId(u32);
 
 impl Splices {
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Keeps a text for splices.
-    pub(crate) fn text(&mut self, text: Vec<u8>) -> Text {
+    /// Stores a text for splices.
+    pub(crate) fn text(&mut self, text: Vec<u8>) -> TextId {
         self.texts.push(text);
-        Text((self.texts.len() - 1) as u32)
+        TextId((self.texts.len() - 1) as u32)
     }
 
-    /// What was kept.
-    pub(crate) fn get(&self, text: Text) -> &[u8] {
+    /// Returns a stored text.
+    pub(crate) fn get(&self, text: TextId) -> &[u8] {
         self.texts.get(text.0 as usize).map_or(&[], |text| text)
     }
 
-    /// Leaves the span out.
+    /// Removes the span.
     pub(crate) fn cut(&mut self, at: Range<usize>) {
         self.push(at, None);
     }
 
-    /// Puts a text in the place of the span.
-    pub(crate) fn put(&mut self, at: Range<usize>, text: Text) {
+    /// Replaces the span with a text.
+    pub(crate) fn put(&mut self, at: Range<usize>, text: TextId) {
         self.push(at, Some(text.0));
     }
 
     fn push(&mut self, at: Range<usize>, text: Option<u32>) {
-        // Positions fit: an object has at most 31 bits of them.
+        // Offsets of an object have at most 31 bits.
         self.list.push(Splice { start: at.start as u32, end: at.end as u32, text });
     }
 
-    /// Writes the new buffer, in one pass, with one allocation of its exact size.
+    /// Builds the new buffer in one pass, with one allocation of its exact size.
     pub(crate) fn apply(&self, old: &[u8]) -> Result<Bytes, Error> {
         let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
         let mut size = old.len();
         for splice in &self.list {
-            let text = splice.text.map_or(0, |text| self.get(Text(text)).len());
+            let text = splice.text.map_or(0, |text| self.get(TextId(text)).len());
             size = (size + text).saturating_sub((splice.end - splice.start) as usize);
-            // Before the sum can grow out of bounds: cuts come in order with the rest.
+            // Checked here so that the sum cannot overflow. Removals are in order with the insertions.
             if size > limit + old.len() {
                 return Err(Error::TooLarge { limit });
             }
@@ -74,7 +74,7 @@ impl Splices {
         for splice in &self.list {
             new.extend_from_slice(old.get(at..splice.start as usize).unwrap_or_default());
             if let Some(text) = splice.text {
-                new.extend_from_slice(self.get(Text(text)));
+                new.extend_from_slice(self.get(TextId(text)));
             }
             at = splice.end as usize;
         }
@@ -83,10 +83,10 @@ impl Splices {
     }
 }
 
-/// Cuts some members or elements out of one container, with the commas that become too many.
+/// Removes members or elements of one container, with the commas that are no longer needed.
 #[derive(Default)]
 pub(crate) struct Cutter {
-    /// Start of the run of cut ones that is going on.
+    /// The start of the current run of removed items.
     run: Option<usize>,
     kept_end: Option<usize>,
     end: usize,
@@ -94,7 +94,7 @@ pub(crate) struct Cutter {
 }
 
 impl Cutter {
-    /// The next one, in order.
+    /// Adds the next item, in order.
     pub(crate) fn item(&mut self, at: Range<usize>, cut: bool, splices: &mut Splices) {
         self.end = at.end;
         if cut {
@@ -102,17 +102,17 @@ impl Cutter {
             self.run.get_or_insert(at.start);
             return;
         }
-        // The comma after the last cut one goes with it.
+        // Removes the comma after the last removed item too.
         if let Some(run) = self.run.take() {
             splices.cut(run..at.start);
         }
         self.kept_end = Some(at.end);
     }
 
-    /// There are no more; says how many were cut.
+    /// Ends the container. Returns the number of removed items.
     pub(crate) fn finish(self, splices: &mut Splices) -> u32 {
         if let Some(run) = self.run {
-            // The comma before the first of a last run goes with it.
+            // Removes the comma before a run at the end too.
             splices.cut(self.kept_end.unwrap_or(run)..self.end);
         }
         self.count

@@ -1,10 +1,10 @@
-//! Strings: from their escaped form to text and back.
+//! Conversion of strings between their escaped form and their text.
 
 use super::token::Quoted;
 use crate::Error;
 use std::borrow::Cow;
 
-/// The text between the quotes of a JSON string, unescaped. Errors count from the start of `raw`.
+/// Unescapes the content of a JSON string. Errors count from the start of `raw`.
 pub(crate) fn unescape(raw: &str) -> Result<String, Error> {
     let mut text = String::with_capacity(raw.len());
     unescape_to(raw, |part| text.push_str(part))?;
@@ -27,7 +27,7 @@ pub(crate) fn unescape_to(raw: &str, mut write: impl FnMut(&str)) -> Result<(), 
     Ok(())
 }
 
-/// The character that an escape stands for, and how long the escape is.
+/// Returns the character of an escape, and the length of the escape.
 fn escaped(escape: &str) -> Option<(char, usize)> {
     let text = match escape.as_bytes().get(1)? {
         b'"' => '"',
@@ -44,7 +44,7 @@ fn escaped(escape: &str) -> Option<(char, usize)> {
     Some((text, 2))
 }
 
-/// `\uXXXX`, or two of them for one character beyond 16 bits. Half a pair is an error: parsers disagree about it.
+/// Parses `\uXXXX`, or a surrogate pair of them. Half a pair is an error, because parsers disagree about it.
 fn code_point(escape: &str) -> Option<(char, usize)> {
     let first = hex4(escape.get(2..6)?)?;
     if !(0xd800..0xe000).contains(&first) {
@@ -58,14 +58,14 @@ fn code_point(escape: &str) -> Option<(char, usize)> {
 }
 
 fn hex4(digits: &str) -> Option<u32> {
-    // from_str_radix alone would take a sign.
+    // `from_str_radix` alone would accept a sign.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Checks the content of a string: UTF-8, no control characters, valid escapes. Returns it as it is spelt.
+/// Validates the content of a string: UTF-8, no control characters, valid escapes. Returns it in its spelling.
 pub(crate) fn checked(bytes: &[u8], quoted: Quoted) -> Result<&str, Error> {
     let content = bytes.get(quoted.start..quoted.end).unwrap_or_default();
     if content.iter().fold(false, |found, byte| found | (*byte < 0x20)) {
@@ -77,7 +77,7 @@ pub(crate) fn checked(bytes: &[u8], quoted: Quoted) -> Result<&str, Error> {
     Ok(raw)
 }
 
-/// The text of a string, validated; borrowed if it has no escapes.
+/// Validates a string and returns its text, borrowed if it has no escapes.
 pub(crate) fn text(bytes: &[u8], quoted: Quoted) -> Result<Cow<'_, str>, Error> {
     let raw = checked(bytes, quoted)?;
     if quoted.plain {
@@ -86,7 +86,7 @@ pub(crate) fn text(bytes: &[u8], quoted: Quoted) -> Result<Cow<'_, str>, Error> 
     unescape(raw).map(Cow::Owned).map_err(|error| shifted(error, quoted.start))
 }
 
-/// Checks that a string is valid without making its text.
+/// Validates a string without building its text.
 pub(crate) fn validate(bytes: &[u8], quoted: Quoted) -> Result<(), Error> {
     let raw = checked(bytes, quoted)?;
     if quoted.plain {
@@ -95,13 +95,13 @@ pub(crate) fn validate(bytes: &[u8], quoted: Quoted) -> Result<(), Error> {
     unescape_to(raw, |_| ()).map_err(|error| shifted(error, quoted.start))
 }
 
-/// Whether a key is `name`. Keys are compared unescaped.
+/// Returns whether a key equals `name`. Keys are compared unescaped.
 #[inline(always)]
 pub(crate) fn is(bytes: &[u8], quoted: Quoted, name: &str) -> Result<bool, Error> {
     if !quoted.plain {
         return is_unescaped(bytes, quoted, name);
     }
-    // Most keys differ in their length.
+    // Most keys differ in length.
     Ok(quoted.end - quoted.start == name.len() && bytes.get(quoted.start..quoted.end) == Some(name.as_bytes()))
 }
 
@@ -117,7 +117,7 @@ fn shifted(error: Error, by: usize) -> Error {
     }
 }
 
-/// How long [`write_string`] makes a text.
+/// Returns the length of the text that [`write_string`] writes.
 pub(crate) fn written_length(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x8 | 0xc => 2,
@@ -127,7 +127,7 @@ pub(crate) fn written_length(text: &str) -> usize {
     2 + text.bytes().map(escaped).sum::<usize>()
 }
 
-/// Writes a string with its quotes. Only what JSON demands is escaped.
+/// Writes a string with its quotes. Escapes only what JSON requires.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
     const HEX: [u8; 16] = *b"0123456789abcdef";
     out.push(b'"');

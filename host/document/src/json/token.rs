@@ -1,29 +1,28 @@
-//! Single tokens: white space, strings by their ends, numbers and literals.
-//! Nothing is kept.
+//! Single tokens: white space, strings, numbers and literals. Keeps no state.
 
 use super::scan;
 use crate::Error;
 
-/// How many times eight bytes of a string are looked at before whole blocks are.
-const SHORT: usize = 4;
+/// The number of 8-byte words of a string to check before whole blocks.
+const FIRST_WORDS: usize = 4;
 
-/// A string by its content: between the quotes.
+/// The span of a string's content, between the quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quoted {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Without escapes, so that the bytes are the text.
+    /// Whether there are no escapes, so that the bytes are the text.
     pub(crate) plain: bool,
 }
 
 impl Quoted {
-    /// The position after the closing quote.
+    /// Returns the position after the closing quote.
     pub(crate) fn after(self) -> usize {
         self.end + 1
     }
 }
 
-/// The first position from `at` on that holds no white space.
+/// Returns the first position from `at` that is not white space.
 #[inline(always)]
 pub(crate) fn space(bytes: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(at) {
@@ -32,7 +31,7 @@ pub(crate) fn space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The string whose opening quote is at `at`. Its content is not looked at.
+/// Returns the string whose opening quote is at `at`, without looking at its content.
 #[inline(always)]
 pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
     if bytes.get(at) != Some(&b'"') {
@@ -40,8 +39,8 @@ pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
     }
     let start = at + 1;
     let mut at = start;
-    // Most strings are short: eight bytes at a time to the next quote or backslash.
-    for _ in 0..SHORT {
+    // Most strings are short. Searches for the next quote or backslash in words of eight bytes.
+    for _ in 0..FIRST_WORDS {
         let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
         let word = u64::from_le_bytes(*word);
         let found = zero_byte(word ^ 0x2222_2222_2222_2222) | zero_byte(word ^ 0x5c5c_5c5c_5c5c_5c5c);
@@ -56,17 +55,17 @@ pub(crate) fn quoted(bytes: &[u8], at: usize) -> Result<Quoted, Error> {
     }
     match scan::string_end(bytes, at) {
         Some((end, plain)) => Ok(Quoted { start, end, plain }),
-        None => Err(Error::malformed(bytes.len(), "a string without its end")),
+        None => Err(Error::malformed(bytes.len(), "unterminated string")),
     }
 }
 
-/// The lowest set bit marks the lowest byte that is zero; higher ones may be wrong.
+/// Returns a mask whose lowest set bit marks the lowest zero byte. Higher bits may be wrong.
 #[inline(always)]
 fn zero_byte(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
 }
 
-/// The position after the number or literal at `at`.
+/// Returns the position after the number or literal at `at`.
 #[inline]
 pub(crate) fn scalar(bytes: &[u8], at: usize) -> Result<usize, Error> {
     let literal: &[u8] = match bytes.get(at) {

@@ -1,64 +1,70 @@
-//! Follows the steps of a path over the bytes, each byte once, and tells a visitor what is at their end.
-//! Recursion is as deep as the path is long; nothing is kept.
+//! Follows the segments of a path over the bytes, each byte once, and calls a visitor at the end of the path. The
+//! recursion is as deep as the path is long. Keeps no state.
 
 use super::{
     marked::Marked,
     members::{Elements, Members},
     string,
 };
-use crate::{Error, path::Step};
+use crate::{Error, path::Segment};
 use std::ops::Range;
 
-/// What becomes of the ends of a walk.
+/// Handles the results of a walk.
 pub(crate) trait Visit {
-    /// All steps led here: a value begins at `at`. The visitor steps over it and returns its end.
+    /// The path leads to the value at `at`. The visitor skips it and returns its end.
     fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error>;
 
-    /// The first of these steps led nowhere. None of them is a [`Step::Every`]: what is absent above one has no rows.
-    fn absent(&mut self, rest: &[Step], gap: Gap) -> Result<(), Error>;
+    /// The first of these segments leads nowhere. None of them is a [`Segment::Wildcard`], because a missing array has
+    /// no rows.
+    fn absent(&mut self, rest: &[Segment], gap: Gap) -> Result<(), Error>;
 
-    /// An element that a [`Step::Every`] led through lies here.
+    /// Called for each element that a [`Segment::Wildcard`] selects.
     #[inline(always)]
     fn element(&mut self, _at: Range<usize>) {}
 }
 
-/// Why a step led nowhere, and what an edit could do about it.
+/// The reason why a segment leads nowhere, and the position at which an edit can insert a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Gap {
-    /// The object has no such member; one could be put at `at`.
+    /// The object has no such member. A new one can be inserted at `at`.
     Member {
-        /// After the last value, or after the `{`.
+        /// The position after the last value, or after the `{`.
         at: usize,
         /// Whether the object has no members.
         empty: bool,
     },
-    /// Null, where an object or array was wanted.
+    /// The value is null instead of an object or array.
     Null {
-        /// Its span.
+        /// The span of the null.
         at: Range<usize>,
     },
     /// The array has no such element.
     Element,
-    /// A value of another kind.
+    /// The value is of another kind.
     Other {
-        /// Its position.
+        /// The position of the value.
         at: usize,
     },
 }
 
-/// Follows `steps` from the value at `at`; returns the value's end.
-pub(crate) fn walk<V: Visit>(text: Marked<'_>, at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
-    match steps {
+/// Follows `segments` from the value at `at`. Returns the end of that value.
+pub(crate) fn walk<V: Visit>(
+    text: Marked<'_>,
+    at: usize,
+    segments: &[Segment],
+    visitor: &mut V,
+) -> Result<usize, Error> {
+    match segments {
         [] => visitor.value(text, at),
-        [Step::Name(name), rest @ ..] => match text.bytes.get(at) {
-            Some(b'{') => member(text, at, name, steps, rest, visitor),
-            _ => other(text, at, steps, visitor),
+        [Segment::Name(name), rest @ ..] => match text.bytes.get(at) {
+            Some(b'{') => member(text, at, name, segments, rest, visitor),
+            _ => other(text, at, segments, visitor),
         },
-        [Step::Index(index), rest @ ..] => match text.bytes.get(at) {
-            Some(b'[') => element(text, at, *index, steps, rest, visitor),
-            _ => other(text, at, steps, visitor),
+        [Segment::Index(index), rest @ ..] => match text.bytes.get(at) {
+            Some(b'[') => element(text, at, *index, segments, rest, visitor),
+            _ => other(text, at, segments, visitor),
         },
-        [Step::Every, rest @ ..] => match text.bytes.get(at) {
+        [Segment::Wildcard, rest @ ..] => match text.bytes.get(at) {
             Some(b'[') => {
                 let mut elements = Elements::new(text, at);
                 while let Some(at) = elements.next()? {
@@ -77,8 +83,8 @@ fn member<V: Visit>(
     text: Marked<'_>,
     at: usize,
     name: &str,
-    steps: &[Step],
-    rest: &[Step],
+    segments: &[Segment],
+    rest: &[Segment],
     visitor: &mut V,
 ) -> Result<usize, Error> {
     let mut members = Members::new(text, at);
@@ -95,7 +101,7 @@ fn member<V: Visit>(
         members.past(end);
     }
     if !found {
-        absent(steps, Gap::Member { at: members.last(), empty: members.is_empty() }, visitor)?;
+        absent(segments, Gap::Member { at: members.last(), empty: members.is_empty() }, visitor)?;
     }
     Ok(members.end())
 }
@@ -104,8 +110,8 @@ fn element<V: Visit>(
     text: Marked<'_>,
     at: usize,
     index: usize,
-    steps: &[Step],
-    rest: &[Step],
+    segments: &[Segment],
+    rest: &[Segment],
     visitor: &mut V,
 ) -> Result<usize, Error> {
     let mut elements = Elements::new(text, at);
@@ -116,20 +122,20 @@ fn element<V: Visit>(
         count += 1;
     }
     if count <= index {
-        absent(steps, Gap::Element, visitor)?;
+        absent(segments, Gap::Element, visitor)?;
     }
     Ok(elements.end())
 }
 
-/// The value is not of the kind that the step needs.
-fn other<V: Visit>(text: Marked<'_>, at: usize, steps: &[Step], visitor: &mut V) -> Result<usize, Error> {
+/// Handles a value of another kind than the segment needs.
+fn other<V: Visit>(text: Marked<'_>, at: usize, segments: &[Segment], visitor: &mut V) -> Result<usize, Error> {
     let end = text.value_end(at)?;
     let gap = if text.bytes.get(at) == Some(&b'n') { Gap::Null { at: at..end } } else { Gap::Other { at } };
-    absent(steps, gap, visitor)?;
+    absent(segments, gap, visitor)?;
     Ok(end)
 }
 
-/// What is absent above a `[*]` has no rows: nobody is told.
-pub(crate) fn absent<V: Visit>(steps: &[Step], gap: Gap, visitor: &mut V) -> Result<(), Error> {
-    if steps.contains(&Step::Every) { Ok(()) } else { visitor.absent(steps, gap) }
+/// Calls the visitor for a missing value, unless a `[*]` follows: a missing array has no rows.
+pub(crate) fn absent<V: Visit>(segments: &[Segment], gap: Gap, visitor: &mut V) -> Result<(), Error> {
+    if segments.contains(&Segment::Wildcard) { Ok(()) } else { visitor.absent(segments, gap) }
 }

@@ -1,13 +1,13 @@
 //! The grammar of paths.
 
-use super::{Path, Step};
+use super::{Path, Segment};
 
-fn steps(expression: &str) -> Vec<Step> {
-    Path::parse(expression).unwrap().steps().to_vec()
+fn segments(expression: &str) -> Vec<Segment> {
+    Path::parse(expression).unwrap().segments().to_vec()
 }
 
-fn name(name: &str) -> Step {
-    Step::Name(name.to_owned())
+fn name(name: &str) -> Segment {
+    Segment::Name(name.to_owned())
 }
 
 fn refused(expression: &str) -> usize {
@@ -16,29 +16,29 @@ fn refused(expression: &str) -> usize {
 
 #[test]
 fn names_indexes_and_wildcards_are_read() {
-    assert_eq!(steps("$"), []);
-    assert_eq!(steps("spec.type"), [name("spec"), name("type")]);
-    assert_eq!(steps("$.spec.type"), [name("spec"), name("type")]);
-    assert_eq!(steps("$['spec']"), [name("spec")]);
-    assert_eq!(steps("['spec'].x"), [name("spec"), name("x")]);
+    assert_eq!(segments("$"), []);
+    assert_eq!(segments("spec.type"), [name("spec"), name("type")]);
+    assert_eq!(segments("$.spec.type"), [name("spec"), name("type")]);
+    assert_eq!(segments("$['spec']"), [name("spec")]);
+    assert_eq!(segments("['spec'].x"), [name("spec"), name("x")]);
     assert_eq!(
-        steps("subsets[*].addresses[12]['a/b.c'][\"d'\"]"),
-        [name("subsets"), Step::Every, name("addresses"), Step::Index(12), name("a/b.c"), name("d'")]
+        segments("subsets[*].addresses[12]['a/b.c'][\"d'\"]"),
+        [name("subsets"), Segment::Wildcard, name("addresses"), Segment::Index(12), name("a/b.c"), name("d'")]
     );
-    assert_eq!(steps("[*][0]"), [Step::Every, Step::Index(0)]);
+    assert_eq!(segments("[*][0]"), [Segment::Wildcard, Segment::Index(0)]);
 }
 
 #[test]
 fn quoted_names_take_the_escapes_of_json_and_the_single_quote() {
-    assert_eq!(steps(r#"['it\'s "q" \" \\ \u00fc \ud83d\ude00']"#), [name("it's \"q\" \" \\ ü 😀")]);
-    assert_eq!(steps("['']"), [name("")]);
+    assert_eq!(segments(r#"['it\'s "q" \" \\ \u00fc \ud83d\ude00']"#), [name("it's \"q\" \" \\ ü 😀")]);
+    assert_eq!(segments("['']"), [name("")]);
     refused(r"['\x']");
     refused(r"['\ud800']");
     refused("['a\u{1}']");
 }
 
 #[test]
-fn the_position_of_the_first_wrong_byte_is_told() {
+fn an_error_has_the_position_of_the_first_wrong_byte() {
     assert_eq!(refused(""), 0);
     assert_eq!(refused("."), 0);
     assert_eq!(refused("a..b"), 2);
@@ -57,7 +57,7 @@ fn the_position_of_the_first_wrong_byte_is_told() {
 }
 
 #[test]
-fn length_and_steps_are_bounded() {
+fn length_and_segments_are_bounded() {
     assert!(Path::parse(&"a".repeat(1024)).is_ok());
     assert!(Path::parse(&"a".repeat(1025)).is_err());
     assert!(Path::parse(&"[*]".repeat(32)).is_ok());

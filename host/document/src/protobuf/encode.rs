@@ -1,8 +1,8 @@
-//! JSON values as protobuf, by the schema: what an edit writes. Fields that the schema lacks are errors, never dropped.
-//! Recursion is bounded by the schema; memory is one buffer a level.
+//! Encodes JSON values as protobuf by the schema, for edits. A field that the schema lacks is an error and is never
+//! dropped. The schema bounds the recursion. Memory is one buffer per level.
 
 use super::{
-    schema::{self, Field, Kind, Message, Shape},
+    schema::{self, Cardinality, Field, Message, ValueType},
     time::Time,
     wire::{Records, put_bytes, put_number, put_varint},
 };
@@ -15,41 +15,41 @@ use crate::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::borrow::Cow;
 
-/// A JSON text and the position of a value in it. INVARIANT: the text is valid JSON, checked before it comes here.
+/// A JSON text and the position of a value in it. INVARIANT: the text is valid JSON, which the caller has checked.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<'a> {
+pub(crate) struct JsonText<'a> {
     pub(crate) text: Marked<'a>,
     pub(crate) at: usize,
 }
 
-/// A field with its value.
-type Member<'a> = (&'static Field, Text<'a>);
+/// A field and its value.
+type Member<'a> = (&'static Field, JsonText<'a>);
 
-/// A whole object. Records of `old` that the schema does not know stay, also those of messages below that are no
-/// elements of lists.
-pub(crate) fn object(message: &'static Message, json: Text<'_>, old: &[u8]) -> Result<Vec<u8>, Error> {
+/// Encodes a whole object. Keeps the records of `old` that the schema does not know, including those of nested messages
+/// that are not list elements.
+pub(crate) fn object(message: &'static Message, json: JsonText<'_>, old: &[u8]) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     self::message(message, json, Some(old), &mut out)?;
     Ok(out)
 }
 
-/// All records of a field, without the messages that JSON inlines round it. None for null.
-pub(crate) fn field(field: &'static Field, json: Text<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+/// Encodes all records of a field, without the messages around it that JSON inlines. Returns no records for null.
+pub(crate) fn field(field: &'static Field, json: JsonText<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     if json.is_null() {
         return Ok(out);
     }
-    match field.shape {
-        Shape::One => record(field, json, old.and_then(|old| inner(old, field.number)), &mut out)?,
-        Shape::List => {
+    match field.cardinality {
+        Cardinality::One => record(field, json, old.and_then(|old| inner(old, field.number)), &mut out)?,
+        Cardinality::List => {
             json.expect(b'[', "expected an array")?;
             let mut elements = Elements::new(json.text, json.at);
             while let Some(at) = elements.next()? {
-                record(field, Text { at, ..json }, None, &mut out)?;
+                record(field, JsonText { at, ..json }, None, &mut out)?;
                 elements.past(json.text.value_end(at)?);
             }
         }
-        Shape::Map => {
+        Cardinality::Map => {
             json.expect(b'{', "expected an object")?;
             for (key, value) in json.members()? {
                 entry(field, &key, value, &mut out)?;
@@ -59,18 +59,18 @@ pub(crate) fn field(field: &'static Field, json: Text<'_>, old: Option<&[u8]>) -
     Ok(out)
 }
 
-/// One record: a field's one value, or an element of its list.
+/// Encodes one record: the field's single value, or an element of its list.
 pub(crate) fn record(
     field: &'static Field,
-    json: Text<'_>,
+    json: JsonText<'_>,
     old: Option<&[u8]>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     value(field.kind, field.number, json, old, out)
 }
 
-/// One entry of a map.
-pub(crate) fn entry(field: &'static Field, key: &str, json: Text<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+/// Encodes one entry of a map.
+pub(crate) fn entry(field: &'static Field, key: &str, json: JsonText<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     let mut inner = Vec::new();
     put_bytes(1, key.as_bytes(), &mut inner);
     value(field.kind, 2, json, None, &mut inner)?;
@@ -78,7 +78,7 @@ pub(crate) fn entry(field: &'static Field, key: &str, json: Text<'_>, out: &mut 
     Ok(())
 }
 
-/// Puts the messages that JSON inlines round some records, outermost first.
+/// Wraps records in the messages that JSON inlines, outermost first.
 pub(crate) fn wrap(outer: &[u32], records: Vec<u8>) -> Vec<u8> {
     outer.iter().rev().fold(records, |records, number| {
         let mut out = Vec::with_capacity(records.len() + 8);
@@ -87,52 +87,52 @@ pub(crate) fn wrap(outer: &[u32], records: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// A value as one record. Null is the zero value.
-fn value(kind: Kind, number: u32, json: Text<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+/// Encodes a value as one record. Null is the zero value.
+fn value(kind: ValueType, number: u32, json: JsonText<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
     let mut payload = Vec::new();
     let null = json.is_null();
     match kind {
-        Kind::Bool => {
+        ValueType::Bool => {
             let value = !null && json.boolean()?;
             put_number(number, u64::from(value), out);
             return Ok(());
         }
-        Kind::Int32 => {
+        ValueType::Int32 => {
             let value = if null { 0 } else { json.int32()? };
             put_number(number, i64::from(value) as u64, out);
             return Ok(());
         }
-        Kind::Int64 => {
+        ValueType::Int64 => {
             let value = if null { 0 } else { json.integer()? };
             put_number(number, value as u64, out);
             return Ok(());
         }
         _ if null => {}
-        Kind::Text => payload.extend_from_slice(json.text()?.as_bytes()),
-        Kind::Bytes => {
+        ValueType::Text => payload.extend_from_slice(json.text()?.as_bytes()),
+        ValueType::Bytes => {
             let decoded = STANDARD.decode(json.text()?.as_bytes());
             payload = decoded.map_err(|_| json.refuse("expected base64"))?;
         }
-        Kind::Texts => {
+        ValueType::Strings => {
             json.expect(b'[', "expected an array")?;
-            payload = self::field(&schema::TEXTS, json, None)?;
+            payload = self::field(&schema::STRINGS, json, None)?;
         }
-        Kind::Time | Kind::MicroTime => {
+        ValueType::Time | ValueType::MicroTime => {
             let time = Time::parse(&json.text()?).ok_or_else(|| json.refuse("expected a time"))?;
-            time.encode(kind == Kind::MicroTime, &mut payload);
+            time.encode(kind == ValueType::MicroTime, &mut payload);
         }
-        Kind::Quantity => put_bytes(1, json.quantity()?.as_bytes(), &mut payload),
-        Kind::Either => {
+        ValueType::Quantity => put_bytes(1, json.quantity()?.as_bytes(), &mut payload),
+        ValueType::IntOrString => {
             let number = json.first() != Some(b'"');
             put_number(1, u64::from(!number), &mut payload);
             put_number(2, if number { i64::from(json.int32()?) as u64 } else { 0 }, &mut payload);
             put_bytes(3, if number { Cow::Borrowed("") } else { json.text()? }.as_bytes(), &mut payload);
         }
-        Kind::Raw => {
+        ValueType::Raw => {
             let end = json.text.value_end(json.at)?;
             put_bytes(1, json.text.bytes.get(json.at..end).unwrap_or_default(), &mut payload);
         }
-        Kind::Message(number) => message(schema::message(number), json, old, &mut payload)?,
+        ValueType::Message(number) => message(schema::message(number), json, old, &mut payload)?,
     }
     put_varint(u64::from(number) << 3 | 2, out);
     put_varint(payload.len() as u64, out);
@@ -140,9 +140,9 @@ fn value(kind: Kind, number: u32, json: Text<'_>, old: Option<&[u8]>, out: &mut 
     Ok(())
 }
 
-fn message(message: &'static Message, json: Text<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+fn message(message: &'static Message, json: JsonText<'_>, old: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
     json.expect(b'{', "expected an object")?;
-    let mut given: Vec<Option<Text<'_>>> = vec![None; message.fields.len()];
+    let mut given: Vec<Option<JsonText<'_>>> = vec![None; message.fields.len()];
     for (name, value) in json.members()? {
         match message.fields.iter().position(|field| field.name == name) {
             Some(i) => {
@@ -150,7 +150,7 @@ fn message(message: &'static Message, json: Text<'_>, old: Option<&[u8]>, out: &
                     *slot = Some(value);
                 }
             }
-            // Objects within objects (claims of a StatefulSet) have them in JSON and nowhere in protobuf.
+            // Nested objects, such as the claims of a StatefulSet, have these in JSON and not in protobuf.
             None if name == "apiVersion" || name == "kind" => {}
             None => return Err(value.refuse("a member that the schema lacks")),
         }
@@ -162,7 +162,8 @@ fn message(message: &'static Message, json: Text<'_>, old: Option<&[u8]>, out: &
     level(message, &mut Vec::new(), &members, old, out)
 }
 
-/// The fields of one level, with the inlined messages each in one piece. Recursion is as deep as JSON inlines: twice.
+/// Encodes the fields of one level. The fields of an inlined message become one record. The recursion is as deep as
+/// JSON inlines, which is two.
 fn level(
     of: &'static Message,
     outer: &mut Vec<u32>,
@@ -178,7 +179,7 @@ fn level(
             rest = rest.get(1..).unwrap_or_default();
             continue;
         };
-        // Those of one struct follow each other in the table.
+        // The fields of one struct are consecutive in the table.
         let length = rest.iter().take_while(|(field, _)| field.outer.get(depth) == Some(&inlined)).count();
         let (these, others) = rest.split_at(length.min(rest.len()));
         outer.push(inlined);
@@ -199,13 +200,13 @@ fn level(
     Ok(())
 }
 
-/// The message in the one record of a number.
+/// Returns the message in the single record of a field number.
 fn inner(old: &[u8], number: u32) -> Option<&[u8]> {
-    let record = super::wire::single(old, 0..old.len(), number, super::wire::Wire::Bytes, "").ok()??;
+    let record = super::wire::single(old, 0..old.len(), number, super::wire::WireType::Bytes, "").ok()??;
     old.get(record.value)
 }
 
-impl<'a> Text<'a> {
+impl<'a> JsonText<'a> {
     pub(crate) fn is_null(self) -> bool {
         self.first() == Some(b'n')
     }
@@ -260,8 +261,8 @@ impl<'a> Text<'a> {
         json::string::text(self.text.bytes, self.text.quoted(self.at)?)
     }
 
-    /// The members of an object. A repeated name is an error.
-    fn members(self) -> Result<Vec<(Cow<'a, str>, Text<'a>)>, Error> {
+    /// Returns the members of an object. A repeated name is an error.
+    fn members(self) -> Result<Vec<(Cow<'a, str>, JsonText<'a>)>, Error> {
         let mut all = Vec::new();
         let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
         let mut members = Members::new(self.text, self.at);
@@ -270,7 +271,7 @@ impl<'a> Text<'a> {
             if !seen.insert(name.clone()) {
                 return Err(Error::DuplicateKey { key: name.into_owned(), offset: member.key.start });
             }
-            all.push((name, Text { text: self.text, at: member.value }));
+            all.push((name, JsonText { text: self.text, at: member.value }));
             members.past(self.text.value_end(member.value)?);
         }
         Ok(all)

@@ -1,19 +1,19 @@
-//! What is round every protobuf body: the magic `k8s\0` and a `runtime.Unknown` {1 typeMeta {1 apiVersion, 2 kind},
-//! 2 raw, 3 contentEncoding, 4 contentType}. Shares the body's bytes.
+//! The envelope of every protobuf body: the magic `k8s\0` and a `runtime.Unknown` {1 typeMeta {1 apiVersion, 2 kind}, 2
+//! raw, 3 contentEncoding, 4 contentType}. It shares the body's bytes.
 
 use super::{
-    spell,
+    decode,
     splice::Splices,
-    wire::{Record, Wire, put_bytes, single},
+    wire::{Record, WireType, put_bytes, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// How every protobuf body begins.
+/// The first bytes of every protobuf body.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// A body by its parts.
+/// A parsed body.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     body: Bytes,
@@ -22,7 +22,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Opens a body. What is in it is not looked at.
+    /// Parses the envelope of a body, without looking at the object in it.
     pub fn open(body: Bytes) -> Result<Envelope, Error> {
         if body.len() > MAX_OBJECT {
             return Err(Error::TooLarge { limit: MAX_OBJECT });
@@ -31,7 +31,7 @@ impl Envelope {
             return Err(Error::malformed(0, "expected the magic of protobuf"));
         }
         let at = MAGIC.len()..body.len();
-        let part = |at: Range<usize>, number, name| single(&body, at, number, Wire::Bytes, name);
+        let part = |at: Range<usize>, number, name| single(&body, at, number, WireType::Bytes, name);
         let mut type_meta = TypeMeta { api_version: String::new(), kind: String::new() };
         if let Some(record) = part(at.clone(), 1, "typeMeta")? {
             let text = |number, name| Ok(text(&body, record.value.clone(), number, name)?.unwrap_or_default());
@@ -40,28 +40,28 @@ impl Envelope {
         if let Some(encoding) = part(at.clone(), 3, "contentEncoding")?
             && !encoding.value.is_empty()
         {
-            return Err(Error::malformed(encoding.start, "a content encoding"));
+            return Err(Error::malformed(encoding.start, "unexpected content encoding"));
         }
         let raw = part(at, 2, "raw")?;
         Ok(Envelope { body, type_meta, raw })
     }
 
-    /// The whole body as it came.
+    /// Returns the original body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// What the object is.
+    /// Returns the object's type.
     pub fn type_meta(&self) -> &TypeMeta {
         &self.type_meta
     }
 
-    /// The object's bytes.
+    /// Returns the object's bytes.
     pub fn object(&self) -> Bytes {
         self.body.slice(self.span())
     }
 
-    /// The body with another object in it.
+    /// Returns the body with another object.
     pub fn with(&self, object: &[u8]) -> Result<Bytes, Error> {
         let mut record = Vec::with_capacity(object.len() + 8);
         put_bytes(2, object, &mut record);
@@ -70,14 +70,14 @@ impl Envelope {
         splices.apply(&self.body)
     }
 
-    /// A body for an object.
+    /// Wraps an object in an envelope.
     pub fn seal(type_meta: &TypeMeta, object: &[u8]) -> Bytes {
         let names = type_meta.api_version.len() + type_meta.kind.len();
         let mut body = Vec::with_capacity(object.len() + names + 48);
         body.extend_from_slice(MAGIC);
         put_type_meta(type_meta, &mut body);
         put_bytes(2, object, &mut body);
-        // As the API server does: both are there and empty.
+        // The API server writes both fields, empty.
         put_bytes(3, &[], &mut body);
         put_bytes(4, &[], &mut body);
         body.into()
@@ -89,10 +89,10 @@ impl Envelope {
     }
 }
 
-/// The one text of a number in a message.
+/// Returns the single string of a field number in a message.
 pub(super) fn text(bytes: &[u8], at: Range<usize>, number: u32, name: &str) -> Result<Option<String>, Error> {
-    let record = single(bytes, at, number, Wire::Bytes, name)?;
-    record.map(|record| spell::utf8(bytes, record.value).map(str::to_owned)).transpose()
+    let record = single(bytes, at, number, WireType::Bytes, name)?;
+    record.map(|record| decode::utf8(bytes, record.value).map(str::to_owned)).transpose()
 }
 
 /// Writes the record of the typeMeta.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envelope_is_an_error() {
+    fn an_invalid_envelope_is_an_error() {
         for bad in
             [&b""[..], b"k8s", b"{}", b"k8s\0\x0a\x05", b"k8s\0\x1a\x01x", b"k8s\0\x12\x00\x12\x00", b"k8s\0\x10\x01"]
         {

@@ -1,9 +1,10 @@
-//! Watch streams: frames of a 4-byte big-endian length and a `meta.v1.WatchEvent` {1 type, 2 object {1 raw}}, whose raw is
-//! an enveloped object. Memory: one frame and one chunk; no more than the limit is waited for.
+//! Watch streams: frames of a 4-byte big-endian length and a `meta.v1.WatchEvent` {1 type, 2 object {1 raw}}, whose raw
+//! is an object in an envelope. Memory: one frame and one chunk. A frame larger than the limit is refused before its
+//! bytes arrive.
 
 use super::{
-    spell,
-    wire::{Record, Wire, put_bytes, put_varint, single, varint_length},
+    decode,
+    wire::{Record, WireType, put_bytes, put_varint, single, varint_length},
 };
 use crate::{
     Error,
@@ -13,33 +14,34 @@ use crate::{
 use bytes::Bytes;
 use std::ops::Range;
 
-/// The largest frame unless told otherwise.
+/// The default size limit of a frame.
 const LIMIT: usize = 64 << 20;
 
-/// The length in front of a frame.
+/// The size of the length before a frame.
 const HEAD: usize = 4;
 
 /// One event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The frame as it came, with its length.
+    /// The original bytes of the frame, including the length.
     pub bytes: Bytes,
-    /// Its type.
+    /// The event's type.
     pub event: EventType,
-    /// Where its object, in an [`Envelope`](super::Envelope), is in the bytes.
+    /// The span of the object, in an [`Envelope`](super::Envelope).
     pub object: Range<usize>,
 }
 
 impl Frame {
-    /// The object's bytes, with their envelope.
+    /// Returns the object's bytes with their envelope.
     pub fn object_bytes(&self) -> Bytes {
         let end = self.object.end.min(self.bytes.len());
         self.bytes.slice(self.object.start.min(end)..end)
     }
 }
 
-/// Splits a watch stream: [`push`](FrameSplitter::push) what has arrived, then [`next`](FrameSplitter::next) until it
-/// returns none; [`finish`](FrameSplitter::finish) at the end and drain once more. After an error it is of no more use.
+/// Splits a watch stream. [`push`](FrameSplitter::push) each chunk, then call [`next`](FrameSplitter::next) until it
+/// returns none. At the end, call [`finish`](FrameSplitter::finish) and drain it once more. It is unusable after an
+/// error.
 #[derive(Debug)]
 pub struct FrameSplitter {
     pending: Pending,
@@ -54,28 +56,31 @@ impl Default for FrameSplitter {
 }
 
 impl FrameSplitter {
-    /// A splitter that takes frames of up to 64 MiB.
+    /// Creates a splitter for frames of up to 64 MiB.
     pub fn new() -> Self {
         FrameSplitter::with_limit(LIMIT)
     }
 
-    /// A splitter that refuses frames larger than this.
+    /// Creates a splitter that refuses frames larger than this limit.
     pub fn with_limit(limit: usize) -> Self {
         FrameSplitter { pending: Pending::default(), limit, ended: false }
     }
 
-    /// The next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, chunk: impl Into<Bytes>) {
         self.pending.push(chunk.into());
     }
 
-    /// The stream has ended. Half a frame becomes an error.
+    /// Marks the end of the stream. A partial frame becomes an error.
     pub fn finish(&mut self) {
         self.ended = true;
     }
 
-    /// The next frame, or none until more is pushed.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    /// Returns the next frame, or none if it needs more bytes.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame>, SplitError> {
         loop {
             if let Some(frame) = self.whole()? {
@@ -88,7 +93,7 @@ impl FrameSplitter {
         if self.ended && !self.pending.bytes().is_empty() { Err(SplitError::Truncated) } else { Ok(None) }
     }
 
-    /// The next frame, if all of it can be looked at.
+    /// Returns the next frame if all of it is visible.
     fn whole(&mut self) -> Result<Option<Frame>, SplitError> {
         let bytes = self.pending.bytes();
         let Some(head) = bytes.first_chunk::<HEAD>() else {
@@ -115,18 +120,18 @@ impl FrameSplitter {
 
 fn event_parts(frame: &[u8]) -> Result<(Option<EventType>, Option<Record>), Error> {
     let at = HEAD..frame.len();
-    let event = match single(frame, at.clone(), 1, Wire::Bytes, "type")? {
-        Some(record) => EventType::parse(spell::utf8(frame, record.value)?),
+    let event = match single(frame, at.clone(), 1, WireType::Bytes, "type")? {
+        Some(record) => EventType::parse(decode::utf8(frame, record.value)?),
         None => None,
     };
-    let object = match single(frame, at, 2, Wire::Bytes, "object")? {
-        Some(record) => single(frame, record.value, 1, Wire::Bytes, "raw")?,
+    let object = match single(frame, at, 2, WireType::Bytes, "object")? {
+        Some(record) => single(frame, record.value, 1, WireType::Bytes, "raw")?,
         None => None,
     };
     Ok((event, object))
 }
 
-/// A watch event as a frame. The object is in its envelope. Larger than 32 bits of length is refused.
+/// Encodes a watch event as a frame. The object has an envelope. Refuses a frame whose length exceeds 32 bits.
 pub fn event(event: EventType, object: &[u8]) -> Result<Bytes, Error> {
     let inner = 1 + varint_length(object.len() as u64) + object.len();
     let mut frame = Vec::with_capacity(inner + 40);
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_frame_is_waited_for_and_an_error_at_the_end() {
+    fn a_partial_frame_is_pending_and_an_error_at_the_end() {
         let whole = event(EventType::Added, b"x").unwrap();
         for end in 1..whole.len() {
             let mut splitter = FrameSplitter::new();
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_limit_is_refused_before_it_is_waited_for() {
+    fn a_length_over_the_limit_is_refused_before_its_bytes_arrive() {
         let mut splitter = FrameSplitter::with_limit(1000);
         splitter.push(vec![0xff; 4]);
         assert_eq!(splitter.next(), Err(SplitError::TooLarge { limit: 1000 }));

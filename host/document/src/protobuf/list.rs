@@ -1,15 +1,15 @@
-//! Cuts a protobuf list, `{1 metadata, 2 repeated items}` in its envelope, into its items as it arrives.
+//! Splits a protobuf list, `{1 metadata, 2 repeated items}` in its envelope, into its items while it arrives.
 //!
-//! Nothing is looked at but the records of the envelope and of the list, and what typeMeta and metadata say. Memory: one
-//! batch and one item: a record that is larger than the limit is refused before it is waited for. What is wrong is found
-//! at the same place wherever the chunks end.
+//! Only the records of the envelope and of the list are parsed, with the content of typeMeta and metadata. Memory: one
+//! batch and one item. A record larger than the limit is refused before its bytes arrive. An error has the same
+//! position for all chunk boundaries.
 
 mod join;
 
 use super::{
     MAGIC,
     envelope::text,
-    wire::{HEADER, Header, PAST_THE_END, Wire, header},
+    wire::{HEADER, Header, PAST_THE_END, WireType, header},
 };
 use crate::{
     Error, TypeMeta,
@@ -21,48 +21,49 @@ use std::ops::Range;
 
 pub use join::Joiner;
 
-/// The fields of the envelope, and of the list.
+/// The fields of the envelope and of the list.
 const TYPE_META: u32 = 1;
 const RAW: u32 = 2;
 const CONTENT_ENCODING: u32 = 3;
 const METADATA: u32 = 1;
 const ITEM: u32 = 2;
 
-/// Splits one list: [`push`](ListSplitter::push) what has arrived, then [`next`](ListSplitter::next) until it returns
-/// none; [`finish`](ListSplitter::finish) at the end of the body and drain once more. After an error it is of no more use.
+/// Splits one list. [`push`](ListSplitter::push) each chunk, then call [`next`](ListSplitter::next) until it returns
+/// none. At the end of the body, call [`finish`](ListSplitter::finish) and drain it once more. It is unusable after an
+/// error.
 #[derive(Debug)]
 pub struct ListSplitter {
     pending: Pending,
     state: State,
-    /// Up to where the pending bytes are stepped over.
+    /// The pending bytes are parsed up to this position.
     at: usize,
     limit: usize,
-    /// The head is handed out.
+    /// Whether the head has been returned.
     begun: bool,
-    /// The metadata has come.
+    /// Whether the metadata has been parsed.
     described: bool,
-    /// The content encoding has come.
+    /// Whether the content encoding has been parsed.
     encoded: bool,
     meta: ListMeta,
-    /// Complete items of the pending bytes.
+    /// The complete items among the pending bytes.
     items: Vec<Range<usize>>,
     ended: bool,
 }
 
-/// What is being stepped over.
+/// What is being parsed.
 #[derive(Debug, Clone, Copy)]
 enum State {
     Magic,
-    /// The envelope up to the list.
+    /// The envelope before the list.
     Before {
-        /// The typeMeta has come.
+        /// Whether the typeMeta has been parsed.
         typed: bool,
     },
     List {
-        /// Where it ends in the body.
+        /// The end of the list in the body.
         end: u64,
     },
-    /// The rest of the envelope.
+    /// The envelope after the list.
     After,
     Finished,
 }
@@ -74,12 +75,13 @@ impl Default for ListSplitter {
 }
 
 impl ListSplitter {
-    /// A splitter that takes items of up to 64 MiB.
+    /// Creates a splitter for items of up to 64 MiB.
     pub fn new() -> Self {
         ListSplitter::with_limit(LIMIT)
     }
 
-    /// A splitter that refuses items larger than this, and as much before, between or after the items.
+    /// Creates a splitter that refuses items larger than this limit. The same limit applies to the bytes before,
+    /// between and after the items.
     pub fn with_limit(limit: usize) -> Self {
         ListSplitter {
             pending: Pending::default(),
@@ -95,29 +97,33 @@ impl ListSplitter {
         }
     }
 
-    /// The next bytes of the body. Large chunks are best: most of their items are slices of them.
+    /// Adds the next bytes of the body. Use large chunks, because most of their items are then slices of them.
     pub fn push(&mut self, chunk: impl Into<Bytes>) {
         self.pending.push(chunk.into());
     }
 
-    /// The body is complete.
+    /// Marks the end of the body.
     pub fn finish(&mut self) {
         self.ended = true;
     }
 
-    /// What the list has said about itself so far.
+    /// Returns the list's own fields that have been parsed so far.
     pub fn meta(&self) -> &ListMeta {
         &self.meta
     }
 
-    /// What the items are, once the head was returned: the list's kind without `List`. None for a kind that is no list.
+    /// Returns the type of the items, once the head has been returned: the list's kind without `List`. Returns none if
+    /// the kind is not a list.
     pub fn item_type(&self) -> Option<TypeMeta> {
         let kind = self.meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
         Some(TypeMeta { api_version: self.meta.api_version.clone()?, kind: kind.to_owned() })
     }
 
-    /// The next piece, or none until more is pushed; none for good after the tail.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: none means not yet, and it can fail")]
+    /// Returns the next piece. Returns none if it needs more bytes, and always after the tail.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "not an iterator: none can mean that more bytes are needed, and next can fail"
+    )]
     pub fn next(&mut self) -> Result<Option<Piece>, SplitError> {
         loop {
             while let Some(progress) = self.step()? {
@@ -145,7 +151,7 @@ impl ListSplitter {
         }
     }
 
-    /// One step on: a piece, or progress; none if more bytes are needed.
+    /// Advances by one step: returns a piece or progress, or none if it needs more bytes.
     fn step(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         match self.state {
             State::Magic => {
@@ -181,7 +187,7 @@ impl ListSplitter {
         let Some(header) = self.header(None)? else { return Ok(None) };
         match header.number {
             RAW => {
-                self.written_as(&header, Wire::Bytes)?;
+                self.written_as(&header, WireType::Bytes)?;
                 let end = self.pending.offset(header.from).checked_add(header.length);
                 let Some(end) = end else {
                     return Err(self.pending.malformed(header.length_at, PAST_THE_END));
@@ -191,7 +197,7 @@ impl ListSplitter {
                 return Ok(Some(None));
             }
             TYPE_META if typed => return Err(SplitError::Repeated { key: "typeMeta" }),
-            TYPE_META => self.written_as(&header, Wire::Bytes)?,
+            TYPE_META => self.written_as(&header, WireType::Bytes)?,
             CONTENT_ENCODING => self.not_encoded(&header)?,
             _ => {}
         }
@@ -215,7 +221,7 @@ impl ListSplitter {
             return Err(self.pending.malformed(header.length_at, PAST_THE_END));
         }
         if matches!(header.number, METADATA | ITEM) {
-            self.written_as(&header, Wire::Bytes)?;
+            self.written_as(&header, WireType::Bytes)?;
         }
         if header.number == ITEM && !self.begun {
             return Ok(Some(Some(self.head(header.start))));
@@ -236,7 +242,7 @@ impl ListSplitter {
     fn after(&mut self) -> Result<Option<Option<Piece>>, SplitError> {
         let Some(header) = self.header(None)? else { return Ok(None) };
         match header.number {
-            // What the items are would be told too late.
+            // The type of the items would be known too late.
             TYPE_META => return Err(self.pending.malformed(header.start, "a typeMeta after the list")),
             RAW => return Err(SplitError::Repeated { key: "raw" }),
             CONTENT_ENCODING => self.not_encoded(&header)?,
@@ -247,17 +253,18 @@ impl ListSplitter {
     }
 
     fn not_encoded(&mut self, header: &Header) -> Result<(), SplitError> {
-        self.written_as(header, Wire::Bytes)?;
+        self.written_as(header, WireType::Bytes)?;
         if std::mem::replace(&mut self.encoded, true) {
             return Err(SplitError::Repeated { key: "contentEncoding" });
         }
         if header.length > 0 {
-            return Err(self.pending.malformed(header.start, "a content encoding"));
+            return Err(self.pending.malformed(header.start, "unexpected content encoding"));
         }
         Ok(())
     }
 
-    /// The header at `self.at`, in a message that ends there in the body, if that is known; none if more bytes are needed.
+    /// Returns the header at `self.at`, in a message that ends at `end` in the body, if that is known. Returns none if
+    /// it needs more bytes.
     fn header(&self, end: Option<u64>) -> Result<Option<Header>, SplitError> {
         let bytes = self.pending.bytes();
         let there = bytes.len() - self.at.min(bytes.len());
@@ -268,13 +275,13 @@ impl ListSplitter {
         let within = left.and_then(|left| usize::try_from(left).ok()).map_or(there, |left| left.min(there));
         match header(bytes, self.at, self.at + within) {
             Ok(header) => Ok(Some(header)),
-            // Maybe it only goes on in the next chunk.
+            // The header may continue in the next chunk.
             Err(_) if within < HEADER && left.is_none_or(|left| left > there as u64) => Ok(None),
             Err(error) => Err(self.pending.placed(error)),
         }
     }
 
-    /// The span of a record's value; none if more bytes are needed.
+    /// Returns the span of a record's value, or none if it needs more bytes.
     fn value(&self, header: &Header) -> Result<Option<Range<usize>>, SplitError> {
         let too_large = SplitError::TooLarge { limit: self.limit };
         let length = usize::try_from(header.length).ok().filter(|length| *length <= self.limit).ok_or(too_large)?;
@@ -282,7 +289,7 @@ impl ListSplitter {
         Ok((value.end <= self.pending.bytes().len()).then_some(value))
     }
 
-    /// Steps over a record that is no item.
+    /// Skips a record that is not an item.
     fn past(&mut self, end: usize) -> Result<Option<Option<Piece>>, SplitError> {
         if end - self.items.last().map_or(0, |item| item.end) > self.limit {
             return Err(SplitError::TooLarge { limit: self.limit });
@@ -291,7 +298,7 @@ impl ListSplitter {
         Ok(Some(None))
     }
 
-    fn written_as(&self, header: &Header, wire: Wire) -> Result<(), SplitError> {
+    fn written_as(&self, header: &Header, wire: WireType) -> Result<(), SplitError> {
         if header.wire == wire {
             return Ok(());
         }
@@ -316,20 +323,20 @@ impl ListSplitter {
         self.pending.part(at.start, error)
     }
 
-    /// Cuts the head off.
+    /// Removes the head and returns it.
     fn head(&mut self, end: usize) -> Piece {
         self.begun = true;
         self.at = 0;
         Piece::Head { bytes: self.pending.take(end) }
     }
 
-    /// Cuts the complete items off.
+    /// Removes the complete items and returns them as a batch.
     fn batch(&mut self) -> Piece {
         let items = std::mem::take(&mut self.items);
         let end = items.last().map_or(0, |item| item.end);
         self.at -= end.min(self.at);
         self.items.reserve(items.len());
-        Piece::Batch(Batch { bytes: self.pending.take(end), items, seen: crate::json::Scans::default() })
+        Piece::Batch(Batch { bytes: self.pending.take(end), items, marks: crate::json::BatchMarks::default() })
     }
 }
 

@@ -1,25 +1,25 @@
-//! One object as a protobuf message with its type. Cheap to clone; the bytes are shared.
+//! One object as a protobuf message with its type. Clones are cheap, because they share the bytes.
 
 use super::{
+    decode,
     schema::{self, Message},
-    spell,
     walk::{Visit, walk},
     wire::Records,
 };
-use crate::{Error, MAX_OBJECT, TypeMeta, path::Step};
+use crate::{Error, MAX_OBJECT, TypeMeta, path::Segment};
 use bytes::Bytes;
 use std::{
     ops::Range,
     sync::{Arc, OnceLock},
 };
 
-/// As many different numbers may be in the object itself: no kind has a tenth of them.
-const RUNS: usize = 256;
+/// The maximum number of distinct field numbers in the object itself. No kind has a tenth of them.
+const MAX_RUNS: usize = 256;
 
-/// So far ahead memory is touched, in bytes.
-const AHEAD: usize = 1024;
+/// The distance at which memory is prefetched, in bytes.
+const PREFETCH_DISTANCE: usize = 1024;
 
-/// The bytes of one message, without an envelope. Nothing is looked at before the first read.
+/// The bytes of one message without an envelope. They are not parsed before the first read.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     bytes: Bytes,
@@ -28,7 +28,7 @@ pub(crate) struct Object {
     runs: OnceLock<Arc<[Run]>>,
 }
 
-/// Where the records of one number lie, others maybe between them.
+/// The span of the records of one field number, possibly with others between them.
 #[derive(Debug)]
 struct Run {
     number: u32,
@@ -36,12 +36,12 @@ struct Run {
 }
 
 impl Object {
-    /// None if the schema lacks the kind.
+    /// Creates an object. Returns none if the schema lacks the kind.
     pub(crate) fn new(bytes: Bytes, type_meta: Arc<TypeMeta>) -> Option<Self> {
         Some(Object { bytes, message: schema::find(&type_meta)?, type_meta, runs: OnceLock::new() })
     }
 
-    /// The same kind of object with other bytes.
+    /// Returns an object of the same kind with other bytes.
     pub(crate) fn with(&self, bytes: Bytes) -> Self {
         Object { bytes, message: self.message, type_meta: self.type_meta.clone(), runs: OnceLock::new() }
     }
@@ -54,12 +54,12 @@ impl Object {
         self.message
     }
 
-    /// Steps over the records of the object itself: what is no message at all is an error of every read.
+    /// Parses the records of the object itself. Bytes that are not a message are an error of every read.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.runs().map(drop)
     }
 
-    /// The span that holds all records of a number; an empty one at the end if there is none.
+    /// Returns the span that contains all records of a field number, or an empty span at the end if there is none.
     pub(crate) fn run(&self, number: u32) -> Result<Range<usize>, Error> {
         let run = self.runs()?.iter().find(|run| run.number == number);
         Ok(run.map_or(self.bytes.len()..self.bytes.len(), |run| run.at.clone()))
@@ -74,14 +74,14 @@ impl Object {
         }
         let mut runs: Vec<Run> = Vec::with_capacity(8);
         let mut records = Records::new(&self.bytes, 0..self.bytes.len());
-        // The next record is where this one says it ends: the processor would wait for memory at each. What is touched
-        // ahead is there when it is needed.
+        // The position of the next record depends on this one's length, so the processor would wait for memory at each
+        // record. Prefetched memory is available in time.
         let mut touched = 0;
         while let Some(record) = records.next()? {
-            touched ^= self.bytes.get(record.value.end + AHEAD).copied().unwrap_or_default();
+            touched ^= self.bytes.get(record.value.end + PREFETCH_DISTANCE).copied().unwrap_or_default();
             if let Some(run) = runs.iter_mut().rev().find(|run| run.number == record.number) {
                 run.at.end = record.value.end;
-            } else if runs.len() < RUNS {
+            } else if runs.len() < MAX_RUNS {
                 runs.push(Run { number: record.number, at: record.whole() });
             } else {
                 return Err(Error::malformed(record.start, "too many different fields"));
@@ -91,15 +91,15 @@ impl Object {
         Ok(self.runs.get_or_init(|| runs.into()))
     }
 
-    /// Walks the steps.
-    pub(crate) fn visit(&self, steps: &[Step], visitor: &mut impl Visit) -> Result<(), Error> {
+    /// Walks the segments.
+    pub(crate) fn visit(&self, segments: &[Segment], visitor: &mut impl Visit) -> Result<(), Error> {
         self.check()?;
-        walk(self, steps, visitor)
+        walk(self, segments, visitor)
     }
 
-    /// The whole object as JSON text.
+    /// Returns the whole object as JSON text.
     pub(crate) fn to_json(&self) -> Result<String, Error> {
         self.check()?;
-        spell::object(&self.bytes, self.message, &self.type_meta)
+        decode::object(&self.bytes, self.message, &self.type_meta)
     }
 }

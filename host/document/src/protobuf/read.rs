@@ -1,11 +1,11 @@
-//! Reads: what is told of the ends of a walk. Columns are bounded by 31 bits of text, the rest by the object.
+//! The visitors of reads. A column is bounded by 31 bits of text, all other results by the object.
 
 use super::{
+    decode,
     object::Object,
-    place::{Frame, Node, entry, entry_parts, map_value},
-    schema::Kind,
-    spell,
-    walk::{Gap, Spot, Visit},
+    place::{EnclosingLength, ValueRef, entry, entry_parts, map_value},
+    schema::ValueType,
+    walk::{Gap, Relation, Visit},
     wire::Records,
 };
 use crate::{
@@ -13,52 +13,52 @@ use crate::{
     json::{
         marked::Marked,
         members::Elements,
-        read::{Fingerprint, Keys},
+        read::{Fingerprint, MemberNames},
         scan::Marks,
         walk,
     },
-    path::Step,
+    path::Segment,
 };
 use std::ops::Range;
 
-/// Calls a function for every row: with its value, or none if it is absent.
-struct Rows<F>(F);
+/// Calls a function for each row with its value, or none if it is absent.
+struct RowVisitor<F>(F);
 
-impl<F: FnMut(&[u8], Option<Node>) -> Result<(), Error>> Visit for Rows<F> {
+impl<F: FnMut(&[u8], Option<ValueRef>) -> Result<(), Error>> Visit for RowVisitor<F> {
     const MAKES: bool = false;
-    const FRAMES: bool = false;
+    const ENCLOSING: bool = false;
 
-    fn value(&mut self, bytes: &[u8], node: Node, _: Spot, _: &[Frame]) -> Result<(), Error> {
+    fn value(&mut self, bytes: &[u8], node: ValueRef, _: Relation, _: &[EnclosingLength]) -> Result<(), Error> {
         (self.0)(bytes, Some(node))
     }
 
-    fn absent(&mut self, bytes: &[u8], _: &[Step], _: Gap, _: &[Frame]) -> Result<(), Error> {
+    fn absent(&mut self, bytes: &[u8], _: &[Segment], _: Gap, _: &[EnclosingLength]) -> Result<(), Error> {
         (self.0)(bytes, None)
     }
 }
 
 fn rows(
     object: &Object,
-    steps: &[Step],
-    row: impl FnMut(&[u8], Option<Node>) -> Result<(), Error>,
+    segments: &[Segment],
+    row: impl FnMut(&[u8], Option<ValueRef>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    object.visit(steps, &mut Rows(row))
+    object.visit(segments, &mut RowVisitor(row))
 }
 
-/// The value of a path without `[*]`.
-pub(crate) fn one(object: &Object, steps: &[Step]) -> Result<Option<Node>, Error> {
+/// Returns the value at a path without `[*]`.
+pub(crate) fn one(object: &Object, segments: &[Segment]) -> Result<Option<ValueRef>, Error> {
     let mut found = None;
-    rows(object, steps, |_, node| {
+    rows(object, segments, |_, node| {
         found = node;
         Ok(())
     })?;
     Ok(found)
 }
 
-/// The value of a map's entry by a key that is no step: labels and annotations.
-pub(crate) fn pick(object: &Object, steps: &[Step], key: &str) -> Result<Option<Node>, Error> {
-    match one(object, steps)? {
-        Some(Node::Map { field, at }) => match entry(object.bytes(), field, at, key)? {
+/// Returns the value of a map's entry by a key that is not a segment: labels and annotations.
+pub(crate) fn pick(object: &Object, segments: &[Segment], key: &str) -> Result<Option<ValueRef>, Error> {
+    match one(object, segments)? {
+        Some(ValueRef::Map { field, at }) => match entry(object.bytes(), field, at, key)? {
             Some((_, value)) => map_value(object.bytes(), field, value).map(Some),
             None => Ok(None),
         },
@@ -66,32 +66,32 @@ pub(crate) fn pick(object: &Object, steps: &[Step], key: &str) -> Result<Option<
     }
 }
 
-/// Calls a function for every row with its cell; none for missing and null.
+/// Calls a function with the cell of each row, none for missing and null.
 pub(crate) fn cells(
     object: &Object,
-    steps: &[Step],
+    segments: &[Segment],
     mut cell: impl FnMut(Option<&str>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    rows(object, steps, |bytes, node| match node {
+    rows(object, segments, |bytes, node| match node {
         None => cell(None),
-        Some(Node::One { kind: Kind::Text, at }) => cell(Some(spell::utf8(bytes, at)?)),
-        Some(node) => cell(spell::cell(bytes, &node)?.as_deref()),
+        Some(ValueRef::One { kind: ValueType::Text, at }) => cell(Some(decode::utf8(bytes, at)?)),
+        Some(node) => cell(decode::cell(bytes, &node)?.as_deref()),
     })
 }
 
-/// The sizes of arrays; 0 for what is none.
-pub(crate) fn lengths(object: &Object, steps: &[Step]) -> Result<Vec<u32>, Error> {
+/// Returns the sizes of arrays, 0 for other values.
+pub(crate) fn lengths(object: &Object, segments: &[Segment]) -> Result<Vec<u32>, Error> {
     let mut lengths = Vec::new();
-    rows(object, steps, |bytes, node| {
+    rows(object, segments, |bytes, node| {
         let mut count = 0;
         match node {
-            Some(Node::List { field, at }) => {
+            Some(ValueRef::List { field, at }) => {
                 let mut records = Records::new(bytes, at);
                 while records.of(field.number)?.is_some() {
                     count += 1;
                 }
             }
-            Some(Node::Json(at)) if bytes.get(at.start) == Some(&b'[') => {
+            Some(ValueRef::Json(at)) if bytes.get(at.start) == Some(&b'[') => {
                 let json = bytes.get(at).unwrap_or_default();
                 let marks = Marks::of(json);
                 let text = Marked::new(json, &marks);
@@ -109,33 +109,33 @@ pub(crate) fn lengths(object: &Object, steps: &[Step]) -> Result<Vec<u32>, Error
     Ok(lengths)
 }
 
-/// The member names of one object: of a message in the order of its schema, of a map as they come.
-pub(crate) fn keys(object: &Object, steps: &[Step]) -> Result<Vec<String>, Error> {
+/// Returns the member names of one object: of a message in the order of its schema, of a map in the order of the bytes.
+pub(crate) fn keys(object: &Object, segments: &[Segment]) -> Result<Vec<String>, Error> {
     let mut keys = Vec::new();
-    if steps.is_empty() {
+    if segments.is_empty() {
         let bytes = object.bytes();
         message_keys(bytes, object.message(), 0..bytes.len(), &mut keys)?;
         return Ok(keys);
     }
-    rows(object, steps, |bytes, node| {
+    rows(object, segments, |bytes, node| {
         match node {
-            Some(Node::Map { field, at }) => {
+            Some(ValueRef::Map { field, at }) => {
                 let mut records = Records::new(bytes, at);
                 let mut seen = std::collections::HashSet::<_, foldhash::fast::RandomState>::default();
                 while let Some(record) = records.of(field.number)? {
-                    let key = spell::utf8(bytes, entry_parts(bytes, field, &record)?.0)?;
+                    let key = decode::utf8(bytes, entry_parts(bytes, field, &record)?.0)?;
                     if !seen.insert(key) {
                         return Err(Error::DuplicateKey { key: key.to_owned(), offset: record.start });
                     }
                     keys.push(key.to_owned());
                 }
             }
-            Some(Node::One { kind: Kind::Message(number), at }) => {
+            Some(ValueRef::One { kind: ValueType::Message(number), at }) => {
                 message_keys(bytes, super::schema::message(number), at, &mut keys)?;
             }
-            Some(Node::Json(at)) => {
+            Some(ValueRef::Json(at)) => {
                 let json = bytes.get(at).unwrap_or_default();
-                let mut found = Keys::default();
+                let mut found = MemberNames::default();
                 walk::Visit::value(&mut found, Marked::new(json, &Marks::of(json)), 0)?;
                 keys = found.0;
             }
@@ -153,34 +153,34 @@ fn message_keys(
     keys: &mut Vec<String>,
 ) -> Result<(), Error> {
     for field in &message.fields {
-        if spell::shown(bytes, field, at.clone())?.is_some() {
+        if decode::field_value(bytes, field, at.clone())?.is_some() {
             keys.push(field.name.to_owned());
         }
     }
     Ok(())
 }
 
-/// Adds all rows to a fingerprint, as those of the JSON object would be.
-pub(crate) fn fingerprint(object: &Object, steps: &[Step], fingerprint: &mut Fingerprint) -> Result<(), Error> {
-    rows(object, steps, |bytes, node| {
+/// Adds all rows to a fingerprint. The result equals that of the JSON object.
+pub(crate) fn fingerprint(object: &Object, segments: &[Segment], fingerprint: &mut Fingerprint) -> Result<(), Error> {
+    rows(object, segments, |bytes, node| {
         match node {
             None => fingerprint.absent_row(),
-            Some(node) => match spell::text(bytes, &node)? {
+            Some(node) => match decode::text(bytes, &node)? {
                 Some(text) => fingerprint.text(&text),
-                None => fingerprint.spelt(spell::json(bytes, &node)?.as_bytes()),
+                None => fingerprint.spelt(decode::json(bytes, &node)?.as_bytes()),
             },
         }
         Ok(())
     })
 }
 
-/// All rows in JSON spelling; none for missing and null.
-pub(crate) fn spelt_rows(object: &Object, steps: &[Step]) -> Result<Vec<Option<String>>, Error> {
+/// Returns all rows in JSON spelling, none for missing and null.
+pub(crate) fn spelt_rows(object: &Object, segments: &[Segment]) -> Result<Vec<Option<String>>, Error> {
     let mut spelt = Vec::new();
-    rows(object, steps, |bytes, node| {
+    rows(object, segments, |bytes, node| {
         spelt.push(match node {
-            None | Some(Node::Null) => None,
-            Some(node) => Some(spell::json(bytes, &node)?),
+            None | Some(ValueRef::Null) => None,
+            Some(node) => Some(decode::json(bytes, &node)?),
         });
         Ok(())
     })?;

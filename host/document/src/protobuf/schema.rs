@@ -1,29 +1,30 @@
-//! What the protobuf fields of the built-in kinds are called in JSON, and when JSON leaves them out.
+//! The protobuf fields of the built-in kinds: their names in JSON, and the rules by which JSON omits them.
 //!
-//! The table is generated from the published Go types (`schema/`, `make schema-check`); it is parsed once per process
-//! into about 300 KB and never changes.
+//! The table is generated from the published Go types (`schema/`, `make schema-check`). It is parsed once per process,
+//! takes about 300 KB and never changes.
 
 use crate::TypeMeta;
 use std::{collections::HashMap, sync::LazyLock};
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("../../schema/kubernetes.schema")));
+static TABLE: LazyLock<SchemaTable> =
+    LazyLock::new(|| SchemaTable::parse(include_str!("../../schema/kubernetes.schema")));
 
 static EMPTY: Message = Message { fields: Vec::new() };
 
-/// The list in a value of type [`Kind::Texts`].
-pub(crate) static TEXTS: Field = Field {
+/// The list in a value of type [`ValueType::Strings`].
+pub(crate) static STRINGS: Field = Field {
     name: "",
     outer: Vec::new(),
     number: 1,
-    shape: Shape::List,
-    kind: Kind::Text,
+    cardinality: Cardinality::List,
+    kind: ValueType::Text,
     pointer: false,
     omit_empty: false,
     omit_zero: false,
 };
 
 #[derive(Default)]
-struct Table {
+struct SchemaTable {
     version: &'static str,
     kinds: HashMap<(&'static str, &'static str), u16, foldhash::fast::RandomState>,
     /// Kinds by apiVersion and resource.
@@ -34,7 +35,7 @@ struct Table {
 /// A message type.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// In the order of the Go struct, which is that of JSON.
+    /// In the order of the Go struct, which is the order in JSON.
     pub(crate) fields: Vec<Field>,
 }
 
@@ -42,87 +43,87 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// Numbers of the messages that JSON inlines round it, outermost first.
+    /// The field numbers of the messages around it that JSON inlines, outermost first.
     pub(crate) outer: Vec<u32>,
     pub(crate) number: u32,
-    pub(crate) shape: Shape,
-    pub(crate) kind: Kind,
-    /// Zero and missing are two things.
+    pub(crate) cardinality: Cardinality,
+    pub(crate) kind: ValueType,
+    /// Whether zero and missing are different values.
     pub(crate) pointer: bool,
-    /// JSON leaves it out when it is missing, empty or (unless a pointer) a zero scalar.
+    /// Whether JSON omits the field if it is missing, empty or, unless it is a pointer, a zero scalar.
     pub(crate) omit_empty: bool,
-    /// JSON leaves it out when it is the zero time.
+    /// Whether JSON omits the field if it is the zero time.
     pub(crate) omit_zero: bool,
 }
 
-/// How many values a field has.
+/// The number of values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Cardinality {
     One,
     List,
-    /// By text: records of {1 key, 2 value}.
+    /// A map with string keys: records of {1 key, 2 value}.
     Map,
 }
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueType {
     Bool,
     Int32,
     Int64,
     Text,
     /// Base64 in JSON.
     Bytes,
-    /// {1 repeated text}, a list in JSON.
-    Texts,
+    /// {1 repeated string}, a list in JSON.
+    Strings,
     /// {1 seconds, 2 nanoseconds}, RFC 3339 with whole seconds in JSON.
     Time,
-    /// The same with microseconds.
+    /// As [`ValueType::Time`], with microseconds.
     MicroTime,
-    /// {1 text}
+    /// {1 string}
     Quantity,
-    /// IntOrString: {1 which, 2 number, 3 text}.
-    Either,
+    /// {1 type, 2 number, 3 string}.
+    IntOrString,
     /// {1 JSON text}: RawExtension, FieldsV1.
     Raw,
-    /// A message type by its place in the table.
+    /// A message type, by its index in the table.
     Message(u16),
 }
 
-/// The release of Kubernetes that the table is from: `v1.37.2`.
+/// Returns the release of Kubernetes that the table was generated from: `v1.37.2`.
 pub fn version() -> &'static str {
     TABLE.version
 }
 
-/// Whether objects of a kind can be read as protobuf. Others are to be asked for as JSON.
+/// Returns whether objects of a kind can be read as protobuf. Request others as JSON.
 pub fn has(type_meta: &TypeMeta) -> bool {
     find(type_meta).is_some()
 }
 
-/// The kind of a resource, if its objects can be read as protobuf: `v1`, `services` → Service. By the rule of
-/// [`resource_of`](crate::resource_of), which holds for every built-in kind.
+/// Returns the kind of a resource if its objects can be read as protobuf: `v1`, `services` gives Service. It uses the
+/// heuristic of [`resource_of`](crate::resource_of), which is correct for every built-in kind.
 pub fn kind_of(api_version: &str, resource: &str) -> Option<&'static str> {
     TABLE.resources.get(api_version)?.get(resource).copied()
 }
 
-/// The message type of a kind.
+/// Returns the message type of a kind.
 pub(crate) fn find(type_meta: &TypeMeta) -> Option<&'static Message> {
     let number = TABLE.kinds.get(&(type_meta.api_version.as_str(), type_meta.kind.as_str()))?;
     Some(message(*number))
 }
 
-/// A message type by its place. INVARIANT: places come from the table, where parsing checked them.
+/// Returns a message type by its index. INVARIANT: indexes come from the table, which is checked when it is parsed.
 pub(crate) fn message(number: u16) -> &'static Message {
     TABLE.messages.get(usize::from(number)).unwrap_or(&EMPTY)
 }
 
 impl Message {
-    /// The field of this JSON name.
+    /// Returns the field of this JSON name.
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Whether the type has this number at the level that `outer` leads to.
+    /// Returns whether the type has this field number at the level of `outer`.
     pub(crate) fn knows(&self, outer: &[u32], number: u32) -> bool {
         self.fields.iter().any(|field| {
             let rest = field.outer.strip_prefix(outer);
@@ -131,10 +132,10 @@ impl Message {
     }
 }
 
-impl Table {
-    /// Lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
-    fn parse(text: &'static str) -> Table {
-        let mut table = Table::default();
+impl SchemaTable {
+    /// Parses lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
+    fn parse(text: &'static str) -> SchemaTable {
+        let mut table = SchemaTable::default();
         for line in text.lines() {
             let words: Vec<&'static str> = line.split(' ').collect();
             match *words {
@@ -147,9 +148,9 @@ impl Table {
                     }
                 }
                 ["message", _] => table.messages.push(Message { fields: Vec::new() }),
-                [name, numbers, shape, kind, presence] => {
+                [name, numbers, cardinality, kind, presence] => {
                     if let (Some(message), Some(field)) =
-                        (table.messages.last_mut(), Field::parse(name, numbers, shape, kind, presence))
+                        (table.messages.last_mut(), Field::parse(name, numbers, cardinality, kind, presence))
                     {
                         message.fields.push(field);
                     }
@@ -162,38 +163,47 @@ impl Table {
 }
 
 impl Field {
-    fn parse(name: &'static str, numbers: &str, shape: &str, kind: &str, presence: &str) -> Option<Field> {
+    fn parse(name: &'static str, numbers: &str, cardinality: &str, kind: &str, presence: &str) -> Option<Field> {
         let mut outer = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<Vec<u32>>>()?;
         let number = outer.pop()?;
-        let shape = match shape {
-            "one" => Shape::One,
-            "list" => Shape::List,
-            "map" => Shape::Map,
+        let cardinality = match cardinality {
+            "one" => Cardinality::One,
+            "list" => Cardinality::List,
+            "map" => Cardinality::Map,
             _ => return None,
         };
         let kind = match kind {
-            "bool" => Kind::Bool,
-            "int32" => Kind::Int32,
-            "int64" => Kind::Int64,
-            "text" => Kind::Text,
-            "bytes" => Kind::Bytes,
-            "texts" => Kind::Texts,
-            "time" => Kind::Time,
-            "micro" => Kind::MicroTime,
-            "quantity" => Kind::Quantity,
-            "either" => Kind::Either,
-            "raw" => Kind::Raw,
-            message => Kind::Message(message.parse().ok()?),
+            "bool" => ValueType::Bool,
+            "int32" => ValueType::Int32,
+            "int64" => ValueType::Int64,
+            "text" => ValueType::Text,
+            "bytes" => ValueType::Bytes,
+            "texts" => ValueType::Strings,
+            "time" => ValueType::Time,
+            "micro" => ValueType::MicroTime,
+            "quantity" => ValueType::Quantity,
+            "either" => ValueType::IntOrString,
+            "raw" => ValueType::Raw,
+            message => ValueType::Message(message.parse().ok()?),
         };
         let has = |flag| presence.contains(flag);
-        Some(Field { name, outer, number, shape, kind, pointer: has('p'), omit_empty: has('o'), omit_zero: has('z') })
+        Some(Field {
+            name,
+            outer,
+            number,
+            cardinality,
+            kind,
+            pointer: has('p'),
+            omit_empty: has('o'),
+            omit_zero: has('z'),
+        })
     }
 
-    /// How one value of it is written.
-    pub(crate) fn wire(&self) -> super::wire::Wire {
+    /// Returns the wire type of a value.
+    pub(crate) fn wire(&self) -> super::wire::WireType {
         match self.kind {
-            Kind::Bool | Kind::Int32 | Kind::Int64 => super::wire::Wire::Varint,
-            _ => super::wire::Wire::Bytes,
+            ValueType::Bool | ValueType::Int32 | ValueType::Int64 => super::wire::WireType::Varint,
+            _ => super::wire::WireType::Bytes,
         }
     }
 }
@@ -203,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_understood() {
+    fn every_line_of_the_table_parses() {
         let text = include_str!("../../schema/kubernetes.schema");
         let fields: usize = TABLE.messages.iter().map(|message| message.fields.len()).sum();
         assert_eq!(text.lines().count(), 1 + TABLE.kinds.len() + TABLE.messages.len() + fields);
@@ -217,19 +227,22 @@ mod tests {
         }
     }
 
-    /// What walks, reads and edits take for granted.
+    /// The assumptions of walks, reads and edits.
     #[test]
-    fn the_table_keeps_to_what_the_code_can_say() {
+    fn the_table_keeps_the_assumptions_of_the_code() {
         for (at, message) in TABLE.messages.iter().enumerate() {
             for (i, field) in message.fields.iter().enumerate() {
                 let place = (at, field.name);
-                if let Kind::Message(number) = field.kind {
+                if let ValueType::Message(number) = field.kind {
                     assert!(usize::from(number) < TABLE.messages.len(), "{place:?}");
                 }
-                assert!(!field.omit_zero || field.kind == Kind::Time, "{place:?}");
-                assert!(field.shape == Shape::One || !field.pointer, "{place:?}");
-                assert!(field.kind != Kind::Texts || field.shape == Shape::Map, "{place:?}");
-                assert!(field.shape != Shape::Map || !matches!(field.kind, Kind::Message(_)), "{place:?}");
+                assert!(!field.omit_zero || field.kind == ValueType::Time, "{place:?}");
+                assert!(field.cardinality == Cardinality::One || !field.pointer, "{place:?}");
+                assert!(field.kind != ValueType::Strings || field.cardinality == Cardinality::Map, "{place:?}");
+                assert!(
+                    field.cardinality != Cardinality::Map || !matches!(field.kind, ValueType::Message(_)),
+                    "{place:?}"
+                );
                 let twice = message.fields[..i].iter().any(|other| {
                     other.name == field.name || (&other.outer, other.number) == (&field.outer, field.number)
                 });
@@ -244,7 +257,7 @@ mod tests {
         fn depth(number: u16, left: usize) -> usize {
             assert!(left > 0);
             let below = message(number).fields.iter().filter_map(|field| match field.kind {
-                Kind::Message(number) => Some(depth(number, left - 1)),
+                ValueType::Message(number) => Some(depth(number, left - 1)),
                 _ => None,
             });
             1 + below.max().unwrap_or(0)

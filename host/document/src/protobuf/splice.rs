@@ -1,52 +1,52 @@
-//! The new bytes of an edited message: spans of the old ones with others in their place, and every enclosing length
-//! written anew. Memory: 32 bytes a splice, as much for each message that changes, and the new buffer.
+//! Builds the bytes of an edited message from spans of the old bytes and new ones, and updates every length around
+//! them. Memory: 32 bytes per splice and per changed message, and the new buffer.
 
 use super::{
-    place::Frame,
+    place::EnclosingLength,
     wire::{put_varint, varint_length},
 };
 use crate::{Error, MAX_EDITED, MAX_OBJECT};
 use bytes::Bytes;
 use std::{ops::Range, sync::Arc};
 
-/// Replacements in the order of their places, none overlapping.
+/// Replacements in the order of their positions, without overlaps.
 #[derive(Default)]
 pub(crate) struct Splices {
     list: Vec<Splice>,
-    /// Every message that changes, each after the one that it is in.
+    /// Every changed message, each after the one that contains it.
     changed: Vec<Changed>,
-    /// Those that the last splice was in, outermost first.
+    /// The messages that contain the last splice, outermost first.
     open: Vec<usize>,
     last: Option<Arc<[u8]>>,
 }
 
 struct Splice {
     at: Range<usize>,
-    text: Text,
+    text: Replacement,
 }
 
-/// What is put in the place of a span.
-enum Text {
+/// The replacement of a span.
+enum Replacement {
     None,
     Value(Arc<[u8]>),
     /// A varint.
     Length(u64),
 }
 
-impl Text {
+impl Replacement {
     fn length(&self) -> usize {
         match self {
-            Text::None => 0,
-            Text::Value(text) => text.len(),
-            Text::Length(length) => varint_length(*length),
+            Replacement::None => 0,
+            Replacement::Value(text) => text.len(),
+            Replacement::Length(length) => varint_length(*length),
         }
     }
 }
 
 struct Changed {
-    frame: Frame,
+    frame: EnclosingLength,
     within: Option<usize>,
-    /// By how much its payload grows.
+    /// The growth of its payload.
     growth: i64,
 }
 
@@ -55,18 +55,18 @@ impl Splices {
         self.list.is_empty()
     }
 
-    /// Puts a text, maybe an empty one, in the place of a span that lies in these messages.
-    pub(crate) fn put(&mut self, frames: &[Frame], at: Range<usize>, text: &[u8]) {
+    /// Replaces a span in these messages with a text, which may be empty.
+    pub(crate) fn put(&mut self, enclosing: &[EnclosingLength], at: Range<usize>, text: &[u8]) {
         let growth = text.len() as i64 - at.len() as i64;
-        let innermost = self.enter(frames);
+        let innermost = self.enter(enclosing);
         if let Some(changed) = innermost.and_then(|innermost| self.changed.get_mut(innermost)) {
             changed.growth += growth;
         }
-        let text = if text.is_empty() { Text::None } else { Text::Value(self.shared(text)) };
+        let text = if text.is_empty() { Replacement::None } else { Replacement::Value(self.shared(text)) };
         self.list.push(Splice { at, text });
     }
 
-    /// Rows mostly get the same: it is kept once.
+    /// Most rows get the same text, which is stored once.
     fn shared(&mut self, text: &[u8]) -> Arc<[u8]> {
         match &self.last {
             Some(last) if **last == *text => last.clone(),
@@ -74,13 +74,13 @@ impl Splices {
         }
     }
 
-    fn enter(&mut self, frames: &[Frame]) -> Option<usize> {
-        let same = |(open, frame): &(&usize, &Frame)| {
+    fn enter(&mut self, enclosing: &[EnclosingLength]) -> Option<usize> {
+        let same = |(open, frame): &(&usize, &EnclosingLength)| {
             self.changed.get(**open).is_some_and(|changed| changed.frame.payload == frame.payload)
         };
-        let shared = self.open.iter().zip(frames).take_while(same).count();
+        let shared = self.open.iter().zip(enclosing).take_while(same).count();
         self.open.truncate(shared);
-        for frame in frames.iter().skip(shared) {
+        for frame in enclosing.iter().skip(shared) {
             let within = self.open.last().copied();
             self.open.push(self.changed.len());
             self.changed.push(Changed { frame: frame.clone(), within, growth: 0 });
@@ -88,11 +88,11 @@ impl Splices {
         self.open.last().copied()
     }
 
-    /// Writes the new buffer, in one pass, with one allocation of its exact size.
+    /// Builds the new buffer in one pass, with one allocation of its exact size.
     pub(crate) fn apply(mut self, old: &[u8]) -> Result<Bytes, Error> {
         let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
         self.lengths();
-        // An insertion comes before what is cut at the same place.
+        // An insertion comes before a removal at the same position.
         self.list.sort_by_key(|splice| (splice.at.start, splice.at.end));
         let size = self.list.iter().try_fold(old.len(), |size, splice| {
             let text = splice.text.length();
@@ -104,9 +104,9 @@ impl Splices {
         for splice in &self.list {
             new.extend_from_slice(old.get(at..splice.at.start).unwrap_or_default());
             match &splice.text {
-                Text::None => {}
-                Text::Value(text) => new.extend_from_slice(text),
-                Text::Length(length) => put_varint(*length, &mut new),
+                Replacement::None => {}
+                Replacement::Value(text) => new.extend_from_slice(text),
+                Replacement::Length(length) => put_varint(*length, &mut new),
             }
             at = splice.at.end;
         }
@@ -114,7 +114,8 @@ impl Splices {
         Ok(Bytes::from(new))
     }
 
-    /// Adds a splice for the length of each message that changed, the innermost first: a length may itself get longer.
+    /// Adds a splice for the length of each changed message, the innermost first, because a length can become longer
+    /// itself.
     fn lengths(&mut self) {
         for i in (0..self.changed.len()).rev() {
             let Some(Changed { frame, within, growth }) = self.changed.get(i) else { continue };
@@ -128,7 +129,7 @@ impl Splices {
             if let Some(outer) = within.and_then(|within| self.changed.get_mut(within)) {
                 outer.growth += growth + longer;
             }
-            self.list.push(Splice { at, text: Text::Length(length) });
+            self.list.push(Splice { at, text: Replacement::Length(length) });
         }
     }
 }

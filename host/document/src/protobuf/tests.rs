@@ -1,4 +1,5 @@
-//! Protobuf documents against objects that the Go types encoded, against JSON documents, and against bad bytes.
+//! Compares protobuf documents with objects that the Go types encoded and with JSON documents, and tests malformed
+//! bytes.
 
 mod bad;
 mod edits;
@@ -15,7 +16,7 @@ fn type_meta(api_version: &str, kind: &str) -> Arc<TypeMeta> {
     Arc::new(TypeMeta { api_version: api_version.into(), kind: kind.into() })
 }
 
-/// The message of a JSON object.
+/// Encodes a JSON object.
 fn message(type_meta: &TypeMeta, json: &str) -> Bytes {
     super::from_json(type_meta, json).unwrap()
 }

@@ -1,28 +1,28 @@
-//! Instants: protobuf's {1 seconds, 2 nanoseconds} and JSON's RFC 3339 text. The years 1 to 9999, as in Go's JSON.
+//! Timestamps: {1 seconds, 2 nanoseconds} in protobuf, RFC 3339 in JSON. Years 1 to 9999, as in Go's JSON.
 
-use super::wire::{Wire, put_number, single, varint};
+use super::wire::{WireType, put_number, single, varint};
 use crate::Error;
 use std::{fmt::Write, ops::Range};
 
-/// Midnight of the first day of year 1: what Go takes for no time at all.
+/// Midnight of the first day of year 1, which is Go's zero time.
 const ZERO: i64 = -62_135_596_800;
 /// The first second of year 10000.
 const END: i64 = 253_402_300_800;
 
-/// An instant in UTC.
+/// A timestamp in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     seconds: i64,
     nanos: u32,
 }
 
-/// The time with this span; none for the zero one.
+/// Reads the time with this span. Returns none for the zero time.
 pub(crate) fn read(bytes: &[u8], at: Range<usize>) -> Result<Option<Time>, Error> {
     if at.is_empty() {
         return Ok(None);
     }
     let part = |number, name| {
-        let record = single(bytes, at.clone(), number, Wire::Varint, name)?;
+        let record = single(bytes, at.clone(), number, WireType::Varint, name)?;
         let value = record.map(|record| varint(bytes, record.value.start, record.value.end)).transpose()?;
         Ok::<_, Error>(value.map_or(0, |(value, _)| value))
     };
@@ -36,8 +36,8 @@ pub(crate) fn read(bytes: &[u8], at: Range<usize>) -> Result<Option<Time>, Error
 }
 
 impl Time {
-    /// As in JSON, with or without microseconds.
-    pub(crate) fn spell(self, micro: bool) -> String {
+    /// Formats the time as in JSON, with or without microseconds.
+    pub(crate) fn to_json_text(self, micro: bool) -> String {
         let days = self.seconds.div_euclid(86_400);
         let second = self.seconds.rem_euclid(86_400);
         let (year, month, day) = civil(days);
@@ -51,13 +51,13 @@ impl Time {
         text
     }
 
-    /// The message, without its length.
+    /// Encodes the message without its length.
     pub(crate) fn encode(self, micro: bool, out: &mut Vec<u8>) {
         put_number(1, self.seconds as u64, out);
         put_number(2, if micro { u64::from(self.nanos / 1000 * 1000) } else { 0 }, out);
     }
 
-    /// Reads RFC 3339 with any offset and fraction.
+    /// Parses RFC 3339 with any offset and fraction.
     pub(crate) fn parse(text: &str) -> Option<Time> {
         let bytes = text.as_bytes();
         let number = |at: Range<usize>| -> Option<i64> {
@@ -98,7 +98,7 @@ impl Time {
     }
 }
 
-/// Days since 1970 of a date, and back: the proleptic Gregorian calendar, in eras of 400 years that begin in March.
+/// Converts a date to days since 1970 in the proleptic Gregorian calendar, with eras of 400 years that begin in March.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -126,10 +126,16 @@ mod tests {
     #[test]
     fn times_come_back_as_they_were_spelt() {
         for text in ["1970-01-01T00:00:00Z", "2024-02-29T23:59:59Z", "0001-01-01T00:00:01Z", "9999-12-31T23:59:59Z"] {
-            assert_eq!(Time::parse(text).unwrap().spell(false), text);
+            assert_eq!(Time::parse(text).unwrap().to_json_text(false), text);
         }
-        assert_eq!(Time::parse("2024-05-06T07:08:09.123456Z").unwrap().spell(true), "2024-05-06T07:08:09.123456Z");
-        assert_eq!(Time::parse("2024-05-06T07:08:09.5+02:00").unwrap().spell(true), "2024-05-06T05:08:09.500000Z");
+        assert_eq!(
+            Time::parse("2024-05-06T07:08:09.123456Z").unwrap().to_json_text(true),
+            "2024-05-06T07:08:09.123456Z"
+        );
+        assert_eq!(
+            Time::parse("2024-05-06T07:08:09.5+02:00").unwrap().to_json_text(true),
+            "2024-05-06T05:08:09.500000Z"
+        );
         for bad in [
             "",
             "2024-02-30T00:00:00Z",

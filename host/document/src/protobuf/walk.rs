@@ -1,121 +1,134 @@
-//! Follows the steps of a path through a message by the schema, and tells a visitor what is at their end, in the terms
-//! of JSON: what JSON would leave out is absent, what it would spell as null is null.
-//! Recursion is as deep as the path is long; what is kept are the lengths that enclose the place.
+//! Follows the segments of a path through a message by the schema, and calls a visitor at the end of the path, in terms
+//! of JSON: a value that JSON would omit is absent, and one that JSON would write as null is null. The recursion is as
+//! deep as the path is long. It tracks the lengths around the current value.
 
 use super::{
     object::Object,
-    place::{Frame, Node, Slot, entry, locate, map_value, one, resolve},
-    schema::{self, Field, Kind, Message, Shape},
-    wire::{Record, Records, Wire},
+    place::{EnclosingLength, FieldSlot, ValueRef, entry, locate, map_value, one, resolve},
+    schema::{self, Cardinality, Field, Message, ValueType},
+    wire::{Record, Records, WireType},
 };
 use crate::{
     Error,
     json::{self, marked::Marked, scan::Marks},
-    path::Step,
+    path::Segment,
 };
 use std::ops::Range;
 
-/// What a value is to what is round it.
+/// The relation of a value to its container.
 #[derive(Debug, Clone)]
-pub(crate) enum Spot {
+pub(crate) enum Relation {
     Root,
-    Field(Slot),
-    /// An element of a list, by its record.
+    Field(FieldSlot),
+    /// An element of a list, with its record.
     Element {
         field: &'static Field,
         record: Range<usize>,
     },
-    /// An entry of a map, by its record.
+    /// An entry of a map, with its record.
     Entry {
         field: &'static Field,
         record: Range<usize>,
     },
-    /// Within JSON text.
+    /// Inside JSON text.
     Inside,
 }
 
-/// Why a step led nowhere, and what an edit could do about it.
+/// The reason why a segment leads nowhere, and the position at which an edit can insert a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Gap {
-    /// Nothing is there that JSON would show.
-    Field(Slot),
+    /// JSON would omit the field.
+    Field(FieldSlot),
     /// The map has no such entry.
     Key { field: &'static Field, within: Range<usize> },
     /// The list has no such element.
     Element,
-    /// A value of another kind.
+    /// The value is of another kind.
     Other { at: usize },
-    /// No such field in the schema, or a place in JSON text.
+    /// The schema has no such field, or the path leads into JSON text.
     Unknown,
 }
 
-/// What becomes of the ends of a walk.
+/// Handles the results of a walk.
 pub(crate) trait Visit {
-    /// It makes what is missing: a message that is not in the bytes is a gap to it, and an empty message to others.
+    /// Whether the visitor inserts missing values. A missing message is then a gap, and otherwise an empty message.
     const MAKES: bool;
 
-    /// It is to be told which lengths enclose a place. Others are told of some.
-    const FRAMES: bool;
+    /// Whether the visitor needs the lengths around a value. Otherwise it gets only some of them.
+    const ENCLOSING: bool;
 
-    /// All steps led here.
-    fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error>;
+    /// The path leads to this value.
+    fn value(
+        &mut self,
+        bytes: &[u8],
+        node: ValueRef,
+        relation: Relation,
+        enclosing: &[EnclosingLength],
+    ) -> Result<(), Error>;
 
-    /// The first of these steps led nowhere. None of them is a [`Step::Every`]: what is absent above one has no rows.
-    fn absent(&mut self, bytes: &[u8], rest: &[Step], gap: Gap, frames: &[Frame]) -> Result<(), Error>;
+    /// The first of these segments leads nowhere. None of them is a [`Segment::Wildcard`], because a missing array has
+    /// no rows.
+    fn absent(&mut self, bytes: &[u8], rest: &[Segment], gap: Gap, enclosing: &[EnclosingLength]) -> Result<(), Error>;
 }
 
-/// Follows the steps from the message that an object is.
-pub(crate) fn walk<V: Visit>(object: &Object, steps: &[Step], visitor: &mut V) -> Result<(), Error> {
-    let mut walk = Walk { bytes: object.bytes(), frames: Vec::new(), visitor };
-    match steps {
-        // The root's kind is never asked for: whole objects are read by their own functions.
-        [] => walk.visitor.value(object.bytes(), Node::Null, Spot::Root, &[]),
-        [Step::Name(name), rest @ ..] => {
+/// Follows the segments from the message of the object.
+pub(crate) fn walk<V: Visit>(object: &Object, segments: &[Segment], visitor: &mut V) -> Result<(), Error> {
+    let mut walk = Walk { bytes: object.bytes(), enclosing: Vec::new(), visitor };
+    match segments {
+        // The kind of the root is not used: other functions read whole objects.
+        [] => walk.visitor.value(object.bytes(), ValueRef::Null, Relation::Root, &[]),
+        [Segment::Name(name), rest @ ..] => {
             let Some(field) = object.message().field(name) else {
-                return walk.absent(steps, Gap::Unknown);
+                return walk.absent(segments, Gap::Unknown);
             };
-            // What is missing is made at the object's end.
+            // A missing field is inserted at the object's end.
             let at = match V::MAKES {
                 true => 0..object.bytes().len(),
                 false => object.run(field.outer.first().copied().unwrap_or(field.number))?,
             };
-            walk.located(field, at, steps, rest)
+            walk.located(field, at, segments, rest)
         }
-        _ => walk.absent(steps, Gap::Other { at: 0 }),
+        _ => walk.absent(segments, Gap::Other { at: 0 }),
     }
 }
 
 struct Walk<'a, V> {
     bytes: &'a [u8],
-    frames: Vec<Frame>,
+    enclosing: Vec<EnclosingLength>,
     visitor: &'a mut V,
 }
 
 impl<V: Visit> Walk<'_, V> {
-    /// A value, and the lengths that enclose what is in it.
-    fn node(&mut self, node: Node, spot: Spot, inner: &[Frame], steps: &[Step]) -> Result<(), Error> {
-        let Some((step, rest)) = steps.split_first() else {
-            return self.visitor.value(self.bytes, node, spot, &self.frames);
+    /// Visits a value. `inner` are the lengths around its content.
+    fn node(
+        &mut self,
+        node: ValueRef,
+        relation: Relation,
+        inner: &[EnclosingLength],
+        segments: &[Segment],
+    ) -> Result<(), Error> {
+        let Some((segment, rest)) = segments.split_first() else {
+            return self.visitor.value(self.bytes, node, relation, &self.enclosing);
         };
-        let depth = self.frames.len();
-        if V::FRAMES {
-            self.frames.extend_from_slice(inner);
+        let depth = self.enclosing.len();
+        if V::ENCLOSING {
+            self.enclosing.extend_from_slice(inner);
         }
-        let done = match (step, node) {
-            (_, Node::Json(at)) => self.inside(at, steps),
-            (Step::Name(name), Node::One { kind: Kind::Message(number), at }) => {
-                self.field(schema::message(number), at, name, steps, rest)
+        let done = match (segment, node) {
+            (_, ValueRef::Json(at)) => self.inside(at, segments),
+            (Segment::Name(name), ValueRef::One { kind: ValueType::Message(number), at }) => {
+                self.field(schema::message(number), at, name, segments, rest)
             }
-            (Step::Name(key), Node::Map { field, at }) => self.entry(field, at, key, steps, rest),
-            (Step::Index(index), Node::List { field, at }) => self.element(field, at, *index, steps, rest),
-            (Step::Every, Node::List { field, at }) => self.elements(field, at, rest),
-            (Step::Every, _) => Ok(()),
-            (_, Node::One { at, .. } | Node::List { at, .. } | Node::Map { at, .. }) => {
-                self.absent(steps, Gap::Other { at: at.start })
+            (Segment::Name(key), ValueRef::Map { field, at }) => self.entry(field, at, key, segments, rest),
+            (Segment::Index(index), ValueRef::List { field, at }) => self.element(field, at, *index, segments, rest),
+            (Segment::Wildcard, ValueRef::List { field, at }) => self.elements(field, at, rest),
+            (Segment::Wildcard, _) => Ok(()),
+            (_, ValueRef::One { at, .. } | ValueRef::List { at, .. } | ValueRef::Map { at, .. }) => {
+                self.absent(segments, Gap::Other { at: at.start })
             }
-            (_, Node::Null) => self.absent(steps, Gap::Element),
+            (_, ValueRef::Null) => self.absent(segments, Gap::Element),
         };
-        self.frames.truncate(depth);
+        self.enclosing.truncate(depth);
         done
     }
 
@@ -124,36 +137,44 @@ impl<V: Visit> Walk<'_, V> {
         message: &'static Message,
         at: Range<usize>,
         name: &str,
-        steps: &[Step],
-        rest: &[Step],
+        segments: &[Segment],
+        rest: &[Segment],
     ) -> Result<(), Error> {
         let Some(field) = message.field(name) else {
-            return self.absent(steps, Gap::Unknown);
+            return self.absent(segments, Gap::Unknown);
         };
-        self.located(field, at, steps, rest)
+        self.located(field, at, segments, rest)
     }
 
-    fn located(&mut self, field: &'static Field, at: Range<usize>, steps: &[Step], rest: &[Step]) -> Result<(), Error> {
-        let depth = self.frames.len();
-        let slot = locate(self.bytes, field, at, &mut self.frames)?;
-        let done = self.slot(slot, steps, rest);
-        self.frames.truncate(depth);
+    fn located(
+        &mut self,
+        field: &'static Field,
+        at: Range<usize>,
+        segments: &[Segment],
+        rest: &[Segment],
+    ) -> Result<(), Error> {
+        let depth = self.enclosing.len();
+        let slot = locate(self.bytes, field, at, &mut self.enclosing)?;
+        let done = self.slot(slot, segments, rest);
+        self.enclosing.truncate(depth);
         done
     }
 
-    fn slot(&mut self, slot: Slot, steps: &[Step], rest: &[Step]) -> Result<(), Error> {
+    fn slot(&mut self, slot: FieldSlot, segments: &[Segment], rest: &[Segment]) -> Result<(), Error> {
         let at = slot.values();
-        if let (Shape::List, [Step::Every, below @ ..]) = (slot.field.shape, rest) {
+        if let (Cardinality::List, [Segment::Wildcard, below @ ..]) = (slot.field.cardinality, rest) {
             return self.elements(slot.field, at, below);
         }
         let (node, inner) = resolve(self.bytes, slot.field, at)?;
         match node {
-            None => self.absent(steps, Gap::Field(slot)),
-            Some(Node::Null) if !rest.is_empty() => self.absent(steps, Gap::Field(slot)),
-            Some(Node::One { kind: Kind::Message(_), .. }) if V::MAKES && inner.is_none() && !rest.is_empty() => {
-                self.absent(steps, Gap::Field(slot))
+            None => self.absent(segments, Gap::Field(slot)),
+            Some(ValueRef::Null) if !rest.is_empty() => self.absent(segments, Gap::Field(slot)),
+            Some(ValueRef::One { kind: ValueType::Message(_), .. })
+                if V::MAKES && inner.is_none() && !rest.is_empty() =>
+            {
+                self.absent(segments, Gap::Field(slot))
             }
-            Some(node) => self.node(node, Spot::Field(slot), inner.as_slice(), rest),
+            Some(node) => self.node(node, Relation::Field(slot), inner.as_slice(), rest),
         }
     }
 
@@ -162,14 +183,19 @@ impl<V: Visit> Walk<'_, V> {
         field: &'static Field,
         at: Range<usize>,
         key: &str,
-        steps: &[Step],
-        rest: &[Step],
+        segments: &[Segment],
+        rest: &[Segment],
     ) -> Result<(), Error> {
         match entry(self.bytes, field, at.clone(), key)? {
-            None => self.absent(steps, Gap::Key { field, within: at }),
+            None => self.absent(segments, Gap::Key { field, within: at }),
             Some((record, value)) => {
                 let node = map_value(self.bytes, field, value)?;
-                self.node(node, Spot::Entry { field, record: record.whole() }, &[Frame::from(&record)], rest)
+                self.node(
+                    node,
+                    Relation::Entry { field, record: record.whole() },
+                    &[EnclosingLength::from(&record)],
+                    rest,
+                )
             }
         }
     }
@@ -179,8 +205,8 @@ impl<V: Visit> Walk<'_, V> {
         field: &'static Field,
         at: Range<usize>,
         index: usize,
-        steps: &[Step],
-        rest: &[Step],
+        segments: &[Segment],
+        rest: &[Segment],
     ) -> Result<(), Error> {
         let mut records = Records::new(self.bytes, at);
         let mut count = 0;
@@ -190,95 +216,96 @@ impl<V: Visit> Walk<'_, V> {
             }
             count += 1;
         }
-        if count <= index { self.absent(steps, Gap::Element) } else { Ok(()) }
+        if count <= index { self.absent(segments, Gap::Element) } else { Ok(()) }
     }
 
-    fn elements(&mut self, field: &'static Field, at: Range<usize>, rest: &[Step]) -> Result<(), Error> {
+    fn elements(&mut self, field: &'static Field, at: Range<usize>, rest: &[Segment]) -> Result<(), Error> {
         let mut records = Records::new(self.bytes, at);
-        // The field that is wanted of every element is looked up once.
+        // The requested field of all elements is looked up once.
         let wanted = match (field.kind, rest) {
-            (Kind::Message(number), [Step::Name(name), below @ ..]) => {
+            (ValueType::Message(number), [Segment::Name(name), below @ ..]) => {
                 schema::message(number).field(name).map(|wanted| (wanted, below))
             }
             _ => None,
         };
-        // Most are texts, and nothing but the text is asked for.
-        let is_plain = !V::FRAMES
+        // Most values are strings, of which only the text is read.
+        let is_plain = !V::ENCLOSING
             && wanted.is_some_and(|(wanted, below)| {
                 below.is_empty()
-                    && wanted.shape == Shape::One
-                    && wanted.kind == Kind::Text
+                    && wanted.cardinality == Cardinality::One
+                    && wanted.kind == ValueType::Text
                     && wanted.outer.is_empty()
                     && wanted.omit_empty
             });
-        let depth = self.frames.len();
+        let depth = self.enclosing.len();
         while let Some(record) = records.of(field.number)? {
             let Some((wanted, below)) = wanted else {
                 self.one(field, &record, rest)?;
                 continue;
             };
-            record.written_as(Wire::Bytes)?;
+            record.written_as(WireType::Bytes)?;
             if is_plain && let Some(found) = Records::quick(self.bytes, record.value.clone(), wanted.number) {
-                let slot = Slot { field: wanted, within: record.value, missing: 0 };
+                let slot = FieldSlot { field: wanted, within: record.value, missing: 0 };
                 match found {
                     Some((_, at)) if wanted.pointer || !at.is_empty() => {
-                        let node = Node::One { kind: wanted.kind, at };
-                        self.visitor.value(self.bytes, node, Spot::Field(slot), &self.frames)?;
+                        let node = ValueRef::One { kind: wanted.kind, at };
+                        self.visitor.value(self.bytes, node, Relation::Field(slot), &self.enclosing)?;
                     }
                     _ => self.absent(rest, Gap::Field(slot))?,
                 }
                 continue;
             }
-            if V::FRAMES {
-                self.frames.push(Frame::from(&record));
+            if V::ENCLOSING {
+                self.enclosing.push(EnclosingLength::from(&record));
             }
-            let slot = locate(self.bytes, wanted, record.value, &mut self.frames)?;
+            let slot = locate(self.bytes, wanted, record.value, &mut self.enclosing)?;
             self.slot(slot, rest, below)?;
-            self.frames.truncate(depth);
+            self.enclosing.truncate(depth);
         }
         Ok(())
     }
 
-    fn one(&mut self, field: &'static Field, record: &Record, rest: &[Step]) -> Result<(), Error> {
+    fn one(&mut self, field: &'static Field, record: &Record, rest: &[Segment]) -> Result<(), Error> {
         record.written_as(field.wire())?;
         let node = one(self.bytes, field.kind, record.value.clone())?;
-        self.node(node, Spot::Element { field, record: record.whole() }, &[Frame::from(record)], rest)
+        self.node(node, Relation::Element { field, record: record.whole() }, &[EnclosingLength::from(record)], rest)
     }
 
-    /// The steps lead on into JSON text.
-    fn inside(&mut self, at: Range<usize>, steps: &[Step]) -> Result<(), Error> {
+    /// Follows the segments into JSON text.
+    fn inside(&mut self, at: Range<usize>, segments: &[Segment]) -> Result<(), Error> {
         struct Inside<'a, V> {
             bytes: &'a [u8],
             start: usize,
             visitor: &'a mut V,
-            frames: &'a [Frame],
+            enclosing: &'a [EnclosingLength],
         }
         impl<V: Visit> json::walk::Visit for Inside<'_, V> {
             fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
                 let end = json::check::checked_end(&text, at)?;
                 let node = match text.get(at) {
-                    Some(b'n') => Node::Null,
-                    _ => Node::Json(self.start + at..self.start + end),
+                    Some(b'n') => ValueRef::Null,
+                    _ => ValueRef::Json(self.start + at..self.start + end),
                 };
-                self.visitor.value(self.bytes, node, Spot::Inside, self.frames)?;
+                self.visitor.value(self.bytes, node, Relation::Inside, self.enclosing)?;
                 Ok(end)
             }
 
-            fn absent(&mut self, rest: &[Step], _: json::walk::Gap) -> Result<(), Error> {
-                self.visitor.absent(&[], rest, Gap::Unknown, self.frames)
+            fn absent(&mut self, rest: &[Segment], _: json::walk::Gap) -> Result<(), Error> {
+                self.visitor.absent(&[], rest, Gap::Unknown, self.enclosing)
             }
         }
         let text = self.bytes.get(at.clone()).unwrap_or_default();
         let marks = Marks::of(text);
-        let mut inside = Inside { bytes: self.bytes, start: at.start, visitor: self.visitor, frames: &self.frames };
-        json::walk::walk(Marked::new(text, &marks), 0, steps, &mut inside)?;
+        let mut inside =
+            Inside { bytes: self.bytes, start: at.start, visitor: self.visitor, enclosing: &self.enclosing };
+        json::walk::walk(Marked::new(text, &marks), 0, segments, &mut inside)?;
         Ok(())
     }
 
-    fn absent(&mut self, steps: &[Step], gap: Gap) -> Result<(), Error> {
-        if steps.contains(&Step::Every) {
+    fn absent(&mut self, segments: &[Segment], gap: Gap) -> Result<(), Error> {
+        if segments.contains(&Segment::Wildcard) {
             return Ok(());
         }
-        self.visitor.absent(self.bytes, steps, gap, &self.frames)
+        self.visitor.absent(self.bytes, segments, gap, &self.enclosing)
     }
 }

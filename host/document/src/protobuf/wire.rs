@@ -1,64 +1,64 @@
-//! Protobuf on the wire: varints, and the records of a message one after another. Nothing is kept, nothing is copied;
-//! every length is checked against the message that it is in.
+//! The protobuf wire format: varints, and the records of a message. Nothing is stored or copied. Every length is
+//! checked against the message that contains it.
 
 use crate::Error;
 use std::ops::Range;
 
-/// How a record's value is written. Groups are refused: Kubernetes has none.
+/// The wire type of a record. Groups are refused, because Kubernetes has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub(crate) enum WireType {
     Varint,
     Fixed,
     Bytes,
 }
 
-/// One record of a message; positions count in the whole object.
+/// One record of a message. Positions count in the whole object.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) number: u32,
-    pub(crate) wire: Wire,
-    /// Where its tag begins.
+    pub(crate) wire: WireType,
+    /// The start of the tag.
     pub(crate) start: usize,
-    /// Where its length begins; the value's start if it has none.
+    /// The start of the length, or of the value if there is no length.
     pub(crate) length_at: usize,
-    /// The value without its length.
+    /// The span of the value without its length.
     pub(crate) value: Range<usize>,
 }
 
 impl Record {
-    /// Tag, length and value.
+    /// Returns the span of tag, length and value.
     pub(crate) fn whole(&self) -> Range<usize> {
         self.start..self.value.end
     }
 
-    /// Refuses a value that is not written as the schema says.
-    pub(crate) fn written_as(&self, wire: Wire) -> Result<(), Error> {
+    /// Refuses a value whose wire type differs from the schema's.
+    pub(crate) fn written_as(&self, wire: WireType) -> Result<(), Error> {
         if self.wire == wire { Ok(()) } else { Err(Error::malformed(self.start, "a field of the wrong wire type")) }
     }
 }
 
-/// What is before the value of a record. The value itself may not be there.
+/// The part of a record before its value, which may not have arrived yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) number: u32,
-    pub(crate) wire: Wire,
-    /// Where the tag begins.
+    pub(crate) wire: WireType,
+    /// The start of the tag.
     pub(crate) start: usize,
-    /// Where the length begins; the value's start if there is none.
+    /// The start of the length, or of the value if there is no length.
     pub(crate) length_at: usize,
-    /// Where the value begins.
+    /// The start of the value.
     pub(crate) from: usize,
-    /// The value's, as far as it claims.
+    /// The length of the value, not checked against the message.
     pub(crate) length: u64,
 }
 
-/// The most bytes that a header takes, and that a record without a length does.
+/// The maximum size of a header, and of a record without a length, in bytes.
 pub(crate) const HEADER: usize = 20;
 
-/// What is wrong with a length that no bytes are there for.
-pub(crate) const PAST_THE_END: &str = "a value that goes past the end of its message";
+/// The reason for a length that exceeds its message.
+pub(crate) const PAST_THE_END: &str = "the value exceeds its message";
 
-/// The header that begins at `at`, in a message that ends at `end`.
+/// Parses the header at `at`, in a message that ends at `end`.
 #[inline(always)]
 pub(crate) fn header(bytes: &[u8], at: usize, end: usize) -> Result<Header, Error> {
     let (tag, after) = varint(bytes, at, end)?;
@@ -67,20 +67,20 @@ pub(crate) fn header(bytes: &[u8], at: usize, end: usize) -> Result<Header, Erro
         return Err(Error::malformed(at, "a field number out of range"));
     }
     let (wire, from, length) = match tag & 7 {
-        0 => (Wire::Varint, after, (varint(bytes, after, end)?.1 - after) as u64),
-        1 => (Wire::Fixed, after, 8),
-        5 => (Wire::Fixed, after, 4),
+        0 => (WireType::Varint, after, (varint(bytes, after, end)?.1 - after) as u64),
+        1 => (WireType::Fixed, after, 8),
+        5 => (WireType::Fixed, after, 4),
         2 => {
             let (length, from) = varint(bytes, after, end)?;
-            (Wire::Bytes, from, length)
+            (WireType::Bytes, from, length)
         }
-        3 | 4 => return Err(Error::malformed(at, "a group")),
+        3 | 4 => return Err(Error::malformed(at, "groups are not supported")),
         _ => return Err(Error::malformed(at, "an unknown wire type")),
     };
     Ok(Header { number: number as u32, wire, start: at, length_at: after, from, length })
 }
 
-/// The records of one message.
+/// Iterates over the records of one message.
 pub(crate) struct Records<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -88,12 +88,12 @@ pub(crate) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Of the message with this span.
+    /// Creates an iterator over the message with this span.
     pub(crate) fn new(bytes: &'a [u8], at: Range<usize>) -> Self {
         Records { bytes, at: at.start, end: at.end.min(bytes.len()) }
     }
 
-    /// The next record, or none at the end of the message.
+    /// Returns the next record, or none at the end of the message.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<Record>, Error> {
         if self.at >= self.end {
@@ -102,12 +102,12 @@ impl<'a> Records<'a> {
         let start = self.at;
         if let Some((number, value)) = self.short() {
             self.at = value.end;
-            return Ok(Some(Record { number, wire: Wire::Bytes, start, length_at: start + 1, value }));
+            return Ok(Some(Record { number, wire: WireType::Bytes, start, length_at: start + 1, value }));
         }
         self.any()
     }
 
-    /// The next record of this number.
+    /// Returns the next record of this field number.
     #[inline(always)]
     pub(crate) fn of(&mut self, number: u32) -> Result<Option<Record>, Error> {
         while self.at < self.end {
@@ -122,7 +122,8 @@ impl<'a> Records<'a> {
         Ok(None)
     }
 
-    /// The number and the value of the next record if it is as most are: a tag of one byte, a length of one or two.
+    /// Returns the field number and the value of the next record, if it has the usual form: a tag of one byte, and a
+    /// length of one or two.
     #[inline(always)]
     fn short(&self) -> Option<(u32, Range<usize>)> {
         let [tag, low, high] = self.bytes.get(self.at..)?.first_chunk::<3>()?;
@@ -138,8 +139,9 @@ impl<'a> Records<'a> {
         (end <= self.end).then_some((u32::from(tag >> 3), from..end))
     }
 
-    /// The one record of a number by its start and its value, none if there is none, or nothing known: if one of the
-    /// records is not as most are, or there are two. Nothing but positions goes from record to record, which is why this is fast.
+    /// Returns the start and the value of the single record of a field number, or none if there is no such record. The
+    /// outer none means that the result is unknown, because a record has an unusual form or there are two. It is fast,
+    /// because the loop carries only positions.
     #[inline(always)]
     pub(crate) fn quick(bytes: &'a [u8], at: Range<usize>, number: u32) -> Option<Option<(usize, Range<usize>)>> {
         let mut records = Records::new(bytes, at);
@@ -169,18 +171,19 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The one record of a number. Twice is an error: decoders that merge and decoders that replace would disagree.
+/// Returns the single record of a field number. A second one is an error, because decoders that merge and decoders that
+/// replace would disagree.
 #[inline]
 pub(crate) fn single(
     bytes: &[u8],
     at: Range<usize>,
     number: u32,
-    wire: Wire,
+    wire: WireType,
     name: &str,
 ) -> Result<Option<Record>, Error> {
     if let Some(found) = Records::quick(bytes, at.clone(), number) {
         let Some((start, value)) = found else { return Ok(None) };
-        let record = Record { number, wire: Wire::Bytes, start, length_at: start + 1, value };
+        let record = Record { number, wire: WireType::Bytes, start, length_at: start + 1, value };
         return record.written_as(wire).map(|()| Some(record));
     }
     let mut records = Records::new(bytes, at);
@@ -192,10 +195,10 @@ pub(crate) fn single(
     }
 }
 
-/// The varint at `at`, and the position after it.
+/// Parses the varint at `at`. Returns it and the position after it.
 #[inline(always)]
 pub(crate) fn varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Error> {
-    // Tags and most lengths are one byte, the rest mostly two.
+    // Tags and most lengths take one byte, most others take two.
     match bytes.get(at..end) {
         Some([byte, ..]) if *byte < 0x80 => return Ok((u64::from(*byte), at + 1)),
         Some([low, high, ..]) if *high < 0x80 => {
@@ -217,7 +220,7 @@ fn long_varint(bytes: &[u8], at: usize, end: usize) -> Result<(u64, usize), Erro
             return Ok((value, at + i + 1));
         }
     }
-    Err(Error::malformed(at, "a varint that is cut off or too long"))
+    Err(Error::malformed(at, "truncated or overlong varint"))
 }
 
 /// Writes a varint.
@@ -229,7 +232,7 @@ pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// How many bytes a varint takes.
+/// Returns the size of a varint in bytes.
 pub(crate) fn varint_length(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_apart() {
+    fn records_are_separated() {
         let mut bytes = Vec::new();
         put_bytes(1, b"ab", &mut bytes);
         put_number(2, 300, &mut bytes);
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_an_error() {
+    fn an_invalid_record_is_an_error() {
         for bad in [
             &[0x0a, 5, 1][..],
             &[0x0a],

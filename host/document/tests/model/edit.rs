@@ -1,10 +1,10 @@
-//! What an edit should do, by the words of the contract; and the same edit on a document.
+//! The effect of an edit as the contract specifies it, and the same edit on a document.
 
-use super::read::{self, Step};
+use super::read::{self, Segment};
 use serde_json::{Map, Value as Tree};
 use weir_document::{Document, Error, Path, Value};
 
-/// One edit with its arguments. Bits are cut or stretched to the number of rows, unless `raw`.
+/// One edit with its arguments. The bitmap is adjusted to the number of rows, unless `raw`.
 #[derive(Debug, Clone)]
 pub(crate) struct Edit {
     pub(crate) kind: Kind,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 impl Edit {
-    /// At a place that is one.
+    /// Creates an edit with a valid path.
     pub(crate) fn new(kind: Kind, expression: String, bits: Vec<u8>, raw: bool, value: Value) -> Self {
         let path = Path::parse(&expression).unwrap();
         Edit { kind, expression, bits, raw, value, path }
@@ -37,11 +37,11 @@ impl Edit {
     }
 }
 
-/// The edit on a document; how many were removed.
+/// Applies the edit to a document. Returns the number of removed values.
 pub(crate) fn run(document: &mut Document, edit: &Edit) -> Result<usize, Error> {
     let rows = match edit.kind {
         Kind::Retain if edit.path().wildcards() == 0 => 0,
-        // The rows are those of the last `[*]`, whatever follows it.
+        // The rows are those of the last `[*]`. The rest of the path is ignored.
         _ => document.column(edit.path())?.len(),
     };
     let bits = bits(edit, rows);
@@ -63,13 +63,13 @@ fn has(bits: &[u8], row: usize) -> bool {
     bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1)
 }
 
-/// The edit on the model. An error leaves it as it was.
+/// Applies the edit to the model. A failed edit changes nothing.
 pub(crate) fn apply(model: &mut Tree, edit: &Edit) -> Result<usize, ()> {
-    let steps = read::steps(&edit.expression);
-    if is_protected(&steps, edit.kind) {
+    let segments = read::segments(&edit.expression);
+    if is_protected(&segments, edit.kind) {
         return Err(());
     }
-    let rows = read::rows(model, &steps).len();
+    let rows = read::rows(model, &segments).len();
     let bits = bits(edit, rows);
     let with_bits = matches!(edit.kind, Kind::SetRows | Kind::RemoveRows | Kind::Retain);
     if with_bits && bits.len() != rows.div_ceil(8) {
@@ -78,15 +78,15 @@ pub(crate) fn apply(model: &mut Tree, edit: &Edit) -> Result<usize, ()> {
     let before = model.clone();
     let mut row = 0;
     let done = match edit.kind {
-        Kind::Set => put(model, &steps, &|_| true, &mut row, &mut |slot| set(slot, &edit.value)),
-        Kind::SetRows => put(model, &steps, &|row| has(&bits, row), &mut row, &mut |slot| set(slot, &edit.value)),
-        Kind::Append => put(model, &steps, &|_| true, &mut row, &mut |slot| append(slot, &edit.value)),
-        Kind::Remove => Ok(cut(model, &steps, &|_| true, &mut row)),
-        Kind::RemoveRows => Ok(cut(model, &steps, &|row| has(&bits, row), &mut row)),
-        Kind::Retain => match steps.iter().rposition(|step| *step == Step::Every) {
+        Kind::Set => put(model, &segments, &|_| true, &mut row, &mut |slot| set(slot, &edit.value)),
+        Kind::SetRows => put(model, &segments, &|row| has(&bits, row), &mut row, &mut |slot| set(slot, &edit.value)),
+        Kind::Append => put(model, &segments, &|_| true, &mut row, &mut |slot| append(slot, &edit.value)),
+        Kind::Remove => Ok(cut(model, &segments, &|_| true, &mut row)),
+        Kind::RemoveRows => Ok(cut(model, &segments, &|row| has(&bits, row), &mut row)),
+        Kind::Retain => match segments.iter().rposition(|segment| *segment == Segment::Wildcard) {
             None => Err(()),
             Some(last) => {
-                cut(model, &steps[..=last], &|row| !has(&bits, row), &mut row);
+                cut(model, &segments[..=last], &|row| !has(&bits, row), &mut row);
                 Ok(0)
             }
         },
@@ -97,17 +97,17 @@ pub(crate) fn apply(model: &mut Tree, edit: &Edit) -> Result<usize, ()> {
     done
 }
 
-/// The generated names can only meet these two.
-fn is_protected(steps: &[Step], kind: Kind) -> bool {
-    let name = |step: &Step, name: &str| *step == Step::Name(name.to_owned());
+/// The generated names can only match these two.
+fn is_protected(segments: &[Segment], kind: Kind) -> bool {
+    let name = |segment: &Segment, name: &str| *segment == Segment::Name(name.to_owned());
     let end = match kind {
-        Kind::Retain => match steps.iter().rposition(|step| *step == Step::Every) {
+        Kind::Retain => match segments.iter().rposition(|segment| *segment == Segment::Wildcard) {
             Some(last) => last,
             None => return true,
         },
-        _ => steps.len(),
+        _ => segments.len(),
     };
-    match &steps[..end] {
+    match &segments[..end] {
         [first] => name(first, "metadata"),
         [first, second, ..] => name(first, "metadata") && name(second, "name"),
         [] => true,
@@ -137,47 +137,48 @@ fn append(slot: &mut Tree, value: &Value) -> Result<(), ()> {
     Ok(())
 }
 
-/// Does something to the place that the steps lead to, in the rows that are wanted; makes objects on the way.
+/// Calls a function with the value at the path, in the selected rows. Creates objects along the path.
 fn put(
     value: &mut Tree,
-    steps: &[Step],
+    segments: &[Segment],
     wanted: &dyn Fn(usize) -> bool,
     row: &mut usize,
     act: &mut dyn FnMut(&mut Tree) -> Result<(), ()>,
 ) -> Result<usize, ()> {
-    let Some((step, rest)) = steps.split_first() else {
+    let Some((segment, rest)) = segments.split_first() else {
         *row += 1;
         return if wanted(*row - 1) { act(value).map(|()| 0) } else { Ok(0) };
     };
-    let many = steps.contains(&Step::Every);
-    match (step, value) {
-        (Step::Every, Tree::Array(elements)) => {
+    let many = segments.contains(&Segment::Wildcard);
+    match (segment, value) {
+        (Segment::Wildcard, Tree::Array(elements)) => {
             for element in elements {
                 put(element, rest, wanted, row, act)?;
             }
         }
-        (Step::Every, _) => {}
-        (Step::Name(name), Tree::Object(members)) if members.contains_key(name) => {
+        (Segment::Wildcard, _) => {}
+        (Segment::Name(name), Tree::Object(members)) if members.contains_key(name) => {
             put(&mut members[name], rest, wanted, row, act)?;
         }
-        (Step::Index(index), Tree::Array(elements)) if *index < elements.len() => {
+        (Segment::Index(index), Tree::Array(elements)) if *index < elements.len() => {
             put(&mut elements[*index], rest, wanted, row, act)?;
         }
-        // Nothing there: no rows above a wildcard; else one row, in which objects may be made, elements never.
+        // A missing value: no rows above a wildcard, otherwise one row, in which objects may be created, but no
+        // elements.
         _ if many => {}
         (_, value) => {
             *row += 1;
-            let makes = steps.iter().all(|step| matches!(step, Step::Name(_)));
+            let makes = segments.iter().all(|segment| matches!(segment, Segment::Name(_)));
             if wanted(*row - 1) && makes {
-                make(value, steps, act)?;
+                make(value, segments, act)?;
             }
         }
     }
     Ok(0)
 }
 
-fn make(value: &mut Tree, steps: &[Step], act: &mut dyn FnMut(&mut Tree) -> Result<(), ()>) -> Result<(), ()> {
-    let Some((Step::Name(name), rest)) = steps.split_first() else {
+fn make(value: &mut Tree, segments: &[Segment], act: &mut dyn FnMut(&mut Tree) -> Result<(), ()>) -> Result<(), ()> {
+    let Some((Segment::Name(name), rest)) = segments.split_first() else {
         return act(value);
     };
     if value.is_null() {
@@ -187,30 +188,30 @@ fn make(value: &mut Tree, steps: &[Step], act: &mut dyn FnMut(&mut Tree) -> Resu
     make(members.entry(name.clone()).or_insert(Tree::Null), rest, act)
 }
 
-/// Cuts the last step out of what the others lead to; how many there were.
-fn cut(value: &mut Tree, steps: &[Step], goes: &dyn Fn(usize) -> bool, row: &mut usize) -> usize {
-    let Some((step, rest)) = steps.split_first() else {
+/// Removes what the last segment selects. Returns the number of removed values.
+fn cut(value: &mut Tree, segments: &[Segment], goes: &dyn Fn(usize) -> bool, row: &mut usize) -> usize {
+    let Some((segment, rest)) = segments.split_first() else {
         return 0;
     };
     if !rest.is_empty() {
-        return match (step, value) {
-            (Step::Every, Tree::Array(elements)) => {
+        return match (segment, value) {
+            (Segment::Wildcard, Tree::Array(elements)) => {
                 elements.iter_mut().map(|element| cut(element, rest, goes, row)).sum()
             }
-            (Step::Name(name), Tree::Object(members)) if members.contains_key(name) => {
+            (Segment::Name(name), Tree::Object(members)) if members.contains_key(name) => {
                 cut(&mut members[name], rest, goes, row)
             }
-            (Step::Index(index), Tree::Array(elements)) if *index < elements.len() => {
+            (Segment::Index(index), Tree::Array(elements)) if *index < elements.len() => {
                 cut(&mut elements[*index], rest, goes, row)
             }
             _ => {
-                *row += usize::from(!steps.contains(&Step::Every));
+                *row += usize::from(!segments.contains(&Segment::Wildcard));
                 0
             }
         };
     }
-    match (step, value) {
-        (Step::Every, Tree::Array(elements)) => {
+    match (segment, value) {
+        (Segment::Wildcard, Tree::Array(elements)) => {
             let before = elements.len();
             elements.retain(|_| {
                 *row += 1;
@@ -218,15 +219,15 @@ fn cut(value: &mut Tree, steps: &[Step], goes: &dyn Fn(usize) -> bool, row: &mut
             });
             before - elements.len()
         }
-        (Step::Every, _) => 0,
-        (step, value) => {
+        (Segment::Wildcard, _) => 0,
+        (segment, value) => {
             *row += 1;
             if !goes(*row - 1) {
                 return 0;
             }
-            match (step, value) {
-                (Step::Name(name), Tree::Object(members)) => usize::from(members.shift_remove(name).is_some()),
-                (Step::Index(index), Tree::Array(elements)) if *index < elements.len() => {
+            match (segment, value) {
+                (Segment::Name(name), Tree::Object(members)) => usize::from(members.shift_remove(name).is_some()),
+                (Segment::Index(index), Tree::Array(elements)) if *index < elements.len() => {
                     elements.remove(*index);
                     1
                 }

@@ -1,4 +1,4 @@
-//! Random documents with few names, so that paths meet them; random spellings; random paths.
+//! Random documents with few names, so that paths match them. Random spellings and paths.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value as Tree};
@@ -14,7 +14,7 @@ fn leaf() -> impl Strategy<Value = Tree> {
         Just(Tree::Null),
         any::<bool>().prop_map(Tree::Bool),
         any::<i64>().prop_map(Tree::from),
-        // Exact in binary: the model itself reads numbers only nearly right.
+        // Exact in binary, because the model rounds numbers.
         any::<i32>().prop_map(|quarters| Tree::from(f64::from(quarters) / 4.0)),
         "[a-c]{0,3}".prop_map(Tree::from),
         ".{0,12}".prop_map(Tree::from),
@@ -22,13 +22,13 @@ fn leaf() -> impl Strategy<Value = Tree> {
     ]
 }
 
-/// One value.
+/// Generates one value.
 pub(crate) fn value() -> impl Strategy<Value = Tree> {
     leaf().prop_recursive(5, 80, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Tree::from),
             members(inner.clone()).prop_map(Tree::Object),
-            // Arrays of objects, as Kubernetes has them.
+            // Arrays of objects, as in Kubernetes.
             prop::collection::vec(members(inner).prop_map(Tree::Object), 0..5).prop_map(Tree::from),
         ]
     })
@@ -38,14 +38,14 @@ fn members(value: impl Strategy<Value = Tree>) -> impl Strategy<Value = Map<Stri
     prop::collection::vec((name(), value), 0..5).prop_map(|members| members.into_iter().collect())
 }
 
-/// A whole document.
+/// Generates a whole document.
 pub(crate) fn object() -> impl Strategy<Value = Tree> {
     members(value()).prop_map(Tree::Object)
 }
 
-/// An expression without a leading `$`, of at least one step.
+/// Generates an expression without a leading `$`, with at least one segment.
 pub(crate) fn path() -> impl Strategy<Value = String> {
-    let step = prop_oneof![
+    let segment = prop_oneof![
         5 => name().prop_map(|name| {
             let escaped = name.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n");
             format!("['{escaped}']")
@@ -53,13 +53,13 @@ pub(crate) fn path() -> impl Strategy<Value = String> {
         1 => (0..3usize).prop_map(|index| format!("[{index}]")),
         3 => Just("[*]".to_owned()),
     ];
-    (name(), prop::collection::vec(step, 0..5)).prop_map(|(first, rest)| {
+    (name(), prop::collection::vec(segment, 0..5)).prop_map(|(first, rest)| {
         let escaped = first.replace('\\', "\\\\").replace('\n', "\\n");
         format!("['{escaped}']{}", rest.concat())
     })
 }
 
-/// A byte to write over another, or none to cut there.
+/// Generates a byte to overwrite another, or none to truncate there.
 pub(crate) fn bad_byte() -> impl Strategy<Value = Option<u8>> {
     prop_oneof![
         prop::sample::select(b"\"\\{}[]:, 0-.eu\n\xff\x00".as_slice()).prop_map(Some),
@@ -68,7 +68,7 @@ pub(crate) fn bad_byte() -> impl Strategy<Value = Option<u8>> {
     ]
 }
 
-/// Spells a value with white space and escapes drawn from a seed.
+/// Writes a value with random white space and escapes.
 pub(crate) fn spell(value: &Tree, seed: u64) -> String {
     let mut speller = Speller { state: seed | 1, plain: seed.is_multiple_of(4), out: String::new() };
     speller.value(value);

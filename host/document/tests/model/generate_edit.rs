@@ -7,7 +7,7 @@ use super::{
 use proptest::prelude::*;
 use weir_document::Value;
 
-/// An edit somewhere of something.
+/// Generates an edit.
 pub(crate) fn edit() -> impl Strategy<Value = Edit> {
     let kind = prop::sample::select(
         &[Kind::Set, Kind::SetRows, Kind::Remove, Kind::RemoveRows, Kind::Retain, Kind::Append][..],

@@ -1,57 +1,57 @@
-//! What a read should answer, by the words of the contract.
+//! The result of a read as the contract specifies it.
 
 use serde_json::Value as Tree;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum Segment {
     Name(String),
     Index(usize),
-    Every,
+    Wildcard,
 }
 
-/// The steps of an expression that `generate::path` made.
-pub(crate) fn steps(expression: &str) -> Vec<Step> {
+/// Parses an expression that `generate::path` created.
+pub(crate) fn segments(expression: &str) -> Vec<Segment> {
     let inner = expression.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
     inner
         .split("][")
-        .map(|step| match step.strip_prefix('\'').and_then(|step| step.strip_suffix('\'')) {
-            Some(name) => Step::Name(serde_json::from_str(&format!("\"{}\"", name.replace('"', "\\\""))).unwrap()),
-            None if step == "*" => Step::Every,
-            None => Step::Index(step.parse().unwrap()),
+        .map(|segment| match segment.strip_prefix('\'').and_then(|segment| segment.strip_suffix('\'')) {
+            Some(name) => Segment::Name(serde_json::from_str(&format!("\"{}\"", name.replace('"', "\\\""))).unwrap()),
+            None if segment == "*" => Segment::Wildcard,
+            None => Segment::Index(segment.parse().unwrap()),
         })
         .collect()
 }
 
-fn down<'a>(value: &'a Tree, step: &Step) -> Option<&'a Tree> {
-    match step {
-        Step::Name(name) => value.as_object()?.get(name),
-        Step::Index(index) => value.as_array()?.get(*index),
-        Step::Every => None,
+fn down<'a>(value: &'a Tree, segment: &Segment) -> Option<&'a Tree> {
+    match segment {
+        Segment::Name(name) => value.as_object()?.get(name),
+        Segment::Index(index) => value.as_array()?.get(*index),
+        Segment::Wildcard => None,
     }
 }
 
-/// A cell for every row, none for a missing one.
-pub(crate) fn rows<'a>(value: &'a Tree, steps: &[Step]) -> Vec<Option<&'a Tree>> {
-    let last = steps.iter().rposition(|step| *step == Step::Every).map_or(0, |last| last + 1);
+/// Returns a value for each row, none for a missing one.
+pub(crate) fn rows<'a>(value: &'a Tree, segments: &[Segment]) -> Vec<Option<&'a Tree>> {
+    let last = segments.iter().rposition(|segment| *segment == Segment::Wildcard).map_or(0, |last| last + 1);
     let mut rows = vec![value];
-    for step in &steps[..last] {
-        rows = match step {
-            Step::Every => rows.iter().filter_map(|row| row.as_array()).flatten().collect(),
+    for segment in &segments[..last] {
+        rows = match segment {
+            Segment::Wildcard => rows.iter().filter_map(|row| row.as_array()).flatten().collect(),
             other => rows.iter().filter_map(|row| down(row, other)).collect(),
         };
     }
-    rows.into_iter().map(|row| steps[last..].iter().try_fold(row, down)).collect()
+    rows.into_iter().map(|row| segments[last..].iter().try_fold(row, down)).collect()
 }
 
-pub(crate) fn lengths(value: &Tree, steps: &[Step]) -> Vec<u32> {
-    let Some(last) = steps.iter().rposition(|step| *step == Step::Every) else {
+pub(crate) fn lengths(value: &Tree, segments: &[Segment]) -> Vec<u32> {
+    let Some(last) = segments.iter().rposition(|segment| *segment == Segment::Wildcard) else {
         return Vec::new();
     };
     let size = |row: &Option<&Tree>| row.and_then(Tree::as_array).map_or(0, |array| array.len() as u32);
-    rows(value, &steps[..last]).iter().map(size).collect()
+    rows(value, &segments[..last]).iter().map(size).collect()
 }
 
-/// Whether a column's cell is this value.
+/// Returns whether a column's cell has this value.
 pub(crate) fn is_cell(cell: Option<&str>, value: Option<&Tree>) -> bool {
     match (cell, value) {
         (None, None | Some(Tree::Null)) => true,

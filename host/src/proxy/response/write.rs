@@ -241,7 +241,7 @@ impl Write {
                 let document = item_type.apply(document).map_err(|error| Unshown(error.to_string()))?;
                 let written = self.chain.show_written(document).await;
                 failure = failure.or(written.failure);
-                outcomes.push(written.edited.map_or(json::Outcome::Keep, json::Outcome::Edit));
+                outcomes.push(written.edited.map_or(json::ItemOutcome::Keep, json::ItemOutcome::Edit));
             }
             shown.extend(joiner.push(&batch, outcomes).map_err(unshown)?);
         }

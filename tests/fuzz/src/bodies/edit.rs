@@ -1,21 +1,22 @@
-//! An edit, from bytes.
+//! Parses an edit from bytes.
 
 use weir_document::{Document, Error, Path, Value};
 
 /// One edit of a document.
 pub struct Edit<'a> {
-    /// Where.
+    /// The path.
     pub path: Path,
-    /// What: one of seven.
+    /// The kind, one of seven.
     pub kind: u8,
-    /// The bits of its rows.
+    /// The row bitmap.
     pub bits: &'a [u8],
-    /// The value that it writes.
+    /// The new value.
     pub value: Value,
 }
 
 impl<'a> Edit<'a> {
-    /// A line with a path, a line with the kind and the bits, a line with a value; then the object. None without a path.
+    /// Parses a line with a path, a line with the kind and the bits, a line with a value, and the object. Returns none
+    /// without a path.
     pub fn parse(data: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut lines = data.splitn(4, |byte| *byte == b'\n');
         let mut line = || lines.next().unwrap_or_default();
@@ -33,12 +34,12 @@ impl<'a> Edit<'a> {
         Some((Edit { path, kind: kind % 7, bits, value }, object))
     }
 
-    /// Whether it writes its value into every row.
+    /// Returns whether the edit writes its value to every row.
     pub fn sets(&self) -> bool {
         self.kind == 0
     }
 
-    /// Does it.
+    /// Applies the edit.
     pub fn run(&self, document: &mut Document) -> Result<(), Error> {
         let Edit { path, kind, bits, value } = self;
         match (kind, value) {

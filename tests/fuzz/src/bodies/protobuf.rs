@@ -1,4 +1,4 @@
-//! What must hold for any bytes that are said to be protobuf.
+//! The properties that hold for any bytes as protobuf.
 
 use super::{edit::Edit, partial};
 use bytes::Bytes;
@@ -6,11 +6,11 @@ use serde_json::Value as Tree;
 use std::{fmt::Debug, sync::Arc};
 use weir_document::{
     Column, Document, Error, Path, SplitError, TypeMeta,
-    list::{self, Batch, ListMeta, Outcome, Piece},
+    list::{self, Batch, ItemOutcome, ListMeta, Piece},
     protobuf::{Envelope, Frame, FrameSplitter, Joiner, ListSplitter, event, from_json},
 };
 
-/// Those that filters meet, and those with what these have not: bytes, times, JSON within, messages inlined twice.
+/// The kinds that filters handle, and kinds with further types of fields: bytes, times, JSON, messages inlined twice.
 const KINDS: [(&str, &str); 16] = [
     ("v1", "Service"),
     ("discovery.k8s.io/v1", "EndpointSlice"),
@@ -30,11 +30,11 @@ const KINDS: [(&str, &str); 16] = [
     ("events.k8s.io/v1", "Event"),
 ];
 
-/// The first byte is the kind; then as in the document of JSON a line with a path, a line with the bits and the kind of an
-/// edit, a line with a value; then the message.
+/// Input: the kind, then, as for JSON, a line with a path, a line with the bits and the kind of an edit, a line with a
+/// value, then the message.
 ///
-/// Reads and edits end; an edit that fails changes nothing. What can be read in full is the object that its JSON is: that
-/// reads the same, is edited to the same, and encoded anew is the same again.
+/// A failed edit changes nothing. An object that can be read completely is equivalent to its JSON: the JSON reads the
+/// same, has the same edits, and encodes to the same object.
 pub fn document(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let Some((api_version, kind)) = KINDS.get(usize::from(*kind) % KINDS.len()) else { return };
@@ -55,7 +55,8 @@ pub fn document(data: &[u8]) {
     if let Some(edited) = &edited {
         assert!(edited.to_json().is_ok(), "what could be read cannot be read after an edit");
     }
-    // A message may hold what no object is: a quantity without a number, a key twice, a zero time that is there and null.
+    // A message may contain what an object cannot: a quantity without a number, a repeated key, a zero time that is
+    // present.
     let Ok(again) = from_json(&type_meta, &text) else { return };
     let again = opened(again);
     let Ok(json) = again.to_json() else { panic!("what was encoded cannot be read") };
@@ -85,9 +86,9 @@ fn without_nulls(json: &str) -> Tree {
     cut(serde_json::from_str(json).unwrap_or_default())
 }
 
-/// All that is read at a path, as text; errors without their positions. Names of members are sorted.
+/// Returns all reads at a path as text. Errors have no positions, and member names are sorted.
 fn reads(document: &Document, path: &Path) -> [String; 8] {
-    fn told<T: Debug>(read: Result<T, Error>) -> String {
+    fn result<T: Debug>(read: Result<T, Error>) -> String {
         read.map_or_else(|_| "an error".to_owned(), |value| format!("{value:?}"))
     }
     let cells = |column: Column| column.iter().map(|cell| cell.map(str::to_owned)).collect::<Vec<_>>();
@@ -96,18 +97,18 @@ fn reads(document: &Document, path: &Path) -> [String; 8] {
         keys.sort();
     }
     [
-        told(document.column(path).map(cells)),
-        told(document.lengths(path)),
-        told(keys),
-        told(document.fingerprint(path)),
-        told(document.get(path)),
-        told(document.text(path)),
-        told(document.name().and_then(|name| Ok((name, document.namespace()?, document.kind()?)))),
-        told(document.label("a").and_then(|label| Ok((label, document.annotation("a")?)))),
+        result(document.column(path).map(cells)),
+        result(document.lengths(path)),
+        result(keys),
+        result(document.fingerprint(path)),
+        result(document.get(path)),
+        result(document.text(path)),
+        result(document.name().and_then(|name| Ok((name, document.namespace()?, document.kind()?)))),
+        result(document.label("a").and_then(|label| Ok((label, document.annotation("a")?)))),
     ]
 }
 
-/// What is left when only the metadata was asked for.
+/// Compares the objects reduced to their metadata.
 fn same_metadata(json: &Document, protobuf: &Document) {
     let type_meta = partial();
     let message =
@@ -119,7 +120,7 @@ fn same_metadata(json: &Document, protobuf: &Document) {
     assert_eq!(message.to_json().map(|text| tree(text.as_bytes())), Ok(tree(&text)));
 }
 
-/// The document after an edit, if that was done. One that fails or changes nothing leaves every byte.
+/// Returns the document after a successful edit. A failed edit, or one without effect, keeps every byte.
 fn edited(document: &Document, edit: &Edit) -> Option<Document> {
     let mut next = document.clone();
     let done = edit.run(&mut next);
@@ -129,21 +130,22 @@ fn edited(document: &Document, edit: &Edit) -> Option<Document> {
     done.is_ok().then_some(next)
 }
 
-/// Where JSON refuses, protobuf does; where both do it, it comes to the same. Protobuf refuses what it cannot say.
+/// If the edit fails in JSON, it fails in protobuf. If both succeed, the results are the same. Protobuf may refuse what
+/// it cannot encode.
 fn same_edit(type_meta: &TypeMeta, json: &Document, protobuf: &Document, edit: &Edit) {
     let (json, protobuf) = (edited(json, edit), edited(protobuf, edit));
     let Some(protobuf) = protobuf else { return };
     let Some(json) = json else { panic!("protobuf does what JSON refuses") };
     let text = json.to_json().and_then(|text| from_json(type_meta, &text));
-    let Ok(message) = text else { panic!("protobuf says what it cannot: {text:?} {:?}", json.bytes()) };
+    let Ok(message) = text else { panic!("protobuf accepts what it cannot encode: {text:?} {:?}", json.bytes()) };
     let Some(message) = Document::protobuf(message, Arc::new(type_meta.clone())) else { return };
     assert_eq!(message.to_json(), protobuf.to_json());
 }
 
-/// The first byte is the size of the chunks, the second the outcomes; then the body.
+/// Input: the size of the chunks, the outcomes, then the body.
 ///
-/// Wherever chunks end, the pieces and the errors are the same; joined again they are the body, or a list of what was
-/// kept and edited.
+/// For all chunk boundaries, the pieces and the errors are the same. Joined, the pieces are the body, or a list of the
+/// outcomes.
 pub fn list(data: &[u8]) {
     let [chunk, fates, body @ ..] = data else { return };
     let whole = split(body, body.len().max(1));
@@ -154,16 +156,16 @@ pub fn list(data: &[u8]) {
     };
     assert_eq!(whole.items(), cut.items());
     assert_eq!(whole.meta, cut.meta);
-    assert_eq!(cut.joined(|_| Outcome::Keep, None), body);
+    assert_eq!(cut.joined(|_| ItemOutcome::Keep, None), body);
     let fate = |number: usize| match fates >> (number % 8) & 1 {
-        0 => Outcome::Keep,
-        _ if number.is_multiple_of(3) => Outcome::Edit(Bytes::from(vec![7; usize::from(*fates)])),
-        _ => Outcome::Drop,
+        0 => ItemOutcome::Keep,
+        _ if number.is_multiple_of(3) => ItemOutcome::Edit(Bytes::from(vec![7; usize::from(*fates)])),
+        _ => ItemOutcome::Drop,
     };
     let left = cut.items().into_iter().enumerate().filter_map(|(number, item)| match fate(number) {
-        Outcome::Keep => Some(item),
-        Outcome::Edit(bytes) => Some(bytes),
-        Outcome::Drop => None,
+        ItemOutcome::Keep => Some(item),
+        ItemOutcome::Edit(bytes) => Some(bytes),
+        ItemOutcome::Drop => None,
     });
     let expected: Vec<Bytes> = left.collect();
     let other = partial();
@@ -182,24 +184,24 @@ pub fn list(data: &[u8]) {
     }
 }
 
-/// A list by its pieces.
+/// A list in pieces.
 #[derive(Debug)]
-struct Split {
+struct SplitList {
     pieces: Vec<Piece>,
     meta: ListMeta,
 }
 
-fn split(body: &[u8], chunk: usize) -> Result<Split, SplitError> {
+fn split(body: &[u8], chunk: usize) -> Result<SplitList, SplitError> {
     let mut pieces = Vec::new();
     let chunks = body.chunks(chunk).map(Bytes::copy_from_slice);
     let splitter = list::split(ListSplitter::with_limit(1 << 20), chunks, |piece| {
         pieces.push(piece);
         Ok::<_, SplitError>(())
     })?;
-    Ok(Split { pieces, meta: splitter.meta().clone() })
+    Ok(SplitList { pieces, meta: splitter.meta().clone() })
 }
 
-impl Split {
+impl SplitList {
     fn batches(&self) -> impl Iterator<Item = &Batch> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Batch(batch) => Some(batch),
@@ -211,8 +213,8 @@ impl Split {
         self.batches().flat_map(|batch| (0..batch.items.len()).filter_map(|i| batch.item(i))).collect()
     }
 
-    /// What leaves, by the number of each item; as a list of another type if one is given.
-    fn joined(&self, fate: impl Fn(usize) -> Outcome, type_meta: Option<&TypeMeta>) -> Vec<u8> {
+    /// Joins the outcomes of the items, by their index, optionally as a list of another type.
+    fn joined(&self, fate: impl Fn(usize) -> ItemOutcome, type_meta: Option<&TypeMeta>) -> Vec<u8> {
         let mut joiner = Joiner::new();
         let (mut head, mut rest, mut number) = (Bytes::new(), Vec::new(), 0);
         for piece in &self.pieces {
@@ -236,10 +238,10 @@ impl Split {
     }
 }
 
-/// The first byte is the size of the chunks; then the stream.
+/// Input: the size of the chunks, then the stream.
 ///
-/// Wherever chunks end, the frames are the same and are the stream as far as they go. Their objects written as events
-/// again come back; an envelope with another object in it holds that.
+/// For all chunk boundaries, the frames are the same, and are the stream up to its first error. Their objects can be
+/// encoded as events again, and an envelope can hold another object.
 pub fn frame(data: &[u8]) {
     let [chunk, body @ ..] = data else { return };
     let (frames, ended) = frames(body, body.len().max(1));
@@ -261,7 +263,7 @@ pub fn frame(data: &[u8]) {
     assert_eq!(ended.is_ok(), rest.is_empty());
 }
 
-/// The frames of a stream, and how it ended.
+/// Returns the frames of a stream and its end.
 fn frames(body: &[u8], chunk: usize) -> (Vec<Frame>, Result<(), SplitError>) {
     let mut splitter = FrameSplitter::with_limit(1 << 20);
     let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! What edits do, and what they refuse.
+//! The effects of edits, and the edits that are refused.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn set_makes_missing_objects_but_never_elements() {
 }
 
 #[test]
-fn an_equal_value_is_no_edit() {
+fn setting_an_equal_value_edits_nothing() {
     for (before, value) in [
         (r#"{"a": "x\/\u0079"}"#, text("x/y")),
         (r#"{"a":1.0}"#, Value::Number("1.0".into())),
@@ -125,7 +125,7 @@ fn retain_cuts_the_rows_whose_bit_is_zero() {
 }
 
 #[test]
-fn retain_in_cuts_what_is_none_of_the_texts() {
+fn retain_in_removes_values_that_are_not_in_the_set() {
     let texts: crate::StringSet = ["a", "7", "[1]", "\u{e9}"].into_iter().collect();
     let retain =
         |before: &str, expression: &str| edited(before, |document| document.retain_in(&path(expression), &texts));
@@ -285,7 +285,7 @@ fn values_of_an_edit_are_validated() {
         assert!(object.append(&path("a"), &value).is_err(), "{value:?}");
     }
     assert!(!object.is_edited());
-    // As deep as it may get, it can still be read.
+    // At the maximum depth, the object can still be read.
     object.set(&path("a"), &Value::Json("[".repeat(511) + &"]".repeat(511))).unwrap();
     assert!(object.text(&path("a")).is_ok());
     assert!(object.replace(&object.to_json().unwrap()).is_ok());

@@ -1,4 +1,4 @@
-//! What reads answer.
+//! The results of reads.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn columns_have_a_cell_for_every_row() {
 }
 
 #[test]
-fn lengths_tell_which_outer_row_an_inner_one_belongs_to() {
+fn lengths_map_inner_rows_to_outer_rows() {
     let slice = document(SLICE);
     let lengths = |expression| slice.lengths(&path(expression)).unwrap();
     assert_eq!(lengths("endpoints[*].addresses[*]"), [2, 0, 1]);
@@ -100,7 +100,7 @@ fn a_repeated_key_on_the_walked_path_is_an_error_however_it_is_spelt() {
 }
 
 #[test]
-fn what_is_read_is_validated_and_what_is_passed_is_not() {
+fn values_on_the_path_are_validated_and_others_are_not() {
     let broken = document("{\"a\":\"\\x\",\"b\":\"\u{1}\",\"c\":[1,,],\"d\":\"\\ud800\",\"e\":[nope],\"f\":1}");
     for expression in ["a", "b", "c", "d", "e", "c[*]", "e[0]"] {
         assert!(broken.column(&path(expression)).is_err(), "{expression}");
@@ -114,7 +114,7 @@ fn what_is_read_is_validated_and_what_is_passed_is_not() {
 }
 
 #[test]
-fn what_is_no_object_is_an_error_of_every_read() {
+fn an_invalid_object_is_an_error_of_every_read() {
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(600), "]".repeat(600));
     for bytes in [
         "",
@@ -140,7 +140,7 @@ fn what_is_no_object_is_an_error_of_every_read() {
 }
 
 #[test]
-fn items_of_a_typed_list_answer_what_the_list_implies() {
+fn items_of_a_typed_list_have_the_type_of_the_list() {
     let item = document(r#"{"metadata":{"name":"a"}}"#).with_type(Arc::new(service()));
     assert_eq!(item.api_version().unwrap(), "v1");
     assert_eq!(item.kind().unwrap(), "Service");

@@ -21,7 +21,7 @@ fn frames(body: &[u8], chunk: usize, limit: usize) -> Result<Vec<Frame>, SplitEr
 }
 
 #[test]
-fn frames_are_cut_wherever_the_chunks_end() {
+fn frames_are_the_same_at_any_chunk_boundaries() {
     let body = "{\"type\":\"ADDED\",\"object\":{\"a\":\"}\\\"\"}}\n {\"object\": {} , \"type\":\"DELET\\u0045D\"}{\"type\":\"BOOKMARK\",\"x\":1,\"object\":{}}\r\n";
     for chunk in [1, 2, 5, 64, 1000] {
         let frames = frames(body.as_bytes(), chunk, 1000).unwrap();
@@ -34,14 +34,14 @@ fn frames_are_cut_wherever_the_chunks_end() {
 }
 
 #[test]
-fn what_begins_as_usual_may_go_on_otherwise() {
+fn a_frame_may_begin_in_the_usual_form_and_continue_in_another() {
     let body = "{\"type\":\"MODIFIED\",\"object\":{\"a\":1},\"x\":[2]}\n{\"type\":\"DELETED\",\"object\":{\"b\":[\"}\"]} }{\"type\":\"ADDED\",\"object\":{}}";
     for chunk in 1..body.len() {
         let frames = frames(body.as_bytes(), chunk, 1000).unwrap();
-        let told: Vec<_> = frames.iter().map(|frame| (frame.event, frame.object_bytes())).collect();
+        let events: Vec<_> = frames.iter().map(|frame| (frame.event, frame.object_bytes())).collect();
         let expected =
             [(EventType::Modified, "{\"a\":1}"), (EventType::Deleted, "{\"b\":[\"}\"]}"), (EventType::Added, "{}")];
-        assert_eq!(told, expected.map(|(event, object)| (event, Bytes::from(object))), "{chunk}");
+        assert_eq!(events, expected.map(|(event, object)| (event, Bytes::from(object))), "{chunk}");
         assert!(frames.iter().all(|frame| frame.document().keys(&crate::Path::parse("$").unwrap()).is_ok()));
     }
 }
@@ -58,7 +58,7 @@ fn a_frame_leaves_as_it_came() {
 }
 
 #[test]
-fn a_frame_is_told_before_its_newline_has_come() {
+fn a_frame_is_returned_before_its_newline_arrives() {
     let mut splitter = FrameSplitter::new();
     splitter.push("{\"type\":\"ERROR\",\"object\":{}}");
     assert_eq!(splitter.next().unwrap().unwrap().event, EventType::Error);
@@ -69,7 +69,7 @@ fn a_frame_is_told_before_its_newline_has_come() {
 }
 
 #[test]
-fn what_is_no_event_is_an_error() {
+fn an_invalid_event_is_an_error() {
     for body in [
         "[]",
         "x",
@@ -103,7 +103,7 @@ fn a_frame_over_the_limit_is_an_error() {
 }
 
 #[test]
-fn missing_type_meta_is_written_in_and_what_is_there_stays() {
+fn missing_type_meta_is_inserted_and_existing_stays() {
     let service = TypeMeta { api_version: "v1".into(), kind: "Service".into() };
     let with = |object: &'static str| with_type_meta(&Bytes::from_static(object.as_bytes()), &service).unwrap();
     assert_eq!(with("{}"), r#"{"kind":"Service","apiVersion":"v1"}"#);
@@ -117,7 +117,7 @@ fn missing_type_meta_is_written_in_and_what_is_there_stays() {
     assert!(with_type_meta(&Bytes::from_static(br#"{"kind":"a","kind":"b"}"#), &service).is_err());
 }
 
-/// In quadratic time these would take hours.
+/// A quadratic algorithm would take hours here.
 #[test]
 fn tiny_chunks_take_linear_time() {
     let long = format!("{{\"type\":\"ADDED\",\"object\":{{\"a\":\"{}\"}}}}", "x".repeat(1 << 20));

@@ -1,34 +1,34 @@
-//! Writes a list again: kept items with what is between them as slices of what came, edited ones as they are now.
-//! Holds one flag; what it returns shares the batch's bytes.
+//! Joins the outcomes of a list's items. Kept items and the bytes between them are slices of the input, and edited
+//! items are their new bytes. It holds one flag, and its results share the bytes of the batch.
 
 use crate::{
-    list::{Batch, Outcome},
+    list::{Batch, ItemOutcome},
     split::SplitError,
 };
 use bytes::Bytes;
 
-/// Joins the batches of one list. If nothing is dropped or edited, its output is its input.
+/// Joins the batches of one list. If nothing is dropped or edited, the output equals the input.
 #[derive(Debug, Default)]
 pub struct Joiner {
-    /// An item has left: the next one needs its comma.
+    /// Whether an item has been written, so that the next one needs a comma.
     begun: bool,
 }
 
 impl Joiner {
-    /// For a new list.
+    /// Creates a joiner for a new list.
     pub fn new() -> Self {
         Joiner::default()
     }
 
-    /// What leaves for a batch: runs of kept items are one slice. There must be one outcome for each item.
+    /// Returns the output for a batch. A run of kept items is one slice. There must be one outcome per item.
     pub fn push(
         &mut self,
         batch: &Batch,
-        outcomes: impl IntoIterator<Item = Outcome>,
+        outcomes: impl IntoIterator<Item = ItemOutcome>,
     ) -> Result<Vec<Bytes>, SplitError> {
         let mut out = Vec::new();
         let mut outcomes = outcomes.into_iter();
-        // The run of bytes that leave as they are, not written yet, and the end of the last item.
+        // The current run of bytes to copy unchanged, and the end of the last item.
         let mut run = 0..0;
         let mut last = 0;
         for (i, item) in batch.items.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Joiner {
                 return Err(SplitError::Outcomes { items: batch.items.len(), outcomes: i });
             };
             let before = std::mem::replace(&mut last, item.end);
-            if outcome == Outcome::Drop {
+            if outcome == ItemOutcome::Drop {
                 continue;
             }
             let from = if self.begun { before } else { after_comma(&batch.bytes, before, item.start) };
@@ -46,7 +46,7 @@ impl Joiner {
                 run = from..from;
             }
             run.end = item.end;
-            if let Outcome::Edit(bytes) = outcome {
+            if let ItemOutcome::Edit(bytes) = outcome {
                 run.end = item.start;
                 write(&batch.bytes, run, &mut out);
                 run = item.end..item.end;
@@ -61,7 +61,7 @@ impl Joiner {
     }
 }
 
-/// The first item that leaves has no comma before it.
+/// The first written item has no comma before it.
 fn after_comma(bytes: &[u8], from: usize, to: usize) -> usize {
     let between = bytes.get(from..to).unwrap_or_default();
     memchr::memchr(b',', between).map_or(from, |comma| from + comma + 1)

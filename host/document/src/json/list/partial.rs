@@ -1,16 +1,16 @@
-//! Tokens that may end in a later chunk: stepped over as far as they are there, each byte once. Memory: a few words.
+//! Tokens that may continue in a later chunk. Each byte is scanned once. Memory: a few words.
 
 use crate::{
     Error,
     json::scan::{Marks, Reached, Skip},
 };
 
-/// A token that is being stepped over, resumably.
+/// A token that is being scanned, and can continue in the next chunk.
 #[derive(Debug, Clone)]
-pub(crate) enum Token {
-    /// After the opening quote.
+pub(crate) enum PartialToken {
+    /// A string, after the opening quote.
     Text {
-        /// The next byte is escaped.
+        /// Whether the next byte is escaped.
         escaped: bool,
     },
     Container(Skip),
@@ -18,22 +18,22 @@ pub(crate) enum Token {
     Scalar,
 }
 
-impl Token {
-    /// The token that begins with this byte, and how many bytes of it need no scan.
-    pub(crate) fn new(first: u8) -> (Token, usize) {
+impl PartialToken {
+    /// Returns the token that begins with this byte, and the number of its bytes that need no scan.
+    pub(crate) fn new(first: u8) -> (PartialToken, usize) {
         match first {
-            b'"' => (Token::Text { escaped: false }, 1),
-            b'{' | b'[' => (Token::Container(Skip::new()), 0),
-            _ => (Token::Scalar, 0),
+            b'"' => (PartialToken::Text { escaped: false }, 1),
+            b'{' | b'[' => (PartialToken::Container(Skip::new()), 0),
+            _ => (PartialToken::Scalar, 0),
         }
     }
 
-    /// Scans on. What is seen of a container goes to `keep`.
+    /// Continues the scan. Appends the marks of a container to `keep`.
     pub(crate) fn run(&mut self, bytes: &[u8], from: usize, keep: Option<&mut Marks>) -> Result<Reached, Error> {
         let end = match self {
-            Token::Container(skip) => return skip.run(bytes, from, keep),
-            Token::Text { escaped } => text_end(bytes, from, escaped),
-            Token::Scalar => {
+            PartialToken::Container(skip) => return skip.run(bytes, from, keep),
+            PartialToken::Text { escaped } => text_end(bytes, from, escaped),
+            PartialToken::Scalar => {
                 let rest = bytes.get(from..).unwrap_or_default();
                 let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
                 rest.iter().position(ends).map(|length| from + length)

@@ -1,10 +1,10 @@
-//! The rules of splitting and joining. `tests/splitting.rs` has them at random cuts.
+//! The rules of splitting and joining. `tests/splitting.rs` tests them at random chunk boundaries.
 
 use super::{Joiner, ListMeta, ListSplitter, Piece, SplitError};
-use crate::list::{self, Outcome};
+use crate::list::{self, ItemOutcome};
 use bytes::Bytes;
 
-/// All pieces of a body that comes in chunks of this size.
+/// Returns all pieces of a body in chunks of this size.
 fn split(body: &[u8], chunk: usize, limit: usize) -> Result<(Vec<Piece>, ListMeta), SplitError> {
     let mut pieces = Vec::new();
     let chunks = body.chunks(chunk).map(Bytes::copy_from_slice);
@@ -16,7 +16,7 @@ fn split(body: &[u8], chunk: usize, limit: usize) -> Result<(Vec<Piece>, ListMet
     Ok((pieces, splitter.meta().clone()))
 }
 
-/// The items of a body, whatever the chunks; the pieces together are the body.
+/// Returns the items of a body. Checks that they are the same for all chunk sizes, and that the pieces are the body.
 fn items(body: &str) -> Result<Vec<String>, SplitError> {
     let mut results = Vec::new();
     for chunk in [1, 2, 3, 7, 64, body.len().max(1)] {
@@ -50,7 +50,7 @@ fn items(body: &str) -> Result<Vec<String>, SplitError> {
 }
 
 #[test]
-fn items_are_cut_wherever_the_chunks_end() {
+fn items_are_the_same_at_any_chunk_boundaries() {
     assert_eq!(
         items(r#"{"kind":"L","items":[{"a":"}\\\"{"},{"b":[{}]}],"z":1}"#).unwrap(),
         [r#"{"a":"}\\\"{"}"#, r#"{"b":[{}]}"#]
@@ -94,7 +94,7 @@ fn rows_are_the_items_of_a_table() {
 }
 
 #[test]
-fn what_is_no_list_is_an_error() {
+fn an_invalid_list_is_an_error() {
     for body in [
         "",
         " ",
@@ -141,7 +141,7 @@ fn what_is_no_list_is_an_error() {
 }
 
 #[test]
-fn the_list_tells_its_meta_before_or_after_the_items() {
+fn the_meta_of_a_list_may_precede_or_follow_the_items() {
     let meta =
         r#""kind":"ServiceList","apiVersion":"v1","metadata":{"x":{},"resourceVersion":"7","continue":"c\u0041"}"#;
     for body in [format!("{{{meta},\"items\":[{{}}]}}"), format!("{{\"items\":[{{}}],{meta}}}")] {
@@ -176,7 +176,7 @@ fn an_item_or_a_gap_over_the_limit_is_an_error() {
 }
 
 #[test]
-fn batches_are_bounded_and_pending_bytes_are_one_item() {
+fn batches_are_bounded_and_at_most_one_item_is_pending() {
     let item = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
     let body = format!(r#"{{"items":[{}]}}"#, vec![item.as_str(); 1000].join(","));
     let (pieces, _) = split(body.as_bytes(), body.len(), 2000).unwrap();
@@ -197,8 +197,8 @@ fn batches_are_bounded_and_pending_bytes_are_one_item() {
     }
 }
 
-/// Joins a list whose items get these outcomes, in turn.
-fn join(body: &str, chunk: usize, outcomes: &[Outcome]) -> String {
+/// Joins a list with these outcomes, in turn.
+fn join(body: &str, chunk: usize, outcomes: &[ItemOutcome]) -> String {
     let mut outcomes = outcomes.iter();
     let mut joiner = Joiner::new();
     let mut out = Vec::new();
@@ -215,9 +215,9 @@ fn join(body: &str, chunk: usize, outcomes: &[Outcome]) -> String {
 }
 
 #[test]
-fn what_is_joined_has_its_commas() {
-    use Outcome::{Drop, Keep};
-    let edit = || Outcome::Edit(Bytes::from_static(b"{9}"));
+fn a_joined_list_has_its_commas() {
+    use ItemOutcome::{Drop, Keep};
+    let edit = || ItemOutcome::Edit(Bytes::from_static(b"{9}"));
     let body = r#"{"items":[{"a":0},{"a":1},{"a":2}]}"#;
     for (outcomes, expected) in [
         ([Keep, Keep, Keep], body),
@@ -244,10 +244,10 @@ fn runs_of_kept_items_leave_as_one_slice() {
     let body = r#"{"items":[{"a":0},{"a":1},{"a":2},{"a":3}]}"#;
     let (pieces, _) = split(body.as_bytes(), 1000, 1000).unwrap();
     let Some(Piece::Batch(batch)) = pieces.get(1) else { panic!("{pieces:?}") };
-    let kept = Joiner::new().push(batch, vec![Outcome::Keep; 4]).unwrap();
+    let kept = Joiner::new().push(batch, vec![ItemOutcome::Keep; 4]).unwrap();
     assert_eq!(kept, std::slice::from_ref(&batch.bytes));
     assert_eq!(kept[0].as_ptr(), batch.bytes.as_ptr());
-    let one = [Outcome::Keep, Outcome::Keep, Outcome::Drop, Outcome::Keep];
+    let one = [ItemOutcome::Keep, ItemOutcome::Keep, ItemOutcome::Drop, ItemOutcome::Keep];
     assert_eq!(Joiner::new().push(batch, one).unwrap().len(), 2);
 }
 
@@ -256,12 +256,12 @@ fn one_outcome_for_each_item_or_an_error() {
     let (pieces, _) = split(br#"{"items":[{},{}]}"#, 1000, 1000).unwrap();
     let Some(Piece::Batch(batch)) = pieces.get(1) else { panic!("{pieces:?}") };
     for outcomes in [1, 3] {
-        let error = Joiner::new().push(batch, vec![Outcome::Keep; outcomes]).unwrap_err();
+        let error = Joiner::new().push(batch, vec![ItemOutcome::Keep; outcomes]).unwrap_err();
         assert_eq!(error, SplitError::Outcomes { items: 2, outcomes });
     }
 }
 
-/// In quadratic time these would take hours.
+/// A quadratic algorithm would take hours here.
 #[test]
 fn tiny_chunks_take_linear_time() {
     let text = "x".repeat(1 << 20);
@@ -278,7 +278,7 @@ fn tiny_chunks_take_linear_time() {
 }
 
 #[test]
-fn only_what_goes_on_in_the_next_chunk_is_copied() {
+fn only_bytes_that_continue_in_the_next_chunk_are_copied() {
     let item = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
     let body = Bytes::from(format!(r#"{{"items":[{}]}}"#, vec![item.as_str(); 2000].join(",")));
     let chunks: Vec<_> = body.chunks(500_000).map(|chunk| body.slice_ref(chunk)).collect();

@@ -1,8 +1,11 @@
-#![allow(unsafe_code, reason = "vector instructions; each use is argued, and checked against the portable classifier")]
-//! The classifier for x86-64 with AVX2: two compares of 32 bytes a mask, the in-string mask by one carry-less
-//! multiplication, and bracket matching for a whole block at once. Keeps nothing.
+#![allow(
+    unsafe_code,
+    reason = "vector instructions: each use has a SAFETY comment, and tests compare them with the portable classifier"
+)]
+//! The classifier for x86-64 with AVX2. A mask takes two compares of 32 bytes, the in-string mask one carry-less
+//! multiplication, and the brackets of a block are matched at once. Keeps no state.
 //!
-//! INVARIANT: an [`Avx2`] exists only where its instructions do; [`Avx2::detect`] alone makes one.
+//! INVARIANT: an [`Avx2`] exists only where its instructions do. Only [`Avx2::detect`] creates one.
 
 use super::{
     BLOCK, Block, Brackets, Classify, Gathered, Marks, Masks, Reached, Skip, nested_end_with, string_end_with,
@@ -18,7 +21,7 @@ use std::arch::x86_64::{
 pub struct Avx2(());
 
 impl Avx2 {
-    /// Asks the processor.
+    /// Checks the processor.
     pub fn detect() -> Option<Avx2> {
         let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("pclmulqdq")
@@ -38,7 +41,7 @@ impl Avx2 {
         from: usize,
         keep: Option<&mut Marks>,
     ) -> Result<Reached, Error> {
-        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        // SAFETY: the function only requires its target features, and `self` proves that they exist.
         unsafe { run(self, skip, bytes, from, keep) }
     }
 
@@ -67,7 +70,7 @@ impl Avx2 {
 impl Classify for Avx2 {
     #[inline(always)]
     fn classify(self, block: &[u8; BLOCK]) -> Masks {
-        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        // SAFETY: the function only requires its target features, and `self` proves that they exist.
         unsafe { classify(block) }
     }
 
@@ -116,12 +119,12 @@ fn string_end(this: Avx2, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
 #[target_feature(enable = "avx2")]
 fn halves(block: &[u8; BLOCK]) -> (__m256i, __m256i) {
     let at = block.as_ptr().cast::<__m256i>();
-    // SAFETY: `block` is 64 readable bytes, so that 32 can be read at its start and 32 behind them; the unaligned load
-    // demands no alignment; any bytes are a valid vector.
+    // SAFETY: `block` is 64 readable bytes, so 32 bytes can be read at its start and 32 after these. The unaligned load
+    // needs no alignment, and any bytes are a valid vector.
     unsafe { (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))) }
 }
 
-/// The top bits of all 64 bytes.
+/// Returns the top bits of all 64 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn tops(low: __m256i, high: __m256i) -> u64 {
@@ -139,7 +142,7 @@ fn equal(low: __m256i, high: __m256i, byte: u8) -> u64 {
 #[target_feature(enable = "avx2")]
 fn classify(block: &[u8; BLOCK]) -> Masks {
     let (low, high) = halves(block);
-    // `[` and `{`, `]` and `}` differ in this one bit, and nothing else folds onto them.
+    // `[` and `{` differ only in this bit, like `]` and `}`. With the bit set, no other byte equals them.
     let bit = _mm256_set1_epi8(0x20);
     let (low_folded, high_folded) = (_mm256_or_si256(low, bit), _mm256_or_si256(high, bit));
     Masks {
@@ -150,7 +153,7 @@ fn classify(block: &[u8; BLOCK]) -> Masks {
     }
 }
 
-/// Without carries, a product with all ones sums in each bit those at and below it.
+/// Carry-less multiplication by all ones computes the xor of all bits up to each bit.
 #[inline]
 #[target_feature(enable = "pclmulqdq")]
 fn prefix_xor(bits: u64) -> u64 {
@@ -162,20 +165,21 @@ fn prefix_xor(bits: u64) -> u64 {
 #[target_feature(enable = "avx2,bmi2,popcnt")]
 fn gather(block: &[u8; BLOCK], all: u64, open: u64) -> Gathered {
     let (low, high) = halves(block);
-    // Bit 5, which tells `{` from `[`, to the top of its byte.
+    // Shifts bit 5, which distinguishes `{` from `[`, to the top of its byte.
     let curly = tops(_mm256_slli_epi16::<2>(low), _mm256_slli_epi16::<2>(high));
     Gathered { open: _pext_u64(open, all), curly: _pext_u64(curly, all), count: all.count_ones() }
 }
 
-/// All brackets at once. A pair with nothing left between is two adjacent bits; such pairs are compared and taken out until
-/// none is left, which takes as many rounds as they nest deep. What remains are closing brackets of what was open before,
-/// then opening ones.
+/// Matches all brackets at once. A pair without brackets between is two adjacent bits. Such pairs are compared and
+/// removed until none is left, which takes as many rounds as the nesting is deep. Closing brackets for previously open
+/// ones remain, followed by opening ones.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 fn fold(gathered: Gathered, brackets: Brackets) -> Option<Brackets> {
     let Gathered { mut open, mut curly, mut count } = gathered;
     loop {
-        // An opening bracket, and the next one is none. Above the last one there are zeros, which are no bracket.
+        // Selects opening brackets whose next bracket is a closing one. The bits above the last bracket are zero, and
+        // are excluded.
         let pairs = open & !(open >> 1) & (_bzhi_u64(u64::MAX, count) >> 1);
         if pairs == 0 {
             break;
@@ -193,8 +197,8 @@ fn fold(gathered: Gathered, brackets: Brackets) -> Option<Brackets> {
     if closing as usize >= brackets.depth || _bzhi_u64(curly ^ brackets.kinds, closing) != 0 {
         return None;
     }
-    // INVARIANT: the caller sees to it that at most 64 are open at any time, and depth is more than `closing` here: no shift
-    // is by more than 63. The first to open is the outermost: reversed, it is the highest.
+    // INVARIANT: the caller ensures that at most 64 brackets are open at any time, and depth is more than `closing`
+    // here, so that no shift exceeds 63. The first opened bracket is the outermost. Reversed, it is the highest bit.
     let opened = (curly >> closing).reverse_bits() >> 1 >> (63 - opening);
     let depth = brackets.depth - closing as usize + opening as usize;
     Some(Brackets { kinds: brackets.kinds >> closing << opening | opened, depth })

@@ -1,58 +1,58 @@
-//! What is seen of a text, kept block by block: made for a text that is walked, or left behind by the scan that found its
-//! end. Then it is known as well how deep each block is nested, and containers end where their depth does.
+//! The structural marks of a text, in blocks. They are built for a text that is walked, or recorded by the scan that
+//! finds its end. In the second case the depth of each block is known, and containers end where their depth does.
 
-use super::{BLOCK, Classify, Masks, Portable, STRAY, Skip, Strings, padded};
+use super::{BLOCK, Classify, Masks, Portable, STRAY, Skip, StringState, padded};
 use crate::Error;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::VECTOR;
 
-/// Quotes that are not escaped, brackets outside of strings, and how deep they nest.
+/// The unescaped quotes, the brackets outside of strings, and their depth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Nothing is marked after a backslash outside of a string.
+    /// The masks of the block. They end before a backslash outside of a string.
     pub masks: Masks,
-    /// Where a scan has passed.
-    pub(crate) level: Level,
+    /// The depth, if a scan has recorded it.
+    pub(crate) level: BlockDepth,
 }
 
-/// How deep a block is nested: at its beginning, and not less than this anywhere. `MAX_DEPTH` fits.
+/// The depth at the start of a block, and a lower bound of the depth in the block. `MAX_DEPTH` fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Level {
+pub(crate) struct BlockDepth {
     before: u16,
     low: u16,
 }
 
-/// The blocks of one text, or of several one after another: each with empty ones at its end, so that what begins in a
-/// block always has a next one to go on in.
+/// The blocks of one text, or of several concatenated ones. Each text ends with empty blocks, so that every block that
+/// starts a string or container has a next one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Block by block.
+    /// The blocks in order.
     pub blocks: Vec<Block>,
 }
 
-/// How many blocks a text of this length has.
+/// Returns the number of blocks for a text of this length.
 pub(crate) fn blocks(length: usize) -> usize {
     length / BLOCK + 2
 }
 
-impl Default for Level {
-    /// Not known.
+impl Default for BlockDepth {
+    /// The depth is unknown.
     fn default() -> Self {
-        Level { before: u16::MAX, low: u16::MAX }
+        BlockDepth { before: u16::MAX, low: u16::MAX }
     }
 }
 
-impl Level {
-    /// With so many brackets that close.
+impl BlockDepth {
+    /// Creates the level of a block with this number of closing brackets.
     #[inline(always)]
     pub(super) fn new(before: usize, close: u32) -> Self {
-        Level { before: before as u16, low: (before as u16).saturating_sub(close as u16) }
+        BlockDepth { before: before as u16, low: (before as u16).saturating_sub(close as u16) }
     }
 }
 
 impl Masks {
-    /// The bits below `end`, which is at most 64.
+    /// Returns the bits below `end`, which is at most 64.
     fn up_to(self, end: usize) -> Self {
         let below = if end < BLOCK { (1 << end) - 1 } else { u64::MAX };
         Masks {
@@ -63,7 +63,8 @@ impl Masks {
         }
     }
 
-    /// After the bracket that brings the depth, `depth` before the bits of `from`, down to `level`.
+    /// Returns the position after the bracket at which the depth falls to `level`. The depth is `depth` before the bits
+    /// of `from`.
     fn end(self, from: u64, mut depth: u32, level: u32) -> Option<usize> {
         let mut brackets = (self.open | self.close) & from;
         while brackets != 0 {
@@ -83,7 +84,7 @@ impl Masks {
 }
 
 impl Marks {
-    /// The marks of a text.
+    /// Returns the marks of a text.
     pub fn of(bytes: &[u8]) -> Marks {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         if let Some(vector) = *VECTOR {
@@ -92,20 +93,20 @@ impl Marks {
         Marks::with(Portable, bytes)
     }
 
-    /// The same by a given classifier.
+    /// Like [`Marks::of`], with a given classifier.
     #[inline(always)]
     pub fn with<C: Classify>(by: C, bytes: &[u8]) -> Marks {
         let (whole, rest) = bytes.as_chunks::<BLOCK>();
         let mut marks = Marks { blocks: vec![Block::default(); blocks(bytes.len())] };
-        let (mut strings, mut strays) = (Strings::default(), 0);
+        let (mut strings, mut strays) = (StringState::default(), 0);
         for (bytes, block) in whole.iter().zip(&mut marks.blocks) {
             let stray;
-            (block.masks, stray) = strings.leave_out(by, bytes);
+            (block.masks, stray) = strings.next_masks(by, bytes);
             strays |= stray;
         }
         if let Some(block) = marks.blocks.get_mut(whole.len()) {
             let stray;
-            (block.masks, stray) = strings.leave_out(by, &padded(rest));
+            (block.masks, stray) = strings.next_masks(by, &padded(rest));
             strays |= stray;
         }
         if strays != 0
@@ -117,16 +118,17 @@ impl Marks {
         marks
     }
 
-    /// Cuts off the blocks before `at`. What comes next will need about as much room.
+    /// Removes and returns the blocks before `at`. Reserves the same space for the next ones.
     pub(crate) fn cut(&mut self, at: usize) -> Marks {
         let mut rest = Vec::with_capacity(self.blocks.len());
         rest.extend(self.blocks.drain(at.min(self.blocks.len())..));
         Marks { blocks: std::mem::replace(&mut self.blocks, rest) }
     }
 
-    /// The next block, and where in it the container ends: what follows is not its own.
+    /// Appends the next block, and the position in it at which the container ends. Later bytes do not belong to the
+    /// container.
     #[inline(always)]
-    pub(super) fn push(&mut self, masks: Masks, level: Level, end: Option<usize>) {
+    pub(super) fn push(&mut self, masks: Masks, level: BlockDepth, end: Option<usize>) {
         let masks = match end {
             None => masks,
             Some(end) => masks.up_to(end),
@@ -134,22 +136,22 @@ impl Marks {
         self.blocks.push(Block { masks, level });
     }
 
-    /// The text that began at block `first` has ended and is so long.
+    /// Ends the text of this length that began at block `first`.
     pub(crate) fn end_text(&mut self, first: usize, length: usize) {
         self.blocks.resize(first + blocks(length), Block::default());
     }
 }
 
-/// Where the first backslash outside of a string is.
+/// Returns the position of the first backslash outside of a string.
 #[cold]
 fn stray(bytes: &[u8]) -> Option<usize> {
-    let mut strings = Strings::default();
-    let found = bytes.chunks(BLOCK).map(|block| strings.leave_out(Portable, &padded(block)).1).enumerate();
+    let mut strings = StringState::default();
+    let found = bytes.chunks(BLOCK).map(|block| strings.next_masks(Portable, &padded(block)).1).enumerate();
     let first = found.into_iter().find(|(_, stray)| *stray != 0)?;
     Some(first.0 * BLOCK + first.1.trailing_zeros() as usize)
 }
 
-/// The position after the container whose opening bracket is at `at`, in a text with these blocks.
+/// Returns the position after the container whose opening bracket is at `at`, in a text with these blocks.
 #[inline]
 pub fn nested_end(bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
     if let Some(end) = level_end(blocks, at) {
@@ -162,7 +164,7 @@ pub fn nested_end(bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Er
     nested_end_with(Portable, bytes, blocks, at)
 }
 
-/// The same by a given classifier, whether or not the depths are known.
+/// Like [`nested_end`], with a given classifier. The depths may be unknown.
 #[inline(always)]
 pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], blocks: &[Block], at: usize) -> Result<usize, Error> {
     let mut skip = Skip::new();
@@ -183,15 +185,15 @@ pub fn nested_end_with<C: Classify>(by: C, bytes: &[u8], blocks: &[Block], at: u
     }
     Err(match stray(bytes) {
         Some(stray) => Error::malformed(stray, STRAY),
-        None => Error::malformed(bytes.len(), "a container without its end"),
+        None => Error::malformed(bytes.len(), "unterminated container"),
     })
 }
 
-/// The same where the depths are known: brackets were seen to match when they were.
+/// Like [`nested_end`] for known depths. The scan that recorded them has matched the brackets.
 fn level_end(blocks: &[Block], at: usize) -> Option<usize> {
     let (first, bit) = (at / BLOCK, at % BLOCK);
     let Block { masks, level } = blocks.get(first)?;
-    if *level == Level::default() || masks.open >> bit & 1 == 0 {
+    if *level == BlockDepth::default() || masks.open >> bit & 1 == 0 {
         return None;
     }
     let below = (1_u64 << bit) - 1;

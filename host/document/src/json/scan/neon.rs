@@ -1,8 +1,11 @@
-#![allow(unsafe_code, reason = "vector instructions; each use is argued, and checked against the portable classifier")]
-//! The classifier for aarch64: four compares of 16 bytes a mask, gathered by pairwise additions, and the in-string mask
-//! by one carry-less multiplication. Keeps nothing.
+#![allow(
+    unsafe_code,
+    reason = "vector instructions: each use has a SAFETY comment, and tests compare them with the portable classifier"
+)]
+//! The classifier for aarch64. A mask takes four compares of 16 bytes, combined by pairwise additions. The in-string
+//! mask takes one carry-less multiplication. Keeps no state.
 //!
-//! INVARIANT: a [`Neon`] exists only where its instructions do; [`Neon::detect`] alone makes one.
+//! INVARIANT: a [`Neon`] exists only where its instructions do. Only [`Neon::detect`] creates one.
 
 use super::{BLOCK, Block, Classify, Marks, Masks, Reached, Skip, nested_end_with, string_end_with};
 use crate::Error;
@@ -19,7 +22,7 @@ use std::arch::{
 pub struct Neon(());
 
 impl Neon {
-    /// Asks the processor.
+    /// Checks the processor.
     pub fn detect() -> Option<Neon> {
         (is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("aes")).then_some(Neon(()))
     }
@@ -33,7 +36,7 @@ impl Neon {
         from: usize,
         keep: Option<&mut Marks>,
     ) -> Result<Reached, Error> {
-        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        // SAFETY: the function only requires its target features, and `self` proves that they exist.
         unsafe { run(self, skip, bytes, from, keep) }
     }
 
@@ -62,7 +65,7 @@ impl Neon {
 impl Classify for Neon {
     #[inline(always)]
     fn classify(self, block: &[u8; BLOCK]) -> Masks {
-        // SAFETY: all that the function demands are its target features, and `self` proves that they are there.
+        // SAFETY: the function only requires its target features, and `self` proves that they exist.
         unsafe { classify(block) }
     }
 
@@ -96,7 +99,7 @@ fn string_end(this: Neon, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
 #[inline]
 #[target_feature(enable = "neon")]
 fn load(bytes: &[u8; 16]) -> uint8x16_t {
-    // SAFETY: `bytes` is 16 readable bytes; the load demands no alignment; any bytes are a valid vector.
+    // SAFETY: `bytes` is 16 readable bytes. The load needs no alignment, and any bytes are a valid vector.
     unsafe { vld1q_u8(bytes.as_ptr()) }
 }
 
@@ -111,8 +114,8 @@ fn quarters(block: &[u8; BLOCK]) -> [uint8x16_t; 4] {
     }
 }
 
-/// Bit i of the result: byte i is this one. Each equal byte keeps the bit of its place among eight, and neighbours are
-/// added until eight bytes are one.
+/// Returns a mask in which bit i means that byte i equals `byte`. Each equal byte keeps one bit, by its position modulo
+/// eight. Adding neighbours combines eight bytes to one.
 #[inline]
 #[target_feature(enable = "neon")]
 fn equal(quarters: [uint8x16_t; 4], byte: u8) -> u64 {
@@ -127,7 +130,7 @@ fn equal(quarters: [uint8x16_t; 4], byte: u8) -> u64 {
 #[target_feature(enable = "neon")]
 fn classify(block: &[u8; BLOCK]) -> Masks {
     let bytes = quarters(block);
-    // `[` and `{`, `]` and `}` differ in this one bit, and nothing else folds onto them.
+    // `[` and `{` differ only in this bit, like `]` and `}`. With the bit set, no other byte equals them.
     let folded = bytes.map(|quarter| vorrq_u8(quarter, vdupq_n_u8(0x20)));
     Masks {
         quote: equal(bytes, b'"'),
@@ -137,7 +140,7 @@ fn classify(block: &[u8; BLOCK]) -> Masks {
     }
 }
 
-/// Without carries, a product with all ones sums in each bit those at and below it.
+/// Carry-less multiplication by all ones computes the xor of all bits up to each bit.
 #[inline]
 #[target_feature(enable = "neon,aes")]
 fn prefix_xor(bits: u64) -> u64 {

@@ -1,17 +1,17 @@
-//! The classifier that runs everywhere: plain arithmetic on 64-bit words. Keeps nothing.
+//! The classifier for all processors: arithmetic on 64-bit words. Keeps no state.
 
 use super::{BLOCK, Classify, Masks};
 
-/// The classifier that runs everywhere.
+/// The classifier for all processors.
 #[derive(Debug, Clone, Copy)]
 pub struct Portable;
 
 impl Classify for Portable {
     #[inline(always)]
     fn classify(self, block: &[u8; BLOCK]) -> Masks {
-        // Most blocks have no backslash, and seeing that costs less than a mask.
+        // Most blocks have no backslash, and this check costs less than a mask.
         let backslashes = block.iter().fold(false, |found, byte| found | (*byte == b'\\'));
-        // `[` and `{`, `]` and `}` differ in this one bit, and nothing else folds onto them.
+        // `[` and `{` differ only in this bit, like `]` and `}`. With the bit set, no other byte equals them.
         Masks {
             quote: mask(block, |byte| byte == b'"'),
             backslash: if backslashes { mask(block, |byte| byte == b'\\') } else { 0 },
@@ -31,8 +31,8 @@ impl Classify for Portable {
     }
 }
 
-/// Bit i of the result: byte i of the block is one of those. Written so that the compiler makes vector instructions of
-/// the compare; the bits are then gathered eight at a time, by a multiplication that moves bit 0 of byte i to bit 56 + i.
+/// Returns a mask in which bit i means that `is` holds for byte i. The compiler vectorises the comparison. A
+/// multiplication then collects eight bits at a time, by moving bit 0 of byte i to bit 56 + i.
 #[inline(always)]
 fn mask(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u64 {
     let flags = block.map(|byte| u8::from(is(byte)));

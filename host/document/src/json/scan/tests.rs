@@ -1,5 +1,5 @@
-//! The scanner against a byte-by-byte model, and vectors against the portable classifier, at every alignment and with
-//! every cut. Under Miri (`make miri`) the same in a short form.
+//! Compares the scanner with a byte-by-byte model, and the vector classifiers with the portable one, at every alignment
+//! and chunk boundary. `make miri` runs a short form.
 
 use super::{BLOCK, Brackets, Classify, Marks, Masks, Portable, Reached, Skip, nested_end_with, string_end_with};
 use proptest::prelude::*;
@@ -9,12 +9,12 @@ use super::avx2::Avx2 as Vector;
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon as Vector;
 
-/// As many as are worth their time.
+/// The number of random cases.
 const CASES: u32 = if cfg!(miri) { 2 } else { 2000 };
-/// As long as is worth the time.
+/// The maximum length of random texts.
 const LONG: usize = if cfg!(miri) { 80 } else { 300 };
 
-/// Where there are no vectors, the portable classifier stands in.
+/// Without vector instructions, the portable classifier stands in.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn vector() -> Option<Portable> {
     Some(Portable)
@@ -29,7 +29,7 @@ fn bits(block: &[u8; BLOCK], which: &[u8]) -> u64 {
     block.iter().enumerate().filter(|(_, byte)| which.contains(byte)).map(|(i, _)| 1 << i).sum()
 }
 
-/// The end of the container, or false for none yet, or an error.
+/// Returns the end of the container, none if it has no end yet, or an error.
 fn model(bytes: &[u8]) -> Result<Option<usize>, ()> {
     let (mut open, mut text, mut escaped) = (Vec::new(), false, false);
     for (i, byte) in bytes.iter().enumerate() {
@@ -55,7 +55,7 @@ fn model(bytes: &[u8]) -> Result<Option<usize>, ()> {
     Ok(None)
 }
 
-/// The end by every classifier that runs here, which must agree.
+/// Returns the end by every classifier of this machine, which must agree.
 fn whole(bytes: &[u8]) -> Result<Option<usize>, ()> {
     let portable = Skip::new().run_with(Portable, bytes, 0, None);
     if let Some(vector) = vector() {
@@ -65,7 +65,7 @@ fn whole(bytes: &[u8]) -> Result<Option<usize>, ()> {
     }
     assert_eq!(Skip::new().run(bytes, 0, None), portable);
     let marks = Marks::of(bytes);
-    // In a text that is whole there is no more to come.
+    // No more bytes follow a complete text.
     let ended = nested_end_with(Portable, bytes, &marks.blocks, 0);
     assert_eq!(super::nested_end(bytes, &marks.blocks, 0), ended);
     assert_eq!(crate::json::marked::Marked::new(bytes, &marks).container_end(0).ok(), ended.clone().ok());
@@ -77,8 +77,8 @@ fn whole(bytes: &[u8]) -> Result<Option<usize>, ()> {
     kept(bytes, &[]).map_err(drop)
 }
 
-/// The end by scanning in pieces, which leave behind what another look at the whole container sees; and every container in
-/// it ends where it does without what is known of depths.
+/// Returns the end by scanning in pieces. Checks the recorded marks: they equal the marks of the whole container, and
+/// every container in it ends at the same position with known and unknown depths.
 fn kept(bytes: &[u8], cuts: &[usize]) -> Result<Option<usize>, crate::Error> {
     let (mut skip, mut portable) = (Skip::new(), Skip::new());
     let (mut marks, mut by_words) = (Marks::default(), Marks::default());
@@ -111,7 +111,7 @@ fn kept(bytes: &[u8], cuts: &[usize]) -> Result<Option<usize>, crate::Error> {
     Ok(None)
 }
 
-/// The closing quote of a string that goes on at `at`, and whether it has no backslash.
+/// Returns the closing quote of a string that continues at `at`, and whether there is no backslash before it.
 fn string_model(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let (mut escaped, mut plain) = (false, true);
     for (i, byte) in bytes.iter().enumerate().skip(at) {
@@ -125,7 +125,7 @@ fn string_model(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     None
 }
 
-/// Bytes as a generator gives them: those that matter often, none left to chance.
+/// Generates bytes in which structural ones are frequent.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     const ALPHABET: &[u8; 16] = b"\"\"\\\\{}[]{}a:, \x02\xfb";
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -138,7 +138,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| if seed.is_multiple_of(3) { next() as u8 } else { ALPHABET[next() % 16] }).collect()
 }
 
-/// Bytes that matter more often than chance.
+/// Generates bytes in which structural ones are frequent.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         Just(b'"'),
@@ -197,7 +197,7 @@ fn runs_of_backslashes_cross_blocks() {
     }
 }
 
-/// Every length and every alignment, so that no load reads what it may not (Miri sees that) and no tail is forgotten.
+/// At every length and alignment: no load reads beyond the bytes (Miri detects this), and no tail is skipped.
 #[test]
 fn vectors_agree_with_words_at_every_length_and_alignment() {
     let step = if cfg!(miri) { 67 } else { 1 };
@@ -207,7 +207,7 @@ fn vectors_agree_with_words_at_every_length_and_alignment() {
             if let Some(first) = bytes.get_mut(shift) {
                 *first = b'{';
             }
-            // Exactly as long: what is behind the end is not ours.
+            // A box has exactly this length, so that Miri detects reads beyond the end.
             let bytes = bytes.into_boxed_slice();
             assert_eq!(whole(&bytes[shift..]), model(&bytes[shift..]), "{length} at {shift}");
             assert_eq!(super::string_end(&bytes, shift), string_model(&bytes, shift), "{length} at {shift}");
@@ -216,11 +216,11 @@ fn vectors_agree_with_words_at_every_length_and_alignment() {
 }
 
 #[test]
-fn deep_and_shallow_nests_end_where_the_model_says() {
+fn nested_containers_end_where_the_model_ends_them() {
     for depth in if cfg!(miri) { 64..65 } else { 1..200usize } {
         for (open, close) in [("[", "]"), ("{", "}"), ("[{", "}]"), (" [", "\"]\"]")] {
             let nest = open.repeat(depth).trim_start().to_owned() + &close.repeat(depth);
-            // The one bracket that is wrong is found as well.
+            // A single wrong bracket is found too.
             for json in [nest.clone(), nest.clone() + "}]", format!("[{nest},{nest}]"), nest.replacen(']', "}", 1)] {
                 assert_eq!(whole(json.as_bytes()), model(json.as_bytes()), "{json}");
             }
@@ -228,7 +228,8 @@ fn deep_and_shallow_nests_end_where_the_model_says() {
     }
 }
 
-/// Brackets of many blocks are compared together: the one that is wrong is found where it is, however far apart they are.
+/// Brackets of many blocks are compared together. A wrong one is still found at its position, however far its pair is
+/// away.
 #[test]
 fn one_wrong_bracket_among_many_blocks_is_found() {
     for apart in if cfg!(miri) { 40..41 } else { 0..70usize } {
@@ -257,7 +258,7 @@ fn a_block_is_folded_as_its_brackets_are_one_after_another() {
     let mut folded = 0;
     for seed in 0..if cfg!(miri) { 50 } else { 100_000u64 } {
         let noise = noise(seed * 3 + 1, BLOCK);
-        // Fewer brackets in some, so that most kinds match.
+        // Fewer kinds of brackets in some blocks, so that most of them match.
         let block: [u8; BLOCK] = std::array::from_fn(|i| match noise[i] {
             b'[' | b'{' if seed % 2 == 0 => b'{',
             b']' | b'}' if seed % 2 == 0 => b'}',
@@ -316,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn the_end_is_where_the_model_finds_it(bytes in soup()) {
+    fn the_end_equals_that_of_the_model(bytes in soup()) {
         prop_assert_eq!(whole(&bytes), model(&bytes));
         prop_assert_eq!(super::string_end(&bytes, 1), string_model(&bytes, 1));
     }

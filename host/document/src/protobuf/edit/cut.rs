@@ -1,26 +1,26 @@
-//! Cuts: elements and members left out, by the last step of a path in the containers that the others lead to.
-//! Neighbours that go are one splice.
+//! Removals of elements and members: what the last segment of a path selects, in the containers that the segments
+//! before it select. Consecutive removed records are one splice.
 
 use super::cut_field;
 use crate::{
     Error, Path,
-    path::Step,
+    path::Segment,
     protobuf::{
         object::Object,
-        place::{Frame, Node, entry, locate, resolve},
-        schema::{self, Field, Kind},
+        place::{EnclosingLength, ValueRef, entry, locate, resolve},
+        schema::{self, Field, ValueType},
         splice::Splices,
-        walk::{Gap, Spot, Visit},
+        walk::{Gap, Relation, Visit},
         wire::Records,
     },
 };
 use std::ops::Range;
 
-/// Cuts by the last step of a path, in the containers that the steps before it lead to.
+/// Removes what the last segment selects in each container.
 pub(super) struct Cut<'a, F> {
     pub(super) object: &'a Object,
     pub(super) path: &'a Path,
-    pub(super) last: &'a Step,
+    pub(super) last: &'a Segment,
     pub(super) goes: F,
     pub(super) row: usize,
     pub(super) count: u32,
@@ -33,25 +33,25 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
         (self.goes)(self.row - 1)
     }
 
-    /// One field of a message.
+    /// Removes one field of a message.
     fn member(
         &mut self,
         message: &'static schema::Message,
         bytes: &[u8],
         at: Range<usize>,
         name: &str,
-        frames: &[Frame],
+        enclosing: &[EnclosingLength],
     ) -> Result<(), Error> {
         let goes = self.next_row();
         let Some(field) = message.field(name).filter(|_| goes) else {
             return Ok(());
         };
-        let mut inner = frames.to_vec();
+        let mut inner = enclosing.to_vec();
         let slot = locate(bytes, field, at, &mut inner)?;
         if let Some(node) = resolve(bytes, field, slot.values())?.0 {
             self.count += 1;
-            // Null is what a field that JSON never leaves out is without a record: there is nothing to cut.
-            if !matches!(node, Node::Null) || field.kind == Kind::Raw {
+            // A field that JSON never omits is null without a record, so there is nothing to remove.
+            if !matches!(node, ValueRef::Null) || field.kind == ValueType::Raw {
                 cut_field(bytes, &slot, &[], &inner, &mut self.splices)?;
             }
         }
@@ -64,11 +64,11 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
         bytes: &[u8],
         at: Range<usize>,
         only: Option<usize>,
-        frames: &[Frame],
+        enclosing: &[EnclosingLength],
     ) -> Result<(), Error> {
         let row_goes = only.is_some() && self.next_row();
         let mut records = Records::new(bytes, at);
-        // A run of neighbours is one splice.
+        // A run of consecutive records is one splice.
         let mut run: Option<Range<usize>> = None;
         let mut i = 0;
         while let Some(record) = records.of(field.number)? {
@@ -83,7 +83,7 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
                     Some(run) if run.end == record.start => run.end = record.value.end,
                     _ => {
                         if let Some(run) = run.replace(record.whole()) {
-                            self.splices.put(frames, run, &[]);
+                            self.splices.put(enclosing, run, &[]);
                         }
                     }
                 }
@@ -91,7 +91,7 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
             i += 1;
         }
         if let Some(run) = run {
-            self.splices.put(frames, run, &[]);
+            self.splices.put(enclosing, run, &[]);
         }
         Ok(())
     }
@@ -99,19 +99,25 @@ impl<F: Fn(usize) -> bool> Cut<'_, F> {
 
 impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
     const MAKES: bool = false;
-    const FRAMES: bool = true;
+    const ENCLOSING: bool = true;
 
-    fn value(&mut self, bytes: &[u8], node: Node, spot: Spot, frames: &[Frame]) -> Result<(), Error> {
-        let inner = inner_frames(bytes, &node, &spot, frames)?;
+    fn value(
+        &mut self,
+        bytes: &[u8],
+        node: ValueRef,
+        relation: Relation,
+        enclosing: &[EnclosingLength],
+    ) -> Result<(), Error> {
+        let inner = inner_lengths(bytes, &node, &relation, enclosing)?;
         match (self.last, node) {
-            (Step::Name(name), Node::Null) if matches!(spot, Spot::Root) => {
+            (Segment::Name(name), ValueRef::Null) if matches!(relation, Relation::Root) => {
                 let message = self.object.message();
-                self.member(message, bytes, 0..bytes.len(), name, frames)
+                self.member(message, bytes, 0..bytes.len(), name, enclosing)
             }
-            (Step::Name(name), Node::One { kind: Kind::Message(number), at }) => {
+            (Segment::Name(name), ValueRef::One { kind: ValueType::Message(number), at }) => {
                 self.member(schema::message(number), bytes, at, name, &inner)
             }
-            (Step::Name(key), Node::Map { field, at }) => {
+            (Segment::Name(key), ValueRef::Map { field, at }) => {
                 if self.next_row()
                     && let Some((record, _)) = entry(bytes, field, at, key)?
                 {
@@ -120,13 +126,15 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
                 }
                 Ok(())
             }
-            (_, Node::List { .. }) if matches!(spot, Spot::Entry { .. }) => {
+            (_, ValueRef::List { .. }) if matches!(relation, Relation::Entry { .. }) => {
                 Err(Error::NotInSchema { path: self.path.clone() })
             }
-            (Step::Index(index), Node::List { field, at }) => self.elements(field, bytes, at, Some(*index), &inner),
-            (Step::Every, Node::List { field, at }) => self.elements(field, bytes, at, None, &inner),
-            (_, Node::Json(_)) => Err(Error::NotInSchema { path: self.path.clone() }),
-            (Step::Every, _) => Ok(()),
+            (Segment::Index(index), ValueRef::List { field, at }) => {
+                self.elements(field, bytes, at, Some(*index), &inner)
+            }
+            (Segment::Wildcard, ValueRef::List { field, at }) => self.elements(field, bytes, at, None, &inner),
+            (_, ValueRef::Json(_)) => Err(Error::NotInSchema { path: self.path.clone() }),
+            (Segment::Wildcard, _) => Ok(()),
             _ => {
                 self.row += 1;
                 Ok(())
@@ -134,25 +142,30 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
         }
     }
 
-    fn absent(&mut self, _: &[u8], _: &[Step], _: Gap, _: &[Frame]) -> Result<(), Error> {
-        // A row without the thing, unless its rows would be the elements that are not there.
-        if *self.last != Step::Every {
+    fn absent(&mut self, _: &[u8], _: &[Segment], _: Gap, _: &[EnclosingLength]) -> Result<(), Error> {
+        // The row exists, but has nothing to remove. If the rows are the missing elements themselves, there is no row.
+        if *self.last != Segment::Wildcard {
             self.row += 1;
         }
         Ok(())
     }
 }
 
-/// The lengths that enclose what is in a message: those that enclose it, and its own.
-fn inner_frames(bytes: &[u8], node: &Node, spot: &Spot, frames: &[Frame]) -> Result<Vec<Frame>, Error> {
-    let mut inner = frames.to_vec();
-    if let Node::One { kind: Kind::Message(_), .. } = node {
-        match spot {
-            Spot::Field(slot) => inner.extend(resolve(bytes, slot.field, slot.values())?.1),
-            Spot::Element { record, .. } => {
-                inner.extend(Records::new(bytes, record.clone()).next()?.as_ref().map(Frame::from));
+/// Returns the lengths around the content of a message: those around the message, and its own.
+fn inner_lengths(
+    bytes: &[u8],
+    node: &ValueRef,
+    relation: &Relation,
+    enclosing: &[EnclosingLength],
+) -> Result<Vec<EnclosingLength>, Error> {
+    let mut inner = enclosing.to_vec();
+    if let ValueRef::One { kind: ValueType::Message(_), .. } = node {
+        match relation {
+            Relation::Field(slot) => inner.extend(resolve(bytes, slot.field, slot.values())?.1),
+            Relation::Element { record, .. } => {
+                inner.extend(Records::new(bytes, record.clone()).next()?.as_ref().map(EnclosingLength::from));
             }
-            Spot::Root | Spot::Entry { .. } | Spot::Inside => {}
+            Relation::Root | Relation::Entry { .. } | Relation::Inside => {}
         }
     }
     Ok(inner)

@@ -1,11 +1,11 @@
-//! Writes a protobuf list again: kept items with what is between them as slices of what came, edited ones as they are
-//! now. A list has its length in front, so that its head is known last. Memory: one number; what is returned shares the
-//! bytes that came.
+//! Joins the outcomes of a protobuf list's items. Kept items and the bytes between them are slices of the input, and
+//! edited items are their new bytes. A list begins with its length, so its head is known last. It holds one number, and
+//! its results share the bytes of the input.
 
 use super::{ITEM, RAW, TYPE_META};
 use crate::{
     Error, TypeMeta,
-    list::{Batch, Outcome},
+    list::{Batch, ItemOutcome},
     protobuf::{
         MAGIC,
         envelope::put_type_meta,
@@ -19,42 +19,42 @@ use std::ops::Range;
 /// The tag of an item.
 const TAG: u8 = (ITEM << 3 | 2) as u8;
 
-/// Joins the batches of one list. If nothing is dropped or edited, its output is its input.
+/// Joins the batches of one list. If nothing is dropped or edited, the output equals the input.
 #[derive(Debug, Default)]
 pub struct Joiner {
-    /// By how much the list is longer than it came.
+    /// The growth of the list.
     growth: i64,
 }
 
 impl Joiner {
-    /// For a new list.
+    /// Creates a joiner for a new list.
     pub fn new() -> Self {
         Joiner::default()
     }
 
-    /// What leaves for a batch: runs of kept items are one slice. There must be one outcome for each item.
+    /// Returns the output for a batch. A run of kept items is one slice. There must be one outcome per item.
     pub fn push(
         &mut self,
         batch: &Batch,
-        outcomes: impl IntoIterator<Item = Outcome>,
+        outcomes: impl IntoIterator<Item = ItemOutcome>,
     ) -> Result<Vec<Bytes>, SplitError> {
         let mut out = Vec::new();
         let mut outcomes = outcomes.into_iter();
-        // The run of bytes that leave as they are, not written yet.
+        // The current run of bytes to copy unchanged.
         let mut run = 0..0;
         for (i, item) in batch.items.iter().enumerate() {
             let Some(outcome) = outcomes.next() else {
                 return Err(SplitError::Outcomes { items: batch.items.len(), outcomes: i });
             };
             let edited = match outcome {
-                Outcome::Keep => {
+                ItemOutcome::Keep => {
                     run.end = item.end;
                     continue;
                 }
-                Outcome::Edit(bytes) => Some(bytes),
-                Outcome::Drop => None,
+                ItemOutcome::Edit(bytes) => Some(bytes),
+                ItemOutcome::Drop => None,
             };
-            // What is between the items stays.
+            // The bytes between the items stay.
             run.end = record_start(&batch.bytes, run.end, item)?;
             self.growth -= (item.end - run.end) as i64;
             write(&batch.bytes, std::mem::replace(&mut run, item.end..item.end), &mut out);
@@ -74,7 +74,7 @@ impl Joiner {
         }
     }
 
-    /// What leaves in the place of the head once everything is pushed: with the list's length as it is now, and with
+    /// Returns the new head of the list, once all batches have been pushed: with the new length of the list, and with
     /// another typeMeta if one is given.
     pub fn head(&self, head: &Bytes, type_meta: Option<&TypeMeta>) -> Result<Bytes, SplitError> {
         if self.growth == 0 && type_meta.is_none() {
@@ -107,7 +107,7 @@ impl Joiner {
     }
 }
 
-/// Where the record of an item begins. Other records may be before it.
+/// Returns the start of an item's record. Other records may precede it.
 fn record_start(bytes: &[u8], from: usize, item: &Range<usize>) -> Result<usize, SplitError> {
     let mut records = Records::new(bytes, from..item.end);
     loop {

@@ -1,4 +1,4 @@
-//! Bytes that are nearly protobuf: errors, never a panic, and an edit that fails changes nothing.
+//! Malformed protobuf gives errors and never panics. A failed edit changes nothing.
 
 use super::*;
 use crate::{Path, Value};
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_message_is_an_error_of_every_read() {
+fn an_invalid_message_is_an_error_of_every_read() {
     for bad in [&[0x0a][..], &[0x0b], &[0x0a, 0x7f], &[0x08, 0xff], &[0x07, 1]] {
         let document = Document::protobuf(Bytes::copy_from_slice(bad), type_meta("v1", "Service")).unwrap();
         assert!(document.name().is_err(), "{bad:?}");

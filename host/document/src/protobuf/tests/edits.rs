@@ -1,4 +1,4 @@
-//! What edits keep: the bytes of all else, unknown fields, identity, guards.
+//! Edits keep all other bytes, unknown fields, identity and guards.
 
 use super::*;
 use crate::{Error, Path, Value};
@@ -13,7 +13,7 @@ fn path(expression: &str) -> Path {
     Path::parse(expression).unwrap()
 }
 
-/// The same object with a field of number 4000 in itself, in its metadata and in each endpoint.
+/// Returns the object with an unknown field (number 4000) in itself, in its metadata and in each endpoint.
 fn with_unknown_fields() -> Document {
     let plain = slice();
     let mut out = Vec::new();
@@ -50,7 +50,7 @@ fn unknown_fields_survive_edits_and_are_invisible() {
     assert_eq!(object.column(&path("endpoints[*].nodeName")).unwrap().text, "n1n2");
     let json = object.to_json().unwrap();
     object.replace(&json.replace("IPv4", "IPv6")).unwrap();
-    // Elements of a replaced list have no counterpart; the object and its metadata have.
+    // The elements of a replaced list lose their unknown fields. The object and its metadata keep theirs.
     assert_eq!(unknown(&object), 1);
     assert!(object.bytes().ends_with(&{
         let mut last = Vec::new();
@@ -76,9 +76,9 @@ fn edits_that_change_nothing_leave_every_byte() {
     assert_eq!(object.bytes().as_ptr(), before.as_ptr());
 }
 
-/// Go writes such messages always, other writers leave them out.
+/// Go always writes such messages. Other writers omit them.
 #[test]
-fn a_message_that_reads_the_same_missing_is_not_made() {
+fn an_edit_creates_no_message_that_reads_like_a_missing_one() {
     let mut service = document(&type_meta("v1", "Service"), r#"{"metadata":{"name":"a"}}"#);
     assert!(service.to_json().unwrap().ends_with(r#""spec":{},"status":{"loadBalancer":{}}}"#));
     service.set(&path("spec.healthCheckNodePort"), &Value::Number("0".into())).unwrap();
@@ -145,7 +145,7 @@ fn checkpoints_bring_the_bytes_back() {
 }
 
 #[test]
-fn what_protobuf_cannot_say_is_refused() {
+fn edits_that_protobuf_cannot_encode_are_refused() {
     let mut object = slice();
     let mut set = |expression: &str, value: Value| object.set(&path(expression), &value);
     assert!(matches!(set("nothing", Value::Null), Err(Error::NotInSchema { .. })));
@@ -166,7 +166,7 @@ fn what_protobuf_cannot_say_is_refused() {
     assert!(Document::protobuf(Bytes::new(), type_meta("apps.openyurt.io/v1beta2", "NodePool")).is_none());
 }
 
-/// Go writes a zero time as an empty message, wherever the field is no pointer.
+/// Go writes a zero time as an empty message if the field is not a pointer.
 #[test]
 fn a_zero_time_is_null_or_left_out() {
     let mut metadata = Vec::new();
@@ -191,7 +191,7 @@ fn an_edit_cannot_blow_an_object_up() {
 }
 
 #[test]
-fn what_replaces_an_object_says_its_type_as_it_does_in_json() {
+fn a_replacement_contains_the_type_as_in_json() {
     let type_meta = type_meta("v1", "ConfigMap");
     let text = r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#;
     for (object, binary) in [(document(&type_meta, text), true), (Document::json(text.into()), false)] {

@@ -1,4 +1,4 @@
-//! One object of every kind, as the Go types encode it in both forms.
+//! One object of every kind, encoded by the Go types in JSON and protobuf.
 
 use super::*;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -38,7 +38,7 @@ fn a_replacement_by_its_own_json_changes_nothing() {
     });
 }
 
-/// What the test's own model of JSON's rules says of objects that are as they should be: nothing changes.
+/// Applied to the JSON of the Go types, the test's own model of JSON changes nothing.
 #[test]
 fn the_model_leaves_the_json_of_the_go_types_alone() {
     each(|type_meta, _, json| {

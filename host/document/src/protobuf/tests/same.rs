@@ -1,10 +1,10 @@
-//! Random objects of the kinds that filters meet: the JSON and the protobuf document answer every read alike, and the
-//! same edits make the same object of them.
+//! Random objects of the kinds that filters handle. All reads of the JSON and the protobuf document return the same,
+//! and the same edits give the same object.
 
 use super::*;
 use crate::{
     Error, Path, StringSet, Value,
-    protobuf::schema::{Field, Kind, Message, Shape},
+    protobuf::schema::{Cardinality, Field, Message, ValueType},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value as Tree, json};
@@ -21,7 +21,7 @@ const KINDS: [(&str, &str); 7] = [
 
 const KEYS: [&str; 3] = ["a", "x.io/y", "zone"];
 
-/// Chooses by a number: proptest gives the seed, and need not shrink what is in an object.
+/// Makes choices from a number. proptest provides the seed, and need not shrink the content of an object.
 struct Random(u64);
 
 impl Random {
@@ -49,34 +49,34 @@ impl Random {
 
     fn field(&mut self, field: &Field, full: usize) -> Tree {
         let less = full.saturating_sub(1).max(1);
-        match field.shape {
-            Shape::One => self.value(field.kind, less),
-            Shape::List => (0..self.below(4)).map(|_| self.value(field.kind, less)).collect(),
-            Shape::Map => {
+        match field.cardinality {
+            Cardinality::One => self.value(field.kind, less),
+            Cardinality::List => (0..self.below(4)).map(|_| self.value(field.kind, less)).collect(),
+            Cardinality::Map => {
                 let count = self.below(4);
                 Tree::Object(KEYS[..count].iter().map(|key| ((*key).into(), self.value(field.kind, less))).collect())
             }
         }
     }
 
-    fn value(&mut self, kind: Kind, full: usize) -> Tree {
+    fn value(&mut self, kind: ValueType, full: usize) -> Tree {
         match kind {
-            Kind::Bool => json!(self.below(2) == 0),
-            Kind::Int32 => self.of(&[json!(0), json!(80), json!(-1), json!(i32::MIN)]),
-            Kind::Int64 => self.of(&[json!(0), json!(1), json!(i64::MIN), json!(i64::MAX)]),
-            Kind::Text => self.of(&[json!(""), json!("a"), json!("10.0.0.1"), json!("ü\"\n")]),
-            Kind::Bytes => self.of(&[json!(""), json!("AAECAw==")]),
-            Kind::Texts => json!(["a"]),
-            Kind::Time => self.of(&[json!("2024-02-29T01:02:03Z"), json!("1969-12-31T23:59:59Z")]),
-            Kind::MicroTime => json!("2024-02-29T01:02:03.000405Z"),
-            Kind::Quantity => self.of(&[json!("0"), json!("250m"), json!("1Gi")]),
-            Kind::Either => self.of(&[json!(0), json!(8080), json!("http"), json!("")]),
-            Kind::Raw => json!({"f:spec": {"x": [1, "a", null]}}),
-            Kind::Message(number) => self.object(schema::message(number), full),
+            ValueType::Bool => json!(self.below(2) == 0),
+            ValueType::Int32 => self.of(&[json!(0), json!(80), json!(-1), json!(i32::MIN)]),
+            ValueType::Int64 => self.of(&[json!(0), json!(1), json!(i64::MIN), json!(i64::MAX)]),
+            ValueType::Text => self.of(&[json!(""), json!("a"), json!("10.0.0.1"), json!("ü\"\n")]),
+            ValueType::Bytes => self.of(&[json!(""), json!("AAECAw==")]),
+            ValueType::Strings => json!(["a"]),
+            ValueType::Time => self.of(&[json!("2024-02-29T01:02:03Z"), json!("1969-12-31T23:59:59Z")]),
+            ValueType::MicroTime => json!("2024-02-29T01:02:03.000405Z"),
+            ValueType::Quantity => self.of(&[json!("0"), json!("250m"), json!("1Gi")]),
+            ValueType::IntOrString => self.of(&[json!(0), json!(8080), json!("http"), json!("")]),
+            ValueType::Raw => json!({"f:spec": {"x": [1, "a", null]}}),
+            ValueType::Message(number) => self.object(schema::message(number), full),
         }
     }
 
-    /// A path by the schema, and what an edit may write there; now and then one that leads nowhere.
+    /// Returns a path by the schema and a value that an edit may write there. Some paths lead nowhere.
     fn path(&mut self, message: &'static Message) -> (String, Option<(&'static Field, bool)>) {
         let mut path = String::from("$");
         let mut message = message;
@@ -85,22 +85,22 @@ impl Random {
             path += &format!(".{}", field.name);
             let stop = self.below(5) == 0;
             let mut whole = true;
-            match field.shape {
-                Shape::One => {}
+            match field.cardinality {
+                Cardinality::One => {}
                 _ if stop => return (path, Some((field, true))),
-                Shape::List => {
+                Cardinality::List => {
                     path += self.of(&["[*]", "[*]", "[*]", "[0]", "[1]"]);
                     whole = false;
                 }
-                Shape::Map => {
+                Cardinality::Map => {
                     path += &format!("['{}']", self.of(&KEYS));
                     whole = false;
                 }
             }
             match field.kind {
-                Kind::Message(number) if !stop => message = schema::message(number),
-                Kind::Texts => return (path, None),
-                Kind::Raw if !stop => return (path + "['f:spec'].x[*]", None),
+                ValueType::Message(number) if !stop => message = schema::message(number),
+                ValueType::Strings => return (path, None),
+                ValueType::Raw if !stop => return (path + "['f:spec'].x[*]", None),
                 _ if self.below(12) == 0 => return (path + self.of(&[".nothing", "[*]", "[0].x"]), None),
                 _ => return (path, Some((field, whole))),
             }
@@ -108,7 +108,7 @@ impl Random {
     }
 }
 
-/// What every read says, as text: errors too, though not their positions.
+/// Returns the results of all reads as text, including errors without their positions.
 fn reads(document: &Document, path: &Path) -> Vec<String> {
     let column = document.column(path).unwrap();
     let one = path.wildcards() == 0;
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_by_texts_is_a_column_and_a_retain_in_both_forms(seed in 1u64.., kind in 0..KINDS.len()) {
+    fn retain_in_equals_column_and_retain_in_both_encodings(seed in 1u64.., kind in 0..KINDS.len()) {
         let mut random = Random(seed);
         let type_meta = type_meta(KINDS[kind].0, KINDS[kind].1);
         let message = schema::find(&type_meta).unwrap();
@@ -210,7 +210,7 @@ proptest! {
                 Some((field, _)) => random.value(field.kind, 4),
                 None => json!("a"),
             };
-            let fits = target.is_some_and(|(field, whole)| !appends || whole && field.shape == Shape::List);
+            let fits = target.is_some_and(|(field, whole)| !appends || whole && field.cardinality == Cardinality::List);
             let before = (protobuf.bytes().clone(), protobuf.is_edited());
             let of_json = edit(&mut json, which, &path, &bits, &written(&value));
             let of_protobuf = edit(&mut protobuf, which, &path, &bits, &written(&value));
@@ -227,7 +227,7 @@ proptest! {
                     text = expected.to_string();
                 }
                 (Err(_), Err(_)) => prop_assert_eq!(protobuf.bytes(), &before.0),
-                // What protobuf cannot say.
+                // Protobuf cannot encode the edit.
                 (Ok(_), Err(error)) => {
                     prop_assert!(!fits, "{} {} {}: {:?}", which, expression, value, error);
                     prop_assert_eq!(protobuf.bytes(), &before.0);

@@ -1,24 +1,25 @@
-//! Spells values as JSON text, as the API server would: fields in the order of the Go structs, map entries as they come.
-//! Recursion is bounded by the schema, whose messages do not hold themselves; the text by [`MAX_OBJECT`].
+//! Decodes values to JSON text, as the API server would write it: fields in the order of the Go structs, map entries in
+//! the order of the bytes. The schema bounds the recursion, because no message contains itself, and [`MAX_OBJECT`]
+//! bounds the text.
 
 use super::{
-    place::{Node, entry_parts, locate, map_value, number, one, resolve},
-    schema::{self, Field, Kind, Message},
+    place::{ValueRef, entry_parts, locate, map_value, number, one, resolve},
+    schema::{self, Field, Message, ValueType},
     time,
-    wire::{Records, Wire, single},
+    wire::{Records, WireType, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta, Value, json};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::{borrow::Cow, ops::Range};
 
-/// What a scalar is in JSON.
+/// A scalar in JSON.
 enum Scalar<'a> {
     Bool(bool),
     Number(i64),
     Text(Cow<'a, str>),
 }
 
-/// The whole object, with apiVersion and kind in front.
+/// Decodes the whole object, with apiVersion and kind first.
 pub(crate) fn object(bytes: &[u8], message: &'static Message, type_meta: &TypeMeta) -> Result<String, Error> {
     let mut out = Vec::with_capacity(2 * bytes.len());
     out.push(b'{');
@@ -31,19 +32,19 @@ pub(crate) fn object(bytes: &[u8], message: &'static Message, type_meta: &TypeMe
     String::from_utf8(out).map_err(|_| Error::malformed(0, "text that is not UTF-8"))
 }
 
-/// A value as JSON text.
-pub(crate) fn json(bytes: &[u8], node: &Node) -> Result<String, Error> {
+/// Decodes a value to JSON text.
+pub(crate) fn json(bytes: &[u8], node: &ValueRef) -> Result<String, Error> {
     let mut out = Vec::new();
-    value(bytes, node, &mut out)?;
+    write_value(bytes, node, &mut out)?;
     String::from_utf8(out).map_err(|_| Error::malformed(0, "text that is not UTF-8"))
 }
 
-/// A value as the cell of a column: none if it is null.
-pub(crate) fn cell<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, str>>, Error> {
+/// Decodes a value to the cell of a column, none if it is null.
+pub(crate) fn cell<'a>(bytes: &'a [u8], node: &ValueRef) -> Result<Option<Cow<'a, str>>, Error> {
     Ok(match node {
-        Node::Null => None,
-        Node::Json(at) => json::read::cell(bytes, at.clone())?,
-        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+        ValueRef::Null => None,
+        ValueRef::Json(at) => json::read::cell(bytes, at.clone())?,
+        ValueRef::One { kind, at } => match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => Some(text),
             Some(Scalar::Number(number)) => Some(Cow::Owned(number.to_string())),
             Some(Scalar::Bool(value)) => Some(Cow::Borrowed(if value { "true" } else { "false" })),
@@ -53,12 +54,12 @@ pub(crate) fn cell<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, st
     })
 }
 
-/// A value as it crosses to a filter.
-pub(crate) fn typed(bytes: &[u8], node: &Node) -> Result<Value, Error> {
+/// Decodes a value to a [`Value`].
+pub(crate) fn value(bytes: &[u8], node: &ValueRef) -> Result<Value, Error> {
     Ok(match node {
-        Node::Null => Value::Null,
-        Node::Json(at) => json::read::value(bytes, at.clone())?,
-        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+        ValueRef::Null => Value::Null,
+        ValueRef::Json(at) => json::read::value(bytes, at.clone())?,
+        ValueRef::One { kind, at } => match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => Value::Text(text.into_owned()),
             Some(Scalar::Number(number)) => Value::Number(number.to_string()),
             Some(Scalar::Bool(value)) => Value::Boolean(value),
@@ -68,11 +69,11 @@ pub(crate) fn typed(bytes: &[u8], node: &Node) -> Result<Value, Error> {
     })
 }
 
-/// The text of a string; none for values that are no strings in JSON.
-pub(crate) fn text<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, str>>, Error> {
+/// Returns the text of a string, or none for values that are not strings in JSON.
+pub(crate) fn text<'a>(bytes: &'a [u8], node: &ValueRef) -> Result<Option<Cow<'a, str>>, Error> {
     match node {
-        Node::Json(at) if bytes.get(at.start) == Some(&b'"') => json::read::cell(bytes, at.clone()),
-        Node::One { kind, at } => Ok(match scalar(bytes, *kind, at)? {
+        ValueRef::Json(at) if bytes.get(at.start) == Some(&b'"') => json::read::cell(bytes, at.clone()),
+        ValueRef::One { kind, at } => Ok(match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => Some(text),
             _ => None,
         }),
@@ -80,23 +81,23 @@ pub(crate) fn text<'a>(bytes: &'a [u8], node: &Node) -> Result<Option<Cow<'a, st
     }
 }
 
-/// A span as text.
+/// Returns the text of a span.
 pub(crate) fn utf8(bytes: &[u8], at: Range<usize>) -> Result<&str, Error> {
     json::read::raw(bytes, at)
 }
 
-fn value(bytes: &[u8], node: &Node, out: &mut Vec<u8>) -> Result<(), Error> {
+fn write_value(bytes: &[u8], node: &ValueRef, out: &mut Vec<u8>) -> Result<(), Error> {
     match node {
-        Node::Null => out.extend_from_slice(b"null"),
-        Node::Json(at) => out.extend_from_slice(bytes.get(at.clone()).unwrap_or_default()),
-        Node::List { field, at } => list(bytes, field, at, out)?,
-        Node::Map { field, at } => map(bytes, field, at, out)?,
-        Node::One { kind: Kind::Message(number), at } => {
+        ValueRef::Null => out.extend_from_slice(b"null"),
+        ValueRef::Json(at) => out.extend_from_slice(bytes.get(at.clone()).unwrap_or_default()),
+        ValueRef::List { field, at } => list(bytes, field, at, out)?,
+        ValueRef::Map { field, at } => map(bytes, field, at, out)?,
+        ValueRef::One { kind: ValueType::Message(number), at } => {
             out.push(b'{');
             members(bytes, schema::message(*number), at.clone(), out)?;
             out.push(b'}');
         }
-        Node::One { kind, at } => match scalar(bytes, *kind, at)? {
+        ValueRef::One { kind, at } => match scalar(bytes, *kind, at)? {
             Some(Scalar::Text(text)) => json::write_string(&text, out),
             Some(Scalar::Number(number)) => out.extend_from_slice(number.to_string().as_bytes()),
             Some(Scalar::Bool(value)) => out.extend_from_slice(if value { b"true" } else { b"false" }),
@@ -111,22 +112,22 @@ fn value(bytes: &[u8], node: &Node, out: &mut Vec<u8>) -> Result<(), Error> {
 
 fn members(bytes: &[u8], message: &'static Message, at: Range<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
     for field in &message.fields {
-        if let Some(node) = shown(bytes, field, at.clone())? {
+        if let Some(node) = field_value(bytes, field, at.clone())? {
             member(field.name, out);
-            value(bytes, &node, out)?;
+            write_value(bytes, &node, out)?;
         }
     }
     Ok(())
 }
 
-/// What JSON would show of a field.
-pub(crate) fn shown(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<Option<Node>, Error> {
-    let mut frames = Vec::new();
-    let slot = locate(bytes, field, at, &mut frames)?;
+/// Returns the value that JSON contains for a field.
+pub(crate) fn field_value(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<Option<ValueRef>, Error> {
+    let mut enclosing = Vec::new();
+    let slot = locate(bytes, field, at, &mut enclosing)?;
     Ok(resolve(bytes, field, slot.values())?.0)
 }
 
-/// A name with its colon, and a comma if there is one before it.
+/// Writes a name with its colon, after a comma if it is not the first.
 fn member(name: &str, out: &mut Vec<u8>) {
     if !out.ends_with(b"{") {
         out.push(b',');
@@ -142,7 +143,7 @@ fn list(bytes: &[u8], field: &'static Field, at: &Range<usize>, out: &mut Vec<u8
         record.written_as(field.wire())?;
         out.push(next);
         next = b',';
-        value(bytes, &one(bytes, field.kind, record.value)?, out)?;
+        write_value(bytes, &one(bytes, field.kind, record.value)?, out)?;
     }
     out.push(b']');
     Ok(())
@@ -159,45 +160,45 @@ fn map(bytes: &[u8], field: &'static Field, at: &Range<usize>, out: &mut Vec<u8>
             return Err(Error::DuplicateKey { key: key.to_owned(), offset: record.start });
         }
         member(key, out);
-        value(bytes, &map_value(bytes, field, at)?, out)?;
+        write_value(bytes, &map_value(bytes, field, at)?, out)?;
     }
     out.push(b'}');
     Ok(())
 }
 
-fn scalar<'a>(bytes: &'a [u8], kind: Kind, at: &Range<usize>) -> Result<Option<Scalar<'a>>, Error> {
+fn scalar<'a>(bytes: &'a [u8], kind: ValueType, at: &Range<usize>) -> Result<Option<Scalar<'a>>, Error> {
     Ok(Some(match kind {
-        Kind::Bool => Scalar::Bool(number(bytes, at) != 0),
-        // As Go reads it: the low 32 bits.
-        Kind::Int32 => Scalar::Number(i64::from(number(bytes, at) as i32)),
-        Kind::Int64 => Scalar::Number(number(bytes, at) as i64),
-        Kind::Text => Scalar::Text(Cow::Borrowed(utf8(bytes, at.clone())?)),
-        Kind::Bytes => Scalar::Text(Cow::Owned(STANDARD.encode(bytes.get(at.clone()).unwrap_or_default()))),
-        Kind::Time | Kind::MicroTime => match time::read(bytes, at.clone())? {
-            Some(time) => Scalar::Text(Cow::Owned(time.spell(kind == Kind::MicroTime))),
+        ValueType::Bool => Scalar::Bool(number(bytes, at) != 0),
+        // Like Go, which reads the low 32 bits.
+        ValueType::Int32 => Scalar::Number(i64::from(number(bytes, at) as i32)),
+        ValueType::Int64 => Scalar::Number(number(bytes, at) as i64),
+        ValueType::Text => Scalar::Text(Cow::Borrowed(utf8(bytes, at.clone())?)),
+        ValueType::Bytes => Scalar::Text(Cow::Owned(STANDARD.encode(bytes.get(at.clone()).unwrap_or_default()))),
+        ValueType::Time | ValueType::MicroTime => match time::read(bytes, at.clone())? {
+            Some(time) => Scalar::Text(Cow::Owned(time.to_json_text(kind == ValueType::MicroTime))),
             None => return Ok(None),
         },
-        Kind::Quantity => match part(bytes, at, 1, Wire::Bytes)? {
+        ValueType::Quantity => match part(bytes, at, 1, WireType::Bytes)? {
             Some(at) if !at.is_empty() => Scalar::Text(Cow::Borrowed(utf8(bytes, at)?)),
             _ => Scalar::Text(Cow::Borrowed("0")),
         },
-        Kind::Either => {
-            let which = part(bytes, at, 1, Wire::Varint)?.map_or(0, |at| number(bytes, &at));
+        ValueType::IntOrString => {
+            let which = part(bytes, at, 1, WireType::Varint)?.map_or(0, |at| number(bytes, &at));
             match which {
                 0 => Scalar::Number(i64::from(
-                    part(bytes, at, 2, Wire::Varint)?.map_or(0, |at| number(bytes, &at)) as i32
+                    part(bytes, at, 2, WireType::Varint)?.map_or(0, |at| number(bytes, &at)) as i32,
                 )),
-                1 => match part(bytes, at, 3, Wire::Bytes)? {
+                1 => match part(bytes, at, 3, WireType::Bytes)? {
                     Some(at) => Scalar::Text(Cow::Borrowed(utf8(bytes, at)?)),
                     None => Scalar::Text(Cow::Borrowed("")),
                 },
                 _ => return Err(Error::malformed(at.start, "neither a number nor a text")),
             }
         }
-        Kind::Texts | Kind::Raw | Kind::Message(_) => return Ok(None),
+        ValueType::Strings | ValueType::Raw | ValueType::Message(_) => return Ok(None),
     }))
 }
 
-fn part(bytes: &[u8], at: &Range<usize>, number: u32, wire: Wire) -> Result<Option<Range<usize>>, Error> {
+fn part(bytes: &[u8], at: &Range<usize>, number: u32, wire: WireType) -> Result<Option<Range<usize>>, Error> {
     Ok(single(bytes, at.clone(), number, wire, "a part of a value")?.map(|record| record.value))
 }
