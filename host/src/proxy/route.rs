@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{Method, Response};
+use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
@@ -20,6 +20,16 @@ use weir_kube::Class;
 use weir_kube::Encoding;
 use weir_kube::{Request, ResourceRequest, Verb, component};
 use weir_runtime::{Chain, Serving};
+use weir_upstream::Identity;
+
+/// A request that is not refused.
+struct Admitted {
+    parsed: Request,
+    /// The protocol that the client asks to upgrade to.
+    upgrade: Option<HeaderValue>,
+    component: String,
+    identity: Identity,
+}
 
 impl Proxy {
     /// Answers one request. The answer's body holds what the request occupies.
@@ -30,30 +40,10 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
-        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(Encoding::of_errors(request.headers())));
-        }
-        let parsed = match Request::parse(request.method(), request.uri()) {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused")
-                    .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
-            }
-        };
-        let upgrade = match headers::take_hop_by_hop(request.headers_mut()) {
-            Ok(upgrade) => upgrade,
-            Err(error) => {
-                tracing::warn!(peer = %peer.address, path = %parsed.forward, %error, "request refused");
-                return meter("refused")
-                    .attach(Refusal::Connection(error).response(Encoding::of_errors(request.headers())));
-            }
-        };
-        let component = component(request.headers()).to_owned();
-        let identity = match self.identify(&mut request, &parsed, &peer).await {
-            Ok(identity) => identity,
+        let Admitted { parsed, upgrade, component, identity } = match self.admit(&mut request, &peer).await {
+            Ok(admitted) => admitted,
             Err(refusal) => {
-                tracing::warn!(peer = %peer.address, path = %parsed.forward, component, error = %refusal, "request refused");
+                tracing::warn!(peer = %peer.address, uri = %request.uri(), error = %refusal, "request refused");
                 return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
             }
         };
@@ -100,6 +90,18 @@ impl Proxy {
             compress,
         });
         self.filtered(read, begun).await
+    }
+
+    /// Reads what a request asks for, and decides which identity it travels under. Removes its hop-by-hop headers first.
+    async fn admit(&self, request: &mut http::Request<Incoming>, peer: &Peer) -> Result<Admitted, Refusal> {
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return Err(Refusal::Method);
+        }
+        let parsed = Request::parse(request.method(), request.uri())?;
+        let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
+        let component = component(request.headers()).to_owned();
+        let identity = self.identify(request, &parsed, peer).await?;
+        Ok(Admitted { parsed, upgrade, component, identity })
     }
 
     async fn filtered(self: &Arc<Self>, read: ReadRequest, begun: Instant) -> Response<ResponseBody> {
