@@ -39,22 +39,22 @@ pub use self::server::listener::ListenError;
 pub use self::server::tls::{ServerTls, TlsError};
 use crate::config::Compression;
 
-/// How the proxy is to work.
+/// The settings of the proxy.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
     /// The uids of the processes whose requests get the node credential.
     pub node_credential_uids: Vec<u32>,
-    /// How long a read waits for the first complete filter set before it is answered 503.
+    /// How long a read waits for the first complete filter set before Weir answers 503.
     pub start_wait: Duration,
-    /// Whether a listener may be bound beyond loopback.
+    /// Whether plain HTTP may be served beyond loopback.
     pub allow_remote_plaintext: bool,
-    /// Client connections at a time; more wait to be accepted.
+    /// The number of concurrent client connections; further ones wait to be accepted.
     pub max_connections: usize,
     /// Which clients get large filtered answers compressed.
     pub compression: Compression,
-    /// Bytes that answers may take that are held until they are whole: protobuf lists and Tables, all together.
+    /// The bytes that all answers together may take that Weir holds until they are complete: protobuf lists and Tables.
     pub answer_memory: usize,
-    /// How long connections may finish what they do when the daemon stops.
+    /// How long open requests may take to finish when the daemon stops.
     pub drain: Duration,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// A proxy for these API servers.
+    /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(
         config: ProxyConfig,
@@ -131,7 +131,7 @@ impl Proxy {
     /// Serves plain HTTP on a bound listener until the daemon stops; returns at once.
     ///
     /// # Errors
-    /// The listener is bound beyond loopback and that was not allowed.
+    /// The listener is bound beyond loopback, and the settings do not allow that.
     pub fn serve(self: &Arc<Self>, listener: TcpListener) -> Result<(), ListenError> {
         let address = listener.local_addr().map_err(ListenError::Socket)?;
         if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
@@ -141,8 +141,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// Serves HTTPS on a bound listener until the daemon stops, with the certificate taken anew when its files change;
-    /// returns at once.
+    /// Serves HTTPS on a bound listener until the daemon stops, and reloads the certificate when its files change; returns at
+    /// once.
     pub fn serve_tls(self: &Arc<Self>, listener: TcpListener, tls: Arc<ServerTls>) {
         self.tasks.spawn_until_stop(tls.clone().follow());
         self.accept(listener, Some(tls));

@@ -2,6 +2,7 @@
 //! [`WatchResponse`] filters its events.
 
 mod transitions;
+mod watch_end;
 mod watch_response;
 
 use std::sync::Arc;

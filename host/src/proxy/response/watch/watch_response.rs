@@ -16,6 +16,7 @@ use weir_document::json::EventType;
 use weir_document::{Document, Path};
 
 use super::transitions::{Transition, Transitions};
+use super::watch_end::{WatchEnd, watch_end};
 use crate::codec::CodecError;
 use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use crate::proxy::Proxy;
@@ -23,7 +24,7 @@ use crate::proxy::respond::Refusal;
 use crate::proxy::response::read::ReadRequest;
 use crate::proxy::resume::HiddenKeys;
 use weir_kube::Encoding;
-use weir_runtime::{Outcome, Serving};
+use weir_runtime::Outcome;
 use weir_upstream::{AnswerError, Plain, in_full};
 
 /// The largest event.
@@ -34,20 +35,6 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 128 << 10;
 /// Consecutive shorter events are copied into one chunk; longer ones leave as they are.
 const SHORT: usize = 4 << 10;
-
-/// Why Weir ends an open watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WatchEnd {
-    /// The filters or their looked-up values have changed: 410, so that the client lists again.
-    Relist {
-        /// For the Status.
-        message: &'static str,
-        /// For the metric.
-        reason: &'static str,
-    },
-    /// The daemon stops.
-    Stopping,
-}
 
 /// An open watch.
 pub(super) struct WatchResponse {
@@ -81,7 +68,7 @@ impl WatchResponse {
         proxy.metrics.watches().inc();
         let read = Arc::new(read);
         Self {
-            end: Box::pin(end(proxy.clone(), read.clone())),
+            end: Box::pin(watch_end(proxy.clone(), read.clone())),
             proxy,
             decoder: WatchDecoder::new(encoding, read.form.shape, read.object_type.clone(), FRAME),
             encoder: WatchEncoder::new(encoding, read.form.shape),
@@ -274,32 +261,6 @@ impl Drop for WatchResponse {
         let version = version.as_deref().unwrap_or(start);
         let hidden = self.transitions.hidden().clone();
         self.proxy.resume.save(self.read.client, self.read.chain_version, version, hidden);
-    }
-}
-
-/// Resolves when the watch must end: the filters or values that they looked up have changed since the chain version with
-/// which it began, or the daemon stops.
-async fn end(proxy: Arc<Proxy>, read: Arc<ReadRequest>) -> WatchEnd {
-    let relist = |message, reason| WatchEnd::Relist { message, reason };
-    let mut serving = proxy.serving.clone();
-    let swapped = async {
-        loop {
-            if let Serving::Live(set) = &*serving.borrow_and_update() {
-                match set.chain(&read.component, &read.resource.resource, weir_kube::Class::Read) {
-                    Some(chain) if chain.same_filters(&read.chain) => {}
-                    Some(_) => return relist("the filters have changed", "swap"),
-                    None => return relist("no filter matches this resource any more", "unmatched"),
-                }
-            }
-            if serving.changed().await.is_err() {
-                return WatchEnd::Stopping;
-            }
-        }
-    };
-    tokio::select! {
-        end = swapped => end,
-        () = read.chain.changed_since(read.chain_version) => relist("values that the filters look up have changed", "lookup"),
-        () = proxy.tasks.stopping() => WatchEnd::Stopping,
     }
 }
 
