@@ -23,18 +23,21 @@ pub(super) use self::hidden_keys::HiddenKeys;
 pub(super) use self::list_progress::ListProgress;
 use weir_runtime::Stamp as ChainVersion;
 
+/// The most clients, each with what it reads.
 const CLIENTS: usize = 1024;
+/// The most resume points of a client.
 const POINTS: usize = 4;
+/// The most hidden keys of all clients together.
 const HIDDEN: usize = 1 << 20;
 
 /// The resume states of all clients; one per proxy.
 #[derive(Debug, Default)]
 pub(super) struct ResumeState {
-    state: Mutex<Clients>,
+    state: Mutex<ClientTable>,
 }
 
 #[derive(Debug, Default)]
-struct Clients {
+struct ClientTable {
     entries: HashMap<ClientKey, ClientEntry, RandomState>,
     /// The number of hidden keys of all entries.
     hidden: usize,
@@ -115,12 +118,12 @@ impl ResumeState {
         self.locked(|clients| clients.remove(key));
     }
 
-    fn locked<T>(&self, act: impl FnOnce(&mut Clients) -> T) -> T {
+    fn locked<T>(&self, act: impl FnOnce(&mut ClientTable) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Clients {
+impl ClientTable {
     fn touch(&mut self, key: &ClientKey) -> Option<&mut ClientEntry> {
         self.clock += 1;
         let entry = self.entries.get_mut(key)?;

@@ -150,9 +150,9 @@ mod tests {
 
     /// Records the size of each write.
     #[derive(Debug)]
-    struct Counted<S>(S, Arc<Mutex<Vec<usize>>>);
+    struct RecordedWrites<S>(S, Arc<Mutex<Vec<usize>>>);
 
-    impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    impl<S: AsyncWrite + Unpin> AsyncWrite for RecordedWrites<S> {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             let count = ready!(Pin::new(&mut self.0).poll_write(cx, bytes))?;
             self.1.lock().unwrap().push(count);
@@ -172,7 +172,7 @@ mod tests {
     async fn small_writes_leave_together_when_the_connection_waits_and_in_order() {
         let (near, mut far) = duplex(1 << 20);
         let writes = Arc::default();
-        let (mut stream, coalescer) = coalesce_writes(Counted(near, Arc::clone(&writes)));
+        let (mut stream, coalescer) = coalesce_writes(RecordedWrites(near, Arc::clone(&writes)));
         let pause = Arc::new(tokio::sync::Notify::new());
         let served = coalescer.serve({
             let pause = pause.clone();
