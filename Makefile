@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test test-checked controlplane converge demo bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge demo node bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -37,6 +37,14 @@ controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
 	cargo build --release --locked -p weir-tests --bin weir-demo
 	$(TARGET)/release/weir-demo $(if $(CI),--end)
+
+# Skipped aloud without root, or without what it needs of the kernel.
+node: build controlplane ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt)
+	sh tests/controlplane/build.sh $(abspath $(TARGET))/node/bin ./node
+	cd tests/node/coredns && go build -p 2 -ldflags "-s -w" -o $(abspath $(TARGET))/node/bin/coredns .
+	sh tests/node/packages.sh $(abspath $(TARGET))/node/debian
+	cargo build --release --locked -p weir-tests --bin weir-node
+	$(TARGET)/release/weir-node
 
 bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)

@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, RuntimeMetrics, Serving, code_cache};
-use weir_store::{Feeds, Server, follow_addresses};
+use weir_store::{ReflectorClient, Reflectors, watch_addresses};
 use weir_upstream::{
     Renewal, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics, Workers, in_full,
 };
@@ -20,7 +20,7 @@ use weir_upstream::{
 use crate::admin::Admin;
 use crate::admin::status::StatusBoard;
 use crate::config::{LogConfig, LogFormat, ServeConfig, ServingCertificate};
-use crate::lookups::{FeedLookups, FeedWorld};
+use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::pods::{PodAddress, PodMetrics, ServingKeeper};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyMetrics, ServerTls, TlsError};
 use crate::reload::{Place, ReloadMetrics, Reloader};
@@ -175,17 +175,17 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let proxy = Proxy::new(proxy_config, upstream.clone(), served.clone(), proxy_metrics, tasks.clone());
 
     // What filters look up.
-    let server = Server { client: client.clone(), reach: upstream.reach() };
-    let feeds = Feeds::new(Some(server), tasks.clone());
+    let server = ReflectorClient { client: client.clone(), reach: upstream.reach() };
+    let reflectors = Reflectors::new(Some(server), tasks.clone());
     // Read once before anything looks at them: the first outcomes need not be made again.
-    follow_addresses(&feeds, &tasks).instrument(tracing::info_span!("node")).await;
-    let world = FeedWorld::new(feeds.clone(), &config.node_name, config.secure_endpoint());
+    watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
+    let world = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
 
     // Modules.
     let (cache, _temporary) = cache_directory(config.cache_dir)?;
     let engine = Engine::new(Some(&code_cache(&cache)))?;
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let lookups = Arc::new(FeedLookups::new(world));
+    let lookups = Arc::new(ReflectorLookups::new(world));
     let world = lookups.world();
     let compiler = Some(Compiler::new(&cache));
     let loader = Loader::new(engine.clone(), compiler, lookups, runtime_metrics, 2 * workers);
@@ -204,11 +204,11 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
     tasks.spawn_until_stop(
-        validate_reads(feeds.clone(), world, served.clone()).instrument(tracing::info_span!("lookups")),
+        validate_reads(reflectors.clone(), world, served.clone()).instrument(tracing::info_span!("lookups")),
     );
 
     // The ports.
-    let admin = Admin::new(board, registry, engine, feeds);
+    let admin = Admin::new(board, registry, engine, reflectors);
     let admin_address = admin_listener.local_addr().map_err(system("the admin port has no address"))?;
     tracing::info!(address = %admin_address, "admin port listens");
     admin.serve(admin_listener, &tasks);

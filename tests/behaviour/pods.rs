@@ -128,6 +128,43 @@ async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
 }
 
 #[tokio::test]
+async fn a_restarted_daemon_takes_its_open_request_up_again() {
+    let server = edge().await;
+    let hand = Hand { server: &server, ca: Authority::new("cluster") };
+    let cache = tempfile::tempdir().unwrap();
+    let weir = setup(&server, cache.path()).start_ready().await;
+    let open = hand.next().await;
+    assert_eq!(weir.stop().await, Some(0));
+    // Neither a stop nor a kill leaves a request behind that nobody waits for.
+    let weir = setup(&server, cache.path()).start_ready().await;
+    weir.logged("the open request for a certificate of the HTTPS port is taken up again").await;
+    drop(weir);
+    // It is approved while nobody waits.
+    assert_eq!(hand.sign(30 * DAY).await["metadata"]["name"], open["metadata"]["name"]);
+    let weir = setup(&server, cache.path()).start_ready().await;
+    weir.logged("the certificate of the HTTPS port was issued").await;
+    let url = weir.secure_url().await;
+    assert_eq!(hand.client(&url, "kubernetes").get("/version").await.status, 200);
+    assert_eq!(hand.requests().len(), 1, "one approval was enough");
+}
+
+#[tokio::test]
+async fn a_decided_request_is_not_taken_up_again() {
+    let server = edge().await;
+    let hand = Hand { server: &server, ca: Authority::new("cluster") };
+    let cache = tempfile::tempdir().unwrap();
+    let weir = setup(&server, cache.path()).start_ready().await;
+    let denied = hand.next().await;
+    assert_eq!(weir.stop().await, Some(0));
+    let condition = json!({"type": "Denied", "status": "True", "reason": "Policy", "message": "not today"});
+    hand.decide(&denied, &json!({"conditions": [condition]}));
+    let weir = setup(&server, cache.path()).start_ready().await;
+    weir.logged("there is no new certificate for the HTTPS port").await;
+    assert_ne!(hand.sign(30 * DAY).await["metadata"]["name"], denied["metadata"]["name"]);
+    weir.logged("the certificate of the HTTPS port was issued").await;
+}
+
+#[tokio::test]
 async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };

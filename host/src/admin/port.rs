@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::status::StatusBoard;
 use weir_runtime::Engine;
-use weir_store::{FeedStatus, Feeds};
+use weir_store::{ReflectorStatus, Reflectors};
 use weir_upstream::Tasks;
 
 /// Connections at a time: probes, one or two scrapers and a person.
@@ -39,7 +39,7 @@ pub struct Admin(Arc<Shown>);
 struct Shown {
     board: Arc<StatusBoard>,
     engine: Engine,
-    feeds: Feeds,
+    reflectors: Reflectors,
     registry: Registry,
     sampled: Sampled,
     /// One scrape at a time: the sampled values and the text belong together.
@@ -54,18 +54,18 @@ struct Sampled {
     code_cache_misses: Gauge,
     warm_instances: Gauge,
     ready: Gauge,
-    feeds: Gauge,
-    feeds_in_trouble: Gauge,
-    feed_objects: Gauge,
+    reflectors: Gauge,
+    reflectors_degraded: Gauge,
+    reflector_objects: Gauge,
 }
 
 impl Admin {
     /// Over the daemon's status and figures.
     #[must_use]
-    pub fn new(board: Arc<StatusBoard>, mut registry: Registry, engine: Engine, feeds: Feeds) -> Self {
+    pub fn new(board: Arc<StatusBoard>, mut registry: Registry, engine: Engine, reflectors: Reflectors) -> Self {
         let sampled = Sampled::default();
         sampled.register(&mut registry);
-        Self(Arc::new(Shown { board, engine, feeds, registry, sampled, scraping: Mutex::default() }))
+        Self(Arc::new(Shown { board, engine, reflectors, registry, sampled, scraping: Mutex::default() }))
     }
 
     /// Serves until the daemon stops; returns at once.
@@ -134,16 +134,16 @@ impl Admin {
         }
     }
 
-    /// What is missing, and which lookups it may be waiting for.
+    /// Why the daemon is not ready, and the errors of reflectors that may be the cause.
     fn unready(&self, missing: String) -> String {
-        let problems = self.0.feeds.status().into_iter().filter_map(|feed| feed.state.problem);
-        problems.fold(format!("not ready: {missing}"), |text, problem| format!("{text}; {problem}")) + "\n"
+        let errors = self.0.reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
+        errors.fold(format!("not ready: {missing}"), |text, error| format!("{text}; {error}")) + "\n"
     }
 
     fn filters(&self) -> String {
         let mut json = self.0.board.to_json();
         if let Some(json) = json.as_object_mut() {
-            json.insert("lookups".into(), self.0.feeds.status().iter().map(lookup).collect());
+            json.insert("lookups".into(), self.0.reflectors.status().iter().map(lookup).collect());
         }
         format!("{json:#}\n")
     }
@@ -169,9 +169,9 @@ impl Sampled {
         gauge("weir_code_cache_hits", "Modules whose compiled code was on disk", &self.code_cache_hits);
         gauge("weir_code_cache_misses", "Modules that had to be compiled", &self.code_cache_misses);
         gauge("weir_warm_instances", "Instances of filter modules that wait for work", &self.warm_instances);
-        gauge("weir_feeds", "Lists and watches that answer lookups", &self.feeds);
-        gauge("weir_feeds_in_trouble", "Of them, those that do not follow the server", &self.feeds_in_trouble);
-        gauge("weir_feed_objects", "Objects that they hold", &self.feed_objects);
+        gauge("weir_reflectors", "Reflectors that list and watch looked-up resources", &self.reflectors);
+        gauge("weir_reflectors_degraded", "Reflectors whose last list or watch failed", &self.reflectors_degraded);
+        gauge("weir_reflector_objects", "Objects in the stores of all reflectors", &self.reflector_objects);
         gauge("weir_ready", "1 when a complete set of filters is in force", &self.ready);
     }
 
@@ -182,23 +182,23 @@ impl Sampled {
         set(&self.code_cache_hits, hits);
         set(&self.code_cache_misses, misses);
         set(&self.warm_instances, shown.board.warm_instances());
-        let feeds = shown.feeds.status();
-        set(&self.feeds, feeds.len());
-        set(&self.feeds_in_trouble, feeds.iter().filter(|feed| feed.state.problem.is_some()).count());
-        set(&self.feed_objects, feeds.iter().map(|feed| feed.objects).sum());
+        let reflectors = shown.reflectors.status();
+        set(&self.reflectors, reflectors.len());
+        set(&self.reflectors_degraded, reflectors.iter().filter(|reflector| reflector.state.error.is_some()).count());
+        set(&self.reflector_objects, reflectors.iter().map(|reflector| reflector.objects).sum());
         set(&self.ready, usize::from(shown.board.ready().is_ok()));
     }
 }
 
-fn lookup(feed: &FeedStatus) -> Value {
+fn lookup(reflector: &ReflectorStatus) -> Value {
     json!({
-        "resource": feed.lookup.resource.to_string(),
-        "name": feed.lookup.name,
-        "labelSelector": feed.lookup.label_selector,
-        "metadataOnly": feed.lookup.metadata_only,
-        "synced": feed.state.synced,
-        "objects": feed.objects,
-        "problem": feed.state.problem.as_ref().map(ToString::to_string),
+        "resource": reflector.lookup.resource.to_string(),
+        "name": reflector.lookup.name,
+        "labelSelector": reflector.lookup.label_selector,
+        "metadataOnly": reflector.lookup.metadata_only,
+        "synced": reflector.state.synced,
+        "objects": reflector.objects,
+        "error": reflector.state.error.as_ref().map(ToString::to_string),
     })
 }
 
@@ -236,8 +236,8 @@ mod tests {
         let metrics = ReloadMetrics::default();
         metrics.register(&mut registry);
         ProxyMetrics::default().register(&mut registry);
-        let feeds = Feeds::new(None, Tasks::default());
-        (Admin::new(board.clone(), registry, Engine::new(None).unwrap(), feeds), board, metrics)
+        let reflectors = Reflectors::new(None, Tasks::default());
+        (Admin::new(board.clone(), registry, Engine::new(None).unwrap(), reflectors), board, metrics)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
@@ -298,14 +298,14 @@ mod tests {
     async fn a_lookup_in_trouble_is_told_where_one_looks_for_it() {
         let (admin, ..) = admin();
         let lookup = Lookup::all("services".parse().unwrap());
-        let _feed = admin.0.feeds.open(&lookup);
+        let _handle = admin.0.reflectors.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
-        assert!(text.ends_with("yet; looking up services: there is no API server to ask\n"), "{text}");
+        assert!(text.ends_with("yet; listing services failed: no API server is configured\n"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&get(&admin, "/filters").await.1).unwrap();
         assert_eq!(json["lookups"][0]["resource"], "services");
-        assert_eq!(json["lookups"][0]["problem"], "looking up services: there is no API server to ask");
+        assert_eq!(json["lookups"][0]["error"], "listing services failed: no API server is configured");
         let text = get(&admin, "/metrics").await.1;
-        assert!(text.contains("weir_feeds 1\n") && text.contains("weir_feeds_in_trouble 1\n"), "{text}");
+        assert!(text.contains("weir_reflectors 1\n") && text.contains("weir_reflectors_degraded 1\n"), "{text}");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::loader;
 use crate::config::{CheckFlags, Configuration, ConfigurationError};
-use crate::lookups::FileWorld;
+use crate::lookups::FileView;
 use crate::reload::prove;
 use weir_runtime::{Endpoint, EngineError};
 
@@ -55,7 +55,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), CheckError> {
 async fn load_all(name: &str, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CheckError> {
     // Stands for `--pod-address`, which is the daemon's and not the configuration's.
     let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
-    let world = FileWorld::new("weir-check", [], Vec::new(), Some(endpoint))
+    let world = FileView::new("weir-check", [], Vec::new(), Some(endpoint))
         .map_err(|error| CheckError::Filters(error.to_string()))?;
     let loader = loader(Arc::new(world))?;
     let mut problems = Vec::new();

@@ -12,11 +12,11 @@ use weir_document::{Document, resource_of};
 
 use super::loader;
 use crate::config::RunFlags;
-use weir_kube::Class;
+use weir_kube::VerbClass;
 use weir_runtime::{Digest, FilterEntry};
-use weir_store::{FilesError, read_objects};
+use weir_store::{FileObjectsError, read_objects};
 
-use crate::lookups::FileWorld;
+use crate::lookups::FileView;
 use weir_kube::GroupResource;
 use weir_runtime::{Endpoint, EngineError};
 use weir_runtime::{FilterSet, Outcome};
@@ -54,7 +54,7 @@ pub enum RunError {
         what: String,
         /// Why.
         #[source]
-        source: FilesError,
+        source: FileObjectsError,
     },
     /// A file's name, or the settings, can't be a filter's.
     #[error("{}: {reason}", path.display())]
@@ -101,7 +101,7 @@ async fn show(flags: &RunFlags) -> Result<(String, Ran), RunError> {
         let resource = resource_of(field("apiVersion"), field("kind"));
         let title = title(&object, &resource);
         let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
-        let Some(chain) = set.chain("weir-run", &resource, Class::Read) else { continue };
+        let Some(chain) = set.chain("weir-run", &resource, VerbClass::Read) else { continue };
         let document = Document::json(Bytes::from(object.to_string()));
         for outcome in chain.run(vec![document]).await {
             // Writing to a String does not fail.
@@ -127,7 +127,7 @@ async fn load(flags: &RunFlags) -> Result<FilterSet, RunError> {
         cluster.extend(objects(path)?);
     }
     let endpoint = flags.pod_address.map(|address| Endpoint { host: address.to_string(), port: flags.secure_port });
-    let world = FileWorld::new(&flags.node_name, cluster, Vec::new(), endpoint)
+    let world = FileView::new(&flags.node_name, cluster, Vec::new(), endpoint)
         .map_err(|source| RunError::Objects { what: "--cluster".to_owned(), source })?;
     let loader = loader(Arc::new(world))?;
     let mut entry = entry(flags)?;

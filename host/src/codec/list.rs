@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use weir_document::json::{self, Batch, ListMeta, Piece, SplitError};
 use weir_document::{Document, TypeMeta, protobuf};
-use weir_kube::{Encoding, MetaVersion, Shape};
+use weir_kube::{Encoding, MetaVersion, Transform};
 use weir_runtime::Outcome;
 
 use super::object::{message, partial, partial_list};
@@ -161,14 +161,14 @@ pub(crate) struct EncodedBatch {
 
 impl ListEncoder {
     /// Starts a list.
-    pub(crate) fn new(encoding: Encoding, shape: Shape) -> Self {
+    pub(crate) fn new(encoding: Encoding, transform: Transform) -> Self {
         let joiner = match encoding {
             Encoding::Json => ListJoiner::Json(json::Joiner::new()),
             Encoding::Protobuf => ListJoiner::Protobuf(protobuf::Joiner::new()),
         };
-        let metadata = match shape {
-            Shape::Metadata(version) => Some(version),
-            Shape::Object | Shape::Table(..) => None,
+        let metadata = match transform {
+            Transform::Metadata(version) => Some(version),
+            Transform::None | Transform::Table(..) => None,
         };
         Self { joiner, metadata, head: Bytes::new() }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_document::protobuf::Envelope;
 use weir_document::{Document, Error, TypeMeta};
-use weir_kube::{Encoding, MetaVersion, Shape};
+use weir_kube::{Encoding, MetaVersion, Transform};
 
 use super::{CodecError, ObjectType, table};
 
@@ -33,22 +33,22 @@ impl EncodedObject {
     ///
     /// # Errors
     /// The bytes are malformed, or the schema does not know the kind of a protobuf object.
-    pub(crate) fn decode(encoding: Encoding, shape: Shape, bytes: Bytes) -> Result<Option<Self>, Error> {
+    pub(crate) fn decode(encoding: Encoding, transform: Transform, bytes: Bytes) -> Result<Option<Self>, Error> {
         if encoding == Encoding::Protobuf {
             let envelope = Envelope::open(bytes)?;
             let type_meta = Arc::new(envelope.type_meta().clone());
             let document = message(envelope.object(), &type_meta)?;
             return Ok(Some(Self { document, wrapper: Wrapper::Envelope(envelope, type_meta) }));
         }
-        Self::from_json(shape, Document::json(bytes))
+        Self::from_json(transform, Document::json(bytes))
     }
 
     /// Takes a JSON document; none for a Table that does not consist of one row with an object.
     ///
     /// # Errors
     /// The bytes are malformed.
-    pub(crate) fn from_json(shape: Shape, document: Document) -> Result<Option<Self>, Error> {
-        if !matches!(shape, Shape::Table(..)) || document.kind()? != "Table" {
+    pub(crate) fn from_json(transform: Transform, document: Document) -> Result<Option<Self>, Error> {
+        if !matches!(transform, Transform::Table(..)) || document.kind()? != "Table" {
             return Ok(Some(Self { document, wrapper: Wrapper::Bare }));
         }
         let object = table::only_object(&document)?;
@@ -79,16 +79,16 @@ impl EncodedObject {
     ///
     /// # Errors
     /// The metadata is malformed.
-    pub(crate) fn encode(&self, edited: Option<&Bytes>, shape: Shape) -> Result<Bytes, Error> {
+    pub(crate) fn encode(&self, edited: Option<&Bytes>, transform: Transform) -> Result<Bytes, Error> {
         let metadata = |version: MetaVersion| self.edited(edited)?.only_metadata(&partial(version));
-        match (&self.wrapper, shape, edited) {
-            (Wrapper::Table(table), Shape::Table(version, include), None) => {
+        match (&self.wrapper, transform, edited) {
+            (Wrapper::Table(table), Transform::Table(version, include), None) => {
                 table::with_only_object(table, &self.document, version, include)
             }
-            (Wrapper::Envelope(..), Shape::Metadata(version), _) => {
+            (Wrapper::Envelope(..), Transform::Metadata(version), _) => {
                 Ok(Envelope::seal(&partial(version), &metadata(version)?))
             }
-            (_, Shape::Metadata(version), _) => metadata(version),
+            (_, Transform::Metadata(version), _) => metadata(version),
             (Wrapper::Envelope(envelope, _), _, None) => Ok(envelope.body().clone()),
             (Wrapper::Envelope(envelope, _), _, Some(edited)) => envelope.with(edited),
             (_, _, None) => Ok(self.document.bytes().clone()),

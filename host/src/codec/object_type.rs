@@ -59,12 +59,12 @@ impl ObjectType {
 #[cfg(test)]
 mod tests {
     use http::Method;
-    use weir_kube::Request;
+    use weir_kube::RequestInfo;
 
     use super::*;
 
     fn resource(path: &str) -> ResourceRequest {
-        Request::parse(&Method::GET, &path.parse().unwrap()).unwrap().resource().unwrap().clone()
+        RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap().resource().unwrap().clone()
     }
 
     fn list(kind: Option<&str>) -> ListMeta {

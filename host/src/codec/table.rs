@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use weir_document::{Document, Error, Path, PathError, Value};
-use weir_kube::{Include, MetaVersion};
+use weir_kube::{IncludeObject, MetaVersion};
 
 use super::object::{EncodedObject, partial};
 
@@ -93,7 +93,7 @@ pub(super) fn with_only_object(
     table: &Document,
     object: &Document,
     version: MetaVersion,
-    include: Include,
+    include: IncludeObject,
 ) -> Result<Bytes, Error> {
     Ok(replaced(table, &paths()?.first_object, included(object, version, include)?)?.bytes().clone())
 }
@@ -114,7 +114,12 @@ pub(super) fn row_object(row: &Document) -> Result<Option<Document>, Error> {
 ///
 /// # Errors
 /// The object's metadata is malformed.
-pub(super) fn row(row: &Document, object: &Document, version: MetaVersion, include: Include) -> Result<Bytes, Error> {
+pub(super) fn row(
+    row: &Document,
+    object: &Document,
+    version: MetaVersion,
+    include: IncludeObject,
+) -> Result<Bytes, Error> {
     Ok(replaced(row, &paths()?.object, included(object, version, include)?)?.bytes().clone())
 }
 
@@ -127,11 +132,11 @@ pub(super) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
 }
 
 /// The value of a row's `object` field; none: the field stays as it is.
-fn included(object: &Document, version: MetaVersion, include: Include) -> Result<Option<Value>, Error> {
+fn included(object: &Document, version: MetaVersion, include: IncludeObject) -> Result<Option<Value>, Error> {
     match include {
-        Include::None => Ok(Some(Value::Null)),
-        Include::Metadata => json(&object.only_metadata(&partial(version))?),
-        Include::Object => Ok(None),
+        IncludeObject::None => Ok(Some(Value::Null)),
+        IncludeObject::Metadata => json(&object.only_metadata(&partial(version))?),
+        IncludeObject::Object => Ok(None),
     }
 }
 

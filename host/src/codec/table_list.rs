@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use weir_document::Document;
 use weir_document::json::{self, Batch, Joiner, ListMeta, ListSplitter, Piece};
-use weir_kube::{Include, MetaVersion};
+use weir_kube::{IncludeObject, MetaVersion};
 use weir_runtime::Outcome;
 
 use super::table::{list_metadata, row, row_object};
@@ -20,7 +20,7 @@ pub(crate) struct TableListCodec {
     whole: Document,
     object_type: ObjectType,
     version: MetaVersion,
-    include: Include,
+    include: IncludeObject,
     /// The Table that the client gets.
     table: Vec<Bytes>,
     /// The objects of its rows, for the plain list.
@@ -52,7 +52,7 @@ impl TableListCodec {
         body: Bytes,
         object_type: ObjectType,
         version: MetaVersion,
-        include: Include,
+        include: IncludeObject,
     ) -> Result<Option<Self>, CodecError> {
         let whole = Document::json(body.clone());
         if whole.kind()? != "Table" {

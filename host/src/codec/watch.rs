@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use weir_document::json::{self, EventType};
 use weir_document::{Document, protobuf};
-use weir_kube::{Encoding, Shape};
+use weir_kube::{Encoding, Transform};
 
 use super::object::EncodedObject;
 use super::table::{TableColumns, event_columns};
@@ -16,7 +16,7 @@ use super::{CodecError, ObjectType};
 #[derive(Debug)]
 pub(crate) struct WatchDecoder {
     frames: WatchFrames,
-    shape: Shape,
+    transform: Transform,
     object_type: ObjectType,
 }
 
@@ -41,12 +41,12 @@ pub(crate) struct WatchEvent {
 
 impl WatchDecoder {
     /// Decodes a watch of objects of this type. An event larger than `limit` bytes is an error.
-    pub(crate) fn new(encoding: Encoding, shape: Shape, object_type: ObjectType, limit: usize) -> Self {
+    pub(crate) fn new(encoding: Encoding, transform: Transform, object_type: ObjectType, limit: usize) -> Self {
         let frames = match encoding {
             Encoding::Json => WatchFrames::Json(json::FrameSplitter::with_limit(limit)),
             Encoding::Protobuf => WatchFrames::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
         };
-        Self { frames, shape, object_type }
+        Self { frames, transform, object_type }
     }
 
     /// Takes the next bytes of the stream.
@@ -73,13 +73,13 @@ impl WatchDecoder {
         let (event_type, whole, object) = match &mut self.frames {
             WatchFrames::Json(splitter) => match splitter.next()? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
-                Some(frame) => (frame.event, frame.line(), EncodedObject::from_json(self.shape, frame.document())?),
+                Some(frame) => (frame.event, frame.line(), EncodedObject::from_json(self.transform, frame.document())?),
                 None => return Ok(None),
             },
             WatchFrames::Protobuf(splitter) => match splitter.next()? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.bytes.clone(), None),
                 Some(frame) => {
-                    let object = EncodedObject::decode(Encoding::Protobuf, self.shape, frame.object_bytes())?;
+                    let object = EncodedObject::decode(Encoding::Protobuf, self.transform, frame.object_bytes())?;
                     (frame.event, frame.bytes.clone(), object)
                 }
                 None => return Ok(None),
@@ -116,14 +116,14 @@ impl WatchEvent {
 #[derive(Debug)]
 pub(crate) struct WatchEncoder {
     encoding: Encoding,
-    shape: Shape,
+    transform: Transform,
     columns: TableColumns,
 }
 
 impl WatchEncoder {
     /// Starts a watch.
-    pub(crate) fn new(encoding: Encoding, shape: Shape) -> Self {
-        Self { encoding, shape, columns: TableColumns::default() }
+    pub(crate) fn new(encoding: Encoding, transform: Transform) -> Self {
+        Self { encoding, transform, columns: TableColumns::default() }
     }
 
     /// The encoding of the events.
@@ -147,10 +147,10 @@ impl WatchEncoder {
         edited: Option<&Bytes>,
     ) -> Result<Bytes, CodecError> {
         let Some(object) = &event.object else { return Ok(event.whole.clone()) };
-        if edited.is_none() && event_type == event.event_type && self.shape == Shape::Object {
+        if edited.is_none() && event_type == event.event_type && self.transform == Transform::None {
             return Ok(event.whole.clone());
         }
-        let encoded = self.columns.add_to(object.encode(edited, self.shape)?)?;
+        let encoded = self.columns.add_to(object.encode(edited, self.transform)?)?;
         match self.encoding {
             Encoding::Json => Ok(json::event(event_type, &encoded)),
             Encoding::Protobuf => Ok(protobuf::event(event_type, &encoded)?),

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rcgen::KeyPair;
+
 use super::issue::{IssueError, Issuer};
 use super::kept::{Kept, Pair};
 use crate::proxy::{Leaf, ServerTls, TlsError};
@@ -90,7 +92,12 @@ impl ServingKeeper {
         if let Some(due) = in_use.as_ref().and_then(|in_use| in_use.good_for(&names)) {
             return Ok(due.min(spread(LOOK)));
         }
-        let pair = self.issuer.issue(&names).await?;
+        let key = self.key()?;
+        let issued = self.issuer.issue(&key, &names).await;
+        if !issued.as_ref().is_err_and(|error| !error.is_decision()) {
+            self.kept.remove_pending();
+        }
+        let pair = issued?;
         if let Err(error) = self.kept.store(&pair) {
             tracing::warn!(%error, "the new certificate of the HTTPS port could not be kept: the next start asks for another");
         }
@@ -98,6 +105,19 @@ impl ServingKeeper {
             .show(pair, "was issued")
             .map_err(|error| IssueError::Unusable { name: "just issued".to_owned(), reason: in_full(&error) })?;
         Ok(in_use.insert(shown).good_for(&names).unwrap_or_default().min(spread(LOOK)))
+    }
+
+    /// The key of the request that an earlier start left open, else a new one. It is on disk before the request is made: a
+    /// daemon that ends meanwhile goes on with that request, and nobody has to approve a second one.
+    fn key(&self) -> Result<KeyPair, IssueError> {
+        if let Some(key) = self.kept.pending() {
+            return Ok(key);
+        }
+        let key = KeyPair::generate().map_err(IssueError::Request)?;
+        if let Err(error) = self.kept.store_pending(&key) {
+            tracing::warn!(%error, "the key of the certificate request could not be kept: a restart makes another request");
+        }
+        Ok(key)
     }
 
     fn show(&self, pair: Pair, what: &'static str) -> Result<InUse, TlsError> {

@@ -1,5 +1,6 @@
 //! One serving certificate from the cluster: a CertificateSigningRequest is made, and asked for until somebody has approved
-//! it and the signer has signed it. The key is new each time and never leaves the daemon.
+//! it and the signer has signed it. The key never leaves the daemon. The name of the request follows from the key, so that a
+//! restarted daemon that kept the key finds its open request again.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,6 +12,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ObjectMeta, PostParams};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use sha2::{Digest as _, Sha256};
 
 use super::kept::Pair;
 use weir_upstream::BackOff;
@@ -70,6 +72,11 @@ impl IssueError {
     pub(super) fn is_decision(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Gone(_) | Self::Unusable { .. })
     }
+
+    /// Whether an object of this name is there already.
+    fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()))
+    }
 }
 
 impl Issuer {
@@ -83,16 +90,30 @@ impl Issuer {
         Ok(NAMES.iter().map(ToString::to_string).chain(addresses).collect())
     }
 
-    /// Asks for a certificate for these names and addresses, and waits until that is decided. Dropping the future leaves
-    /// the request behind; the cluster clears it away.
-    pub(super) async fn issue(&self, names: &BTreeSet<String>) -> Result<Pair, IssueError> {
-        let key = KeyPair::generate().map_err(IssueError::Request)?;
-        let request = self.request(&key, names).map_err(IssueError::Request)?;
+    /// Requests a certificate of this key for these names and addresses, and waits until that is decided. Dropping the
+    /// future leaves the request open: a later call with the same key and names takes it up again.
+    pub(super) async fn issue(&self, key: &KeyPair, names: &BTreeSet<String>) -> Result<Pair, IssueError> {
+        let request = self.request(key, names).map_err(IssueError::Request)?;
+        let name = request.metadata.name.clone().unwrap_or_default();
         let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
         let what = "making a CertificateSigningRequest";
-        let made = asked(what, requests.create(&PostParams::default(), &request)).await?;
-        let name = made.metadata.name.unwrap_or_default();
-        tracing::info!(name, signer = SIGNER, "a certificate for the HTTPS port was asked for: it has to be approved");
+        match asked(what, requests.create(&PostParams::default(), &request)).await {
+            Ok(_) => {
+                tracing::info!(
+                    name,
+                    signer = SIGNER,
+                    "a certificate for the HTTPS port was asked for: it has to be approved"
+                );
+            }
+            Err(error) if error.is_conflict() => {
+                tracing::info!(
+                    name,
+                    signer = SIGNER,
+                    "the open request for a certificate of the HTTPS port is taken up again"
+                );
+            }
+            Err(error) => return Err(error),
+        }
         let chain = decided(&requests, &name).await?;
         let unusable =
             |reason: &dyn fmt::Display| IssueError::Unusable { name: name.clone(), reason: reason.to_string() };
@@ -108,13 +129,24 @@ impl Issuer {
         Ok(pair)
     }
 
+    /// One name for a key and what is to be proven by it.
+    fn request_name(&self, key: &KeyPair, names: &BTreeSet<String>) -> String {
+        let mut digest = Sha256::new_with_prefix(key.public_key_pem());
+        for name in names {
+            digest.update(name);
+            digest.update([0]);
+        }
+        let suffix: String = digest.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+        format!("weir-{}-{suffix}", self.node)
+    }
+
     fn request(&self, key: &KeyPair, names: &BTreeSet<String>) -> Result<CertificateSigningRequest, rcgen::Error> {
         let mut parameters = CertificateParams::new(names.iter().cloned().collect::<Vec<_>>())?;
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::OrganizationName, "system:nodes");
         parameters.distinguished_name.push(DnType::CommonName, format!("system:node:{}", self.node));
         Ok(CertificateSigningRequest {
-            metadata: ObjectMeta { generate_name: Some(format!("weir-{}-", self.node)), ..ObjectMeta::default() },
+            metadata: ObjectMeta { name: Some(self.request_name(key, names)), ..ObjectMeta::default() },
             spec: CertificateSigningRequestSpec {
                 request: ByteString(parameters.serialize_request(key)?.pem()?.into_bytes()),
                 signer_name: SIGNER.to_owned(),

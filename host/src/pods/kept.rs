@@ -1,9 +1,10 @@
-//! The serving certificate between two starts: one file with key and chain, replaced as a whole, readable by the daemon's
-//! user alone.
+//! The serving certificate between two starts: one file with key and chain, and the key of a request that is still open.
+//! Each file is replaced as a whole and readable by the daemon's user alone.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use rcgen::KeyPair;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -11,6 +12,7 @@ use crate::proxy::Leaf;
 
 /// Below the cache directory.
 const NAME: &str = "serving-certificate.pem";
+const PENDING: &str = "serving-certificate-request.pem";
 
 /// A chain with its key.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub(super) struct Pair {
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
+    pending: PathBuf,
 }
 
 /// A text that is not a key and a certificate chain.
@@ -55,7 +58,7 @@ impl Pair {
 
 impl Kept {
     pub(super) fn new(cache: &Path) -> Self {
-        Self { path: cache.join(NAME) }
+        Self { path: cache.join(NAME), pending: cache.join(PENDING) }
     }
 
     /// What was kept; none if nothing was, or nothing of use, which is told.
@@ -77,15 +80,44 @@ impl Kept {
 
     /// Keeps it instead of the one before.
     pub(super) fn store(&self, pair: &Pair) -> io::Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(directory)?;
-        // Made with mode 0600, and renamed when it is whole.
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(pair.pem.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path)?;
-        Ok(())
+        replace(&self.path, &pair.pem)
     }
+
+    /// The key of a certificate request that an earlier start left open. None if there is no such key, or no usable one.
+    pub(super) fn pending(&self) -> Option<KeyPair> {
+        let text = std::fs::read_to_string(&self.pending).ok()?;
+        KeyPair::from_pem(&text)
+            .inspect_err(|error| {
+                tracing::warn!(path = %self.pending.display(), %error, "the key of the open certificate request is not usable");
+            })
+            .ok()
+    }
+
+    /// Keeps the key of a request that is about to be made.
+    pub(super) fn store_pending(&self, key: &KeyPair) -> io::Result<()> {
+        replace(&self.pending, &key.serialize_pem())
+    }
+
+    /// Forgets that key: the request is decided.
+    pub(super) fn remove_pending(&self) {
+        match std::fs::remove_file(&self.pending) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.pending.display(), %error, "the key of a decided certificate request can not be removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Writes a file of mode 0600 and renames it when it is whole.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -114,6 +146,22 @@ mod tests {
             assert_eq!(std::fs::metadata(&kept.path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn the_key_of_an_open_request_is_kept_for_the_daemon_alone_until_the_request_is_decided() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Kept::new(&folder.path().join("new"));
+        assert!(kept.pending().is_none());
+        kept.remove_pending();
+        let key = KeyPair::generate().unwrap();
+        kept.store_pending(&key).unwrap();
+        assert_eq!(kept.pending().unwrap().serialize_pem(), key.serialize_pem());
+        assert_eq!(std::fs::metadata(&kept.pending).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&kept.pending, "no key").unwrap();
+        assert!(kept.pending().is_none());
+        kept.remove_pending();
+        assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
     }
 
     #[test]

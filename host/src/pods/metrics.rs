@@ -1,4 +1,4 @@
-//! What is exported of the address that pods reach the daemon at.
+//! Metrics of the pod address.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -8,25 +8,25 @@ use prometheus_client::registry::Registry;
 /// The metrics of the pod address.
 #[derive(Debug, Default)]
 pub struct PodMetrics {
-    /// Without a series where pods are not to reach the daemon.
+    /// Has no series if no pod address is configured.
     address: Family<NoLabels, Gauge>,
 }
 
-/// Of a figure that is not there before it is first told.
+/// The empty label set of a gauge that is exported only once it is set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
 impl PodMetrics {
-    /// Tells whether the address that pods reach the daemon at is on an interface.
+    /// Sets whether an interface has the pod address.
     pub(super) fn address(&self, there: bool) {
         self.address.get_or_create(&NoLabels {}).set(i64::from(there));
     }
 
-    /// Registers every family under its public name.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "weir_pod_address_up",
-            "1 while the address that pods reach the daemon at is on an interface",
+            "1 if a network interface has the address at which pods reach the daemon",
             self.address.clone(),
         );
     }

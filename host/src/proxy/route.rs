@@ -16,15 +16,15 @@ use super::response::write::Write;
 use super::response::{forward, get, list, watch};
 use super::server::listener::Peer;
 use super::{Proxy, headers};
-use weir_kube::Class;
 use weir_kube::Encoding;
-use weir_kube::{Request, ResourceRequest, Verb, component};
+use weir_kube::VerbClass;
+use weir_kube::{RequestInfo, ResourceRequest, Verb, client_component};
 use weir_runtime::{Chain, Serving};
 use weir_upstream::Identity;
 
 /// A request that is not refused.
 struct Admitted {
-    parsed: Request,
+    parsed: RequestInfo,
     /// The protocol that the client asks to upgrade to.
     upgrade: Option<HeaderValue>,
     component: String,
@@ -44,15 +44,15 @@ impl Proxy {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 tracing::warn!(peer = %peer.address, uri = %request.uri(), error = %refusal, "request refused");
-                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+                return meter("refused").attach(refusal.response(Encoding::for_errors(request.headers())));
             }
         };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
 
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         // Filters match what a component is shown, be it the answer to a read or to a write.
-        let filterable = |resource: &&ResourceRequest| match resource.class() {
-            Some(class) => (class == Class::Read) == reads,
+        let filterable = |resource: &&ResourceRequest| match resource.verb_class() {
+            Some(class) => (class == VerbClass::Read) == reads,
             None => false,
         };
         let resource = parsed.resource().filter(filterable).cloned();
@@ -68,7 +68,7 @@ impl Proxy {
             }
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a request waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+                return meter("refused").attach(refusal.response(Encoding::for_errors(request.headers())));
             }
         };
         if !reads {
@@ -76,7 +76,7 @@ impl Proxy {
         }
         let compress = self.compression.is_for(peer.address.ip());
         let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
-        let Request { forward: path, query, .. } = parsed;
+        let RequestInfo { forward: path, query, .. } = parsed;
         let read = ReadRequest::new(ReadParts {
             chain,
             component,
@@ -97,9 +97,9 @@ impl Proxy {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return Err(Refusal::Method);
         }
-        let parsed = Request::parse(request.method(), request.uri())?;
+        let parsed = RequestInfo::parse(request.method(), request.uri())?;
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
-        let component = component(request.headers()).to_owned();
+        let component = client_component(request.headers()).to_owned();
         let identity = self.identify(request, &parsed, peer).await?;
         Ok(Admitted { parsed, upgrade, component, identity })
     }
@@ -111,7 +111,7 @@ impl Proxy {
             _ => "get",
         };
         let meter = Meter::new(self.metrics.clone(), class, begun);
-        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.form.encoding);
+        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.media_type.encoding);
         let compress = read.compress && read.resource.verb != Verb::Watch && read.method != Method::HEAD;
         let answer = match read.resource.verb {
             Verb::List => list::list(self, read).await,
@@ -135,10 +135,10 @@ impl Proxy {
         let decided = |serving: &Serving| match serving {
             Serving::Unknown | Serving::Pending(None) => None,
             Serving::Pending(Some(rules)) => {
-                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, Class::Read));
+                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, VerbClass::Read));
                 (!waits).then_some(None)
             }
-            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
         };
         if let Some(chain) = decided(&self.serving.borrow()) {
             return Ok(chain);
@@ -158,7 +158,7 @@ impl Proxy {
     /// Whether filters match reads of a resource by a component at this moment; `None`: not known.
     pub(super) fn chain_now(&self, component: &str, resource: &ResourceRequest) -> Option<Option<Chain>> {
         match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
             Serving::Unknown | Serving::Pending(_) => None,
         }
     }

@@ -1,7 +1,7 @@
 //! The rules of the configuration, each with the message its breach gets.
 
 use weir_document::Path;
-use weir_kube::{Class, GroupResource};
+use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{FailurePolicy, Limits};
 
 use super::*;
@@ -93,7 +93,7 @@ fn the_flat_form_alone_gives_filters_with_defaults() {
     assert_eq!(filter.module.as_str(), "endpoints.wasm");
     let rules = filter.matches.as_ref().unwrap();
     assert_eq!(rules.len(), 2);
-    assert!(rules[1].matches("test", &GroupResource::new("endpoints", ""), Class::Read));
+    assert!(rules[1].matches("test", &GroupResource::new("endpoints", ""), VerbClass::Read));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::proxy::respond::Refusal;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
 use weir_kube::Encoding;
-use weir_kube::{Request, ResourceRequest, Verb};
+use weir_kube::{RequestInfo, ResourceRequest, Verb};
 use weir_upstream::Identity;
 use weir_upstream::{Head, Purpose, UpstreamBody};
 
@@ -34,7 +34,7 @@ pub(in crate::proxy) struct Forward<'a> {
     pub(in crate::proxy) request: http::Request<Incoming>,
     /// The protocol that the client asks to upgrade to.
     pub(in crate::proxy) upgrade: Option<HeaderValue>,
-    pub(in crate::proxy) parsed: Request,
+    pub(in crate::proxy) parsed: RequestInfo,
     pub(in crate::proxy) identity: Identity,
     pub(in crate::proxy) component: &'a str,
     pub(in crate::proxy) peer: &'a Peer,
@@ -48,7 +48,7 @@ pub(in crate::proxy) async fn forward(
 ) -> Response<ResponseBody> {
     let Forward { mut request, upgrade, parsed, identity, component, peer } = forward;
     let resource = parsed.resource();
-    let encoding = Encoding::of_errors(request.headers());
+    let encoding = Encoding::for_errors(request.headers());
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
@@ -124,7 +124,7 @@ pub(in crate::proxy) fn relist(why: &'static str, encoding: Encoding) -> Respons
 fn remembered(
     proxy: &Proxy,
     request: &http::Request<Incoming>,
-    parsed: &Request,
+    parsed: &RequestInfo,
     identity: Identity,
 ) -> Option<ClientKey> {
     let resource = parsed.resource().filter(|resource| match resource.verb {

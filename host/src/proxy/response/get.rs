@@ -10,7 +10,7 @@ use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, empty, full};
 use crate::proxy::respond::Refusal;
-use weir_kube::Form;
+use weir_kube::MediaType;
 use weir_runtime::Outcome;
 use weir_upstream::in_full;
 
@@ -29,16 +29,16 @@ pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Resul
             ReadAnswer::Other(answer) => return Ok(answer),
         };
         let bytes = body.collect(LIMIT).await?;
-        match EncodedObject::decode(encoding, read.form.shape, bytes).map_err(invalid)? {
+        match EncodedObject::decode(encoding, read.media_type.transform, bytes).map_err(invalid)? {
             Some(object) if object.is_complete() => break (parts, object),
-            _ => read = read.in_form(Form::PLAIN),
+            _ => read = read.with_media_type(MediaType::JSON),
         }
     };
     let object = object.typed(&read.object_type).map_err(|error| Refusal::InvalidAnswer(in_full(&error)))?;
     object.document().kind().map_err(invalid)?;
     let encoded = match read.chain.run(vec![object.document().clone()]).await.pop() {
-        Some(Outcome::Unchanged) => object.encode(None, read.form.shape),
-        Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), read.form.shape),
+        Some(Outcome::Unchanged) => object.encode(None, read.media_type.transform),
+        Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), read.media_type.transform),
         Some(Outcome::Failed(failure)) => return Err(Refusal::Filter(failure)),
         Some(Outcome::Hidden) | None => {
             return Err(Refusal::NotFound {

@@ -29,7 +29,7 @@ use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
 use crate::proxy::Proxy;
 use crate::proxy::body::{BodyError, ResponseBody, empty, full};
 use crate::proxy::respond::Refusal;
-use weir_kube::{Encoding, Form, Shape};
+use weir_kube::{Encoding, MediaType, Transform};
 
 /// Output that is held back until the answer's headers are sent.
 const HELD: usize = 256 << 10;
@@ -51,8 +51,8 @@ pub(in crate::proxy) async fn list(proxy: &Arc<Proxy>, read: ReadRequest) -> Res
         if read.method == Method::HEAD {
             return Ok(Response::from_parts(parts, empty()));
         }
-        let held = match (read.form.shape, encoding) {
-            (Shape::Table(..), _) => table::list(proxy, &read, *body).await?,
+        let held = match (read.media_type.transform, encoding) {
+            (Transform::Table(..), _) => table::list(proxy, &read, *body).await?,
             (_, Encoding::Protobuf) => {
                 let estimate = body.estimate();
                 let list = ListResponse::new(proxy.clone(), read.clone(), encoding, body);
@@ -71,7 +71,7 @@ pub(in crate::proxy) async fn list(proxy: &Arc<Proxy>, read: ReadRequest) -> Res
             return Ok(held.answer(parts));
         }
         tracing::debug!(path = %read.path, component = read.component, "list requested again as plain JSON: its form does not fit into the memory budget or has no objects");
-        read = Arc::new(read.in_form(Form::PLAIN));
+        read = Arc::new(read.with_media_type(MediaType::JSON));
     }
 }
 

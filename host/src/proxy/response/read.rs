@@ -11,7 +11,7 @@ use crate::proxy::headers;
 use crate::proxy::respond::Refusal;
 use crate::proxy::resume::ClientKey;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, Form, Query, ResourceRequest, Shape, Verb};
+use weir_kube::{Encoding, MediaType, Query, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Stamp as ChainVersion};
 use weir_upstream::{Head, Identity, Plain, Purpose, UpstreamBody, no_request_body};
 
@@ -33,7 +33,7 @@ pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) object_type: ObjectType,
     pub(in crate::proxy) identity: Identity,
     /// The form of the answer that the client gets.
-    pub(in crate::proxy) form: Form,
+    pub(in crate::proxy) media_type: MediaType,
     /// Whether a large answer is compressed for this client.
     pub(in crate::proxy) compress: bool,
     headers: HeaderMap,
@@ -79,7 +79,7 @@ impl ReadRequest {
         let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
             parts;
         let client = ClientKey::of(&headers, identity, &resource, &query);
-        let form = negotiated_form(&headers, &resource, &query);
+        let media_type = negotiate(&headers, &resource, &query);
         let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
@@ -94,7 +94,7 @@ impl ReadRequest {
             object_type: ObjectType::of(&resource),
             resource,
             identity,
-            form,
+            media_type,
             compress,
             headers,
         }
@@ -102,18 +102,18 @@ impl ReadRequest {
 
     /// Returns the same read in another form.
     #[must_use]
-    pub(in crate::proxy) fn in_form(&self, form: Form) -> Self {
-        Self { form, ..self.clone() }
+    pub(in crate::proxy) fn with_media_type(&self, media_type: MediaType) -> Self {
+        Self { media_type, ..self.clone() }
     }
 
     /// Returns the path of the read itself. For a Table, it requests the whole objects beside the cells.
     #[must_use]
     pub(in crate::proxy) fn own_path(&self) -> PathAndQuery {
-        match self.form.shape {
-            Shape::Table(..) => {
+        match self.media_type.transform {
+            Transform::Table(..) => {
                 self.query.with("includeObject", "Object").on(self.path.path()).unwrap_or(self.path.clone())
             }
-            Shape::Object | Shape::Metadata(_) => self.path.clone(),
+            Transform::None | Transform::Metadata(_) => self.path.clone(),
         }
     }
 
@@ -125,7 +125,7 @@ impl ReadRequest {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
         // A HEAD becomes a GET: only the body tells whether filters hide the object. hyper leaves the body out.
         let mut headers = self.headers.clone();
-        headers::ask_for(&mut headers, self.form.asked(), self.resource.verb != Verb::Watch);
+        headers::ask_for(&mut headers, self.media_type.upstream_accept(), self.resource.verb != Verb::Watch);
         let head = Head { method: Method::GET, path, headers };
         let answer = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = answer.into_parts();
@@ -143,7 +143,7 @@ impl ReadRequest {
 fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> Result<ObjectsAnswer, Refusal> {
     let content_type =
         parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let Some(encoding) = Encoding::of_answer(content_type).filter(|_| parts.status == StatusCode::OK) else {
+    let Some(encoding) = Encoding::from_content_type(content_type).filter(|_| parts.status == StatusCode::OK) else {
         return Err(Refusal::InvalidAnswer(format!(
             "{} with content type {content_type:?}, which was not requested",
             parts.status
@@ -155,7 +155,7 @@ fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> 
 }
 
 /// Returns the form that a request's headers and query ask for. Protobuf is possible only for built-in kinds.
-pub(in crate::proxy) fn negotiated_form(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Form {
+pub(in crate::proxy) fn negotiate(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> MediaType {
     let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
-    Form::of(headers, protobuf, query)
+    MediaType::negotiate(headers, protobuf, query)
 }

@@ -38,7 +38,10 @@ pub(in crate::proxy) async fn watch(proxy: &Arc<Proxy>, read: ReadRequest) -> Re
             None => {
                 tracing::debug!(path = %read.path, component = read.component, "watch answered 410 so that its client lists again: other filters made the state that it continues from");
                 proxy.metrics.relist("unknown");
-                return Ok(relist("other filters made the state that the watch continues from", read.form.encoding));
+                return Ok(relist(
+                    "other filters made the state that the watch continues from",
+                    read.media_type.encoding,
+                ));
             }
         }
     };

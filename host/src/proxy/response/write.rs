@@ -22,15 +22,15 @@ use weir_document::json::{self, Joiner, ListSplitter, Piece};
 
 use super::forward;
 use super::get::LIMIT;
-use super::read::{ObjectsAnswer, ReadAnswer, ReadParts, ReadRequest, negotiated_form};
+use super::read::{ObjectsAnswer, ReadAnswer, ReadParts, ReadRequest, negotiate};
 use crate::codec::ObjectType;
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::headers::{self};
 use crate::proxy::respond::Refusal;
-use weir_kube::{Encoding, Form, Shape};
-use weir_kube::{Query, Request, ResourceRequest, Verb};
+use weir_kube::{Encoding, MediaType, Transform};
+use weir_kube::{Query, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::Identity;
 use weir_upstream::Plain;
@@ -44,7 +44,7 @@ pub(in crate::proxy) struct Write {
     pub(in crate::proxy) chain: Chain,
     pub(in crate::proxy) component: String,
     pub(in crate::proxy) identity: Identity,
-    pub(in crate::proxy) parsed: Request,
+    pub(in crate::proxy) parsed: RequestInfo,
     pub(in crate::proxy) resource: ResourceRequest,
 }
 
@@ -59,7 +59,7 @@ impl Write {
         request: http::Request<Incoming>,
         begun: Instant,
     ) -> Response<ResponseBody> {
-        let encoding = Encoding::of_errors(request.headers());
+        let encoding = Encoding::for_errors(request.headers());
         let (path, component) = (self.parsed.forward.clone(), self.component.clone());
         let answer = self.carried_out(proxy, request).await.unwrap_or_else(|refusal| {
             tracing::warn!(%path, component, code = refusal.code().as_u16(), error = %refusal, "a write was not carried out; the client is told by a Status");
@@ -79,9 +79,9 @@ impl Write {
         {
             return Ok(answer);
         }
-        let form = self.form(&parts.headers);
+        let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.identity);
-        parts.headers.insert(header::ACCEPT, form.asked());
+        parts.headers.insert(header::ACCEPT, media_type.upstream_accept());
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let head = Head { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
@@ -94,10 +94,10 @@ impl Write {
         }
         let content_type =
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let encoding = Encoding::of_answer(content_type);
+        let encoding = Encoding::from_content_type(content_type);
         let plain = Plain::new(&parts.headers, body);
         let shown = match (encoding, plain) {
-            (Some(encoding), Ok(plain)) => self.shown(encoding, form, plain).await,
+            (Some(encoding), Ok(plain)) => self.shown(encoding, media_type, plain).await,
             (None, _) => Err(Unshown(format!("content type {content_type:?}"))),
             (_, Err(reason)) => Err(Unshown(reason)),
         };
@@ -144,7 +144,7 @@ impl Write {
             resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
             compress: false,
         });
-        Ok(read.in_form(Form::PLAIN))
+        Ok(read.with_media_type(MediaType::JSON))
     }
 
     /// The answer instead of the write: none when it may go on.
@@ -171,7 +171,7 @@ impl Write {
         let garbage = |reason: String| Refusal::InvalidAnswer(reason);
         let bytes = body.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
         let object =
-            EncodedObject::decode(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
+            EncodedObject::decode(encoding, Transform::None, bytes).map_err(|error| garbage(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
         let object = object.typed(&read.object_type).map_err(|error| garbage(error.to_string()))?;
         match self.chain.may_write_back(object.document().clone()).await {
@@ -187,15 +187,20 @@ impl Write {
     }
 
     /// The form of the answer: a Table's cells may show what filters hide, and no second answer can be asked for.
-    fn form(&self, headers: &HeaderMap) -> Form {
-        let form = negotiated_form(headers, &self.resource, &self.parsed.query);
-        match (form.shape, self.resource.verb) {
-            (Shape::Table(..), _) | (_, Verb::DeleteCollection) => Form::PLAIN,
-            _ => form,
+    fn media_type(&self, headers: &HeaderMap) -> MediaType {
+        let media_type = negotiate(headers, &self.resource, &self.parsed.query);
+        match (media_type.transform, self.resource.verb) {
+            (Transform::Table(..), _) | (_, Verb::DeleteCollection) => MediaType::JSON,
+            _ => media_type,
         }
     }
 
-    async fn shown(&self, encoding: Encoding, form: Form, plain: Plain) -> Result<(Bytes, Option<Failure>), Unshown> {
+    async fn shown(
+        &self,
+        encoding: Encoding,
+        media_type: MediaType,
+        plain: Plain,
+    ) -> Result<(Bytes, Option<Failure>), Unshown> {
         let bytes = plain.collect(LIMIT).await.map_err(|error| Unshown(error.to_string()))?;
         let unshown = |error: weir_document::Error| Unshown(error.to_string());
         if self.resource.verb == Verb::DeleteCollection
@@ -204,7 +209,8 @@ impl Write {
         {
             return self.list(bytes).await;
         }
-        let Some(object) = EncodedObject::decode(encoding, form.shape, bytes.clone()).map_err(unshown)? else {
+        let Some(object) = EncodedObject::decode(encoding, media_type.transform, bytes.clone()).map_err(unshown)?
+        else {
             return Ok((bytes, None));
         };
         // A deletion answers so when the object is gone at once.
@@ -213,7 +219,7 @@ impl Write {
         }
         let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
-        let bytes = object.encode(written.edited.as_ref(), form.shape).map_err(unshown)?;
+        let bytes = object.encode(written.edited.as_ref(), media_type.transform).map_err(unshown)?;
         Ok((bytes, written.failure))
     }
 

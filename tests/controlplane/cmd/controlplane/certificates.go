@@ -35,6 +35,8 @@ var identities = []identity{
 	{"node", "system:node:edge-a", []string{"system:nodes"}},
 	{"kube-proxy", "system:kube-proxy", nil},
 	{"nobody", "nobody", nil},
+	{"controller-manager", "system:kube-controller-manager", nil},
+	{"scheduler", "system:kube-scheduler", nil},
 }
 
 // authority is the CA of one start.
@@ -45,7 +47,7 @@ type authority struct {
 	serial      int64
 }
 
-func newAuthority(folder string) (*authority, error) {
+func newAuthority(folder string, names []string) (*authority, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
@@ -69,7 +71,7 @@ func newAuthority(folder string) (*authority, error) {
 		return nil, err
 	}
 	for _, name := range []string{"server", "kubelet"} {
-		if err := a.server(name); err != nil {
+		if err := a.server(name, names); err != nil {
 			return nil, err
 		}
 	}
@@ -104,12 +106,19 @@ func certificate(serial int64, subject pkix.Name) *x509.Certificate {
 	}
 }
 
-// server makes a certificate for loopback and for the names that pods use.
-func (a *authority) server(name string) error {
+// server makes a certificate for loopback, for the names that pods use, and for more names and addresses.
+func (a *authority) server(name string, more []string) error {
 	template := certificate(0, pkix.Name{CommonName: name})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)}
 	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	for _, name := range more {
+		if address := net.ParseIP(name); address != nil {
+			template.IPAddresses = append(template.IPAddresses, address)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
 	return a.sign(name, template)
 }
 

@@ -31,7 +31,7 @@ var crds embed.FS
 const nodeName = "edge-a"
 
 // install puts into the cluster what every test builds on.
-func (c *cluster) install(ctx context.Context, kubelet *kubelet, manifests []string) error {
+func (c *cluster) install(ctx context.Context, manifests []string) error {
 	names, err := fs.Glob(crds, "crds/*.yaml")
 	if err != nil {
 		return err
@@ -57,6 +57,11 @@ func (c *cluster) install(ctx context.Context, kubelet *kubelet, manifests []str
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	return nil
+}
+
+// addNode adds the node whose kubelet is our stub.
+func (c *cluster) addNode(ctx context.Context, kubelet *kubelet) error {
 	node := &core.Node{
 		ObjectMeta: meta.ObjectMeta{Name: nodeName, Labels: map[string]string{"kubernetes.io/hostname": nodeName}},
 		Status: core.NodeStatus{
@@ -65,7 +70,7 @@ func (c *cluster) install(ctx context.Context, kubelet *kubelet, manifests []str
 			Conditions:      []core.NodeCondition{{Type: core.NodeReady, Status: core.ConditionTrue}},
 		},
 	}
-	_, err = c.typed.CoreV1().Nodes().Create(ctx, node, meta.CreateOptions{})
+	_, err := c.typed.CoreV1().Nodes().Create(ctx, node, meta.CreateOptions{})
 	return err
 }
 

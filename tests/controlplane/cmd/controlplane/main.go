@@ -41,13 +41,36 @@ type ready struct {
 	Folder string `json:"folder"`
 }
 
+// options are the flags.
+type options struct {
+	manifests, names list
+	address          string
+	realNode         bool
+}
+
+// list is a flag of several values.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+// Set adds values that are separated by commas.
+func (l *list) Set(text string) error {
+	*l = append(*l, strings.FieldsFunc(text, func(r rune) bool { return r == ',' })...)
+	return nil
+}
+
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == "run" {
 		builtin(os.Args[2], os.Args[3:])
 		return
 	}
 	folder := flag.String("data-dir", "", "where everything is kept; without it, a folder of its own that goes at the end")
-	apply := flag.String("apply", "", "manifests to install, separated by commas")
+	var o options
+	flag.Var(&o.manifests, "apply", "manifests to install, separated by commas")
+	flag.StringVar(&o.address, "address", "127.0.0.1", "where the API server listens, at any free port on loopback, else at 6443")
+	flag.Var(&o.names, "names", "more names and addresses for the serving certificates, separated by commas")
+	flag.BoolVar(&o.realNode, "real-node", false, "a kubelet and controllers come from elsewhere: no stub of a kubelet, and "+
+		"pods get service accounts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -56,33 +79,33 @@ func main() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		ended()
 	}()
-	if err := temporary(ctx, *folder, strings.FieldsFunc(*apply, func(r rune) bool { return r == ',' })); err != nil {
+	if err := temporary(ctx, *folder, &o); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(1)
 	}
 }
 
 // temporary serves from a folder that is removed at the end, if none was given.
-func temporary(ctx context.Context, folder string, manifests []string) error {
+func temporary(ctx context.Context, folder string, o *options) error {
 	if folder != "" {
-		return serve(ctx, folder, manifests)
+		return serve(ctx, folder, o)
 	}
 	folder, err := os.MkdirTemp("", "controlplane-")
 	if err != nil {
 		return err
 	}
-	return errors.Join(serve(ctx, folder, manifests), os.RemoveAll(folder))
+	return errors.Join(serve(ctx, folder, o), os.RemoveAll(folder))
 }
 
-func serve(ctx context.Context, folder string, manifests []string) error {
+func serve(ctx context.Context, folder string, o *options) error {
 	// What the libraries have to say about failing commands and cut connections is meant to happen.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	authority, err := newAuthority(folder)
+	authority, err := newAuthority(folder, o.names)
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)
 	}
-	plane, err := startPlane(ctx, folder)
+	plane, err := startPlane(ctx, folder, o)
 	if err != nil {
 		return err
 	}
@@ -94,18 +117,23 @@ func serve(ctx context.Context, folder string, manifests []string) error {
 	if err := authority.writeIdentities(plane.url(), "https://"+proxy.Address); err != nil {
 		return fmt.Errorf("kubeconfigs: %w", err)
 	}
-	kubelet, err := startKubelet(folder)
-	if err != nil {
-		return fmt.Errorf("stub kubelet: %w", err)
-	}
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cluster, err := plane.connect(limited, folder)
 	if err != nil {
 		return err
 	}
-	if err := cluster.install(limited, kubelet, manifests); err != nil {
+	if err := cluster.install(limited, o.manifests); err != nil {
 		return err
+	}
+	if !o.realNode {
+		kubelet, err := startKubelet(folder)
+		if err != nil {
+			return fmt.Errorf("stub kubelet: %w", err)
+		}
+		if err := cluster.addNode(limited, kubelet); err != nil {
+			return err
+		}
 	}
 	if err := cluster.writeServiceAccount(limited, authority, plane.url(), "https://"+proxy.Address); err != nil {
 		return err

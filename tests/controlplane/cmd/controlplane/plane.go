@@ -45,10 +45,15 @@ type cluster struct {
 	extensions clientset.Interface
 }
 
-func startPlane(ctx context.Context, folder string) (*plane, error) {
+func startPlane(ctx context.Context, folder string, o *options) (*plane, error) {
 	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
+	}
+	// Loopback may not stand in the Endpoints of the kubernetes Service; nobody connects to this one.
+	advertised := "192.0.2.1"
+	if own := net.ParseIP(o.address); own != nil && !own.IsLoopback() {
+		ports[2], advertised = net.JoinHostPort(o.address, "6443"), o.address
 	}
 	client, peer := "http://"+ports[0], "http://"+ports[1]
 	host, port, err := net.SplitHostPort(ports[2])
@@ -58,13 +63,10 @@ func startPlane(ctx context.Context, folder string) (*plane, error) {
 	file := func(name string) string { return filepath.Join(folder, name) }
 	p := &plane{address: ports[2], folder: folder, changed: make(chan struct{}, 1), arguments: []string{
 		"--etcd-servers=" + client, "--bind-address=" + host, "--secure-port=" + port,
-		// Loopback may not stand in the Endpoints of the kubernetes Service; nobody connects to this one.
-		"--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.96.0.0/16",
+		"--advertise-address=" + advertised, "--service-cluster-ip-range=10.96.0.0/16",
 		"--tls-cert-file=" + file("server.crt"), "--tls-private-key-file=" + file("server.key"),
 		"--client-ca-file=" + file("ca.crt"), "--token-auth-file=" + file("tokens.csv"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		// There are no controllers here that would give each namespace its default service account.
-		"--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + file("accounts.pub"), "--service-account-signing-key-file=" + file("accounts.key"),
 		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
@@ -73,6 +75,12 @@ func startPlane(ctx context.Context, folder string) (*plane, error) {
 		"--goaway-chance=0.02",
 		"--profiling=false", "--v=0",
 	}}
+	if o.realNode {
+		p.arguments = append(p.arguments, "--allow-privileged")
+	} else {
+		// There are no controllers here that would give each namespace its default service account.
+		p.arguments = append(p.arguments, "--disable-admission-plugins=ServiceAccount")
+	}
 	p.etcd, err = start(folder, "etcd",
 		"--data-dir="+filepath.Join(folder, "etcd"), "--name=one", "--initial-cluster=one="+peer,
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,

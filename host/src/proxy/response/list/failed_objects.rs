@@ -17,7 +17,7 @@ use crate::proxy::respond::Refusal;
 use crate::proxy::response::get;
 use crate::proxy::response::read::{ReadAnswer, ReadRequest};
 use crate::proxy::resume::ClientKey;
-use weir_kube::Form;
+use weir_kube::MediaType;
 use weir_runtime::{Outcome, Stamp as ChainVersion};
 
 const CAPACITY: usize = 256;
@@ -55,7 +55,7 @@ impl FailedObjects {
     /// The filter still fails. Any other result lets the list proceed, for example that the object is gone or forbidden.
     pub(super) async fn check(&self, proxy: &Proxy, read: &ReadRequest) -> Result<(), Refusal> {
         let Some(path) = self.find(&read.client, read.chain_version) else { return Ok(()) };
-        if let ReadAnswer::Objects(objects) = read.in_form(Form::PLAIN).send(proxy, path).await?
+        if let ReadAnswer::Objects(objects) = read.with_media_type(MediaType::JSON).send(proxy, path).await?
             && let Ok(bytes) = objects.body.collect(get::LIMIT).await
             && let Ok(object) = read.object_type.apply(Document::json(bytes))
             && let Some(Outcome::Failed(failure)) = read.chain.run(vec![object]).await.pop()

@@ -71,7 +71,7 @@ impl ListResponse {
         Self {
             progress: ListProgress::begin(&proxy.resume, read.client, read.chain_version, &read.query),
             proxy,
-            encoder: ListEncoder::new(encoding, read.form.shape),
+            encoder: ListEncoder::new(encoding, read.media_type.transform),
             decoder,
             read,
             upstream,

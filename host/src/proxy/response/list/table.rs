@@ -15,7 +15,7 @@ use crate::proxy::Proxy;
 use crate::proxy::respond::Refusal;
 use crate::proxy::response::read::ReadRequest;
 use crate::proxy::resume::ListProgress;
-use weir_kube::Shape;
+use weir_kube::Transform;
 use weir_upstream::Plain;
 
 /// Reads and filters a Table. Returns none if the list must be requested as plain JSON instead: the budget has no room,
@@ -34,7 +34,7 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: &ReadRequest, upstream: Plain
 }
 
 async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option<Vec<Bytes>>, ListError> {
-    let Shape::Table(version, include) = read.form.shape else { return Ok(None) };
+    let Transform::Table(version, include) = read.media_type.transform else { return Ok(None) };
     let Some(mut codec) = TableListCodec::open(body, read.object_type.clone(), version, include)? else {
         return Ok(None);
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_kube::Class;
+use weir_kube::VerbClass;
 use weir_runtime::Serving;
 
 use crate::proxy::Proxy;
@@ -30,7 +30,7 @@ pub(super) async fn watch_end(proxy: Arc<Proxy>, read: Arc<ReadRequest>) -> Watc
     let swapped = async {
         loop {
             if let Serving::Live(set) = &*serving.borrow_and_update() {
-                match set.chain(&read.component, &read.resource.resource, Class::Read) {
+                match set.chain(&read.component, &read.resource.resource, VerbClass::Read) {
                     Some(chain) if chain.same_filters(&read.chain) => {}
                     Some(_) => return relist("the filters have changed", "swap"),
                     None => return relist("no filter matches this resource any more", "unmatched"),

@@ -70,8 +70,8 @@ impl WatchResponse {
         Self {
             end: Box::pin(watch_end(proxy.clone(), read.clone())),
             proxy,
-            decoder: WatchDecoder::new(encoding, read.form.shape, read.object_type.clone(), FRAME),
-            encoder: WatchEncoder::new(encoding, read.form.shape),
+            decoder: WatchDecoder::new(encoding, read.media_type.transform, read.object_type.clone(), FRAME),
+            encoder: WatchEncoder::new(encoding, read.media_type.transform),
             read,
             upstream,
             transitions: Transitions::new(hidden),

@@ -1,0 +1,187 @@
+//! What is checked, in the order in which a node comes into being: nothing but kubelet and a static pod; kubelet by its
+//! certificate; the other clients; then `deploy/` as a DaemonSet, replaced; at last changes of what the clients see.
+//!
+//! client-go waits longer after each watch that fails or expires, up to a minute, and begins anew only with its process. So
+//! kube-proxy is replaced before each check that counts on it to follow soon.
+
+mod clients;
+mod rules;
+
+use serde_json::Value;
+
+use crate::NODE;
+use crate::cluster::{self, Cloud, Upstream, deploy, start_kubelet};
+use crate::kubectl::{Kubectl, holds};
+use crate::machine::Machine;
+use crate::parts::Part;
+use crate::runner::{Runner, until};
+
+/// The pods of the DaemonSet and of the static pod, which carry the same label.
+const WEIR_PODS: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weir"];
+
+/// What is up while the checks go on.
+struct World<'a> {
+    machine: &'a Machine,
+    cloud: Cloud,
+    admin: Kubectl,
+    kubelet: Option<Part>,
+    _containerd: Part,
+}
+
+pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
+    let world = runner.check("control_plane_and_containerd_start", || {
+        let cloud = Cloud::start(machine);
+        let containerd = cluster::start_containerd(machine);
+        cluster::join(machine, &cloud);
+        World { machine, admin: cloud.admin(), cloud, kubelet: None, _containerd: containerd }
+    });
+    let Some(mut world) = world else { return };
+    let world = &mut world;
+    runner.check("static_pod_serves_kubelet_by_the_node_credential", || world.by_node_credential());
+    runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
+    runner.check("kubelet_is_served_by_its_client_certificate", || world.by_certificate());
+    runner.check("kube_proxy_and_coredns_are_served_by_their_tokens", || clients::start(world));
+    runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
+    runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
+    runner.check("killed_weir_is_back_and_kube_proxy_follows", || world.killed());
+    runner.check("deploy_is_applied_as_it_is_and_ready", || world.daemon_set());
+    runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
+    runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
+    runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
+}
+
+impl World<'_> {
+    fn restart_kubelet(&mut self, upstream: Upstream) {
+        drop(self.kubelet.take());
+        self.kubelet = Some(start_kubelet(self.machine, upstream));
+    }
+
+    /// Waits until kubelet has reported itself Ready after this moment.
+    fn ready_since(&self, before: &str) {
+        self.admin.wait("the node is Ready", &["get", "node", NODE], |node| {
+            let conditions = node["status"]["conditions"].as_array()?;
+            let ready = conditions.iter().find(|one| one["type"] == "Ready")?;
+            (ready["status"] == "True" && ready["lastHeartbeatTime"].as_str()? > before).then_some(())
+        });
+    }
+
+    /// When kubelet reported last.
+    fn heartbeat(&self) -> String {
+        let node = self.admin.json(&["get", "node", NODE]).unwrap();
+        let conditions = node["status"]["conditions"].as_array().unwrap();
+        let ready = conditions.iter().find(|one| one["type"] == "Ready").unwrap();
+        ready["lastHeartbeatTime"].as_str().unwrap().to_owned()
+    }
+
+    fn by_node_credential(&mut self) {
+        for file in ["node.yaml", "filters.yaml"] {
+            self.admin.run(&["apply", "-f", &deploy(file).display().to_string()]);
+        }
+        std::fs::copy(deploy("static-pod.yaml"), "/etc/kubernetes/manifests/weir.yaml").unwrap();
+        self.restart_kubelet(Upstream::NodeCredential);
+        self.ready_since("");
+        self.weir_is_ready();
+    }
+
+    fn by_certificate(&mut self) {
+        self.admin.run(&["apply", "-f", &deploy("impersonation.yaml").display().to_string()]);
+        let before = self.heartbeat();
+        self.restart_kubelet(Upstream::Certificate);
+        self.ready_since(&before);
+    }
+
+    /// Waits until the daemon's pod, and none but one, is Ready.
+    fn weir_is_ready(&self) -> String {
+        self.admin.wait("Weir's pod is Ready", WEIR_PODS, |pods| {
+            let [pod] = pods["items"].as_array()?.as_slice() else { return None };
+            let name = pod["metadata"]["name"].as_str()?.to_owned();
+            (holds(pod, "Ready") && pod["metadata"]["deletionTimestamp"].is_null()).then_some(name)
+        })
+    }
+
+    /// Waits until there is one open request for a serving certificate: its name and who asks.
+    fn wait_for_open_request(&self) -> (String, String) {
+        self.admin.wait("a certificate is asked for", &["get", "certificatesigningrequests"], |requests| {
+            let mut open = items(requests).iter().filter(|one| one["status"] == serde_json::json!({}));
+            let (Some(request), None) = (open.next(), open.next()) else { return None };
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            Some((text(&request["metadata"]["name"])?, text(&request["spec"]["username"])?))
+        })
+    }
+
+    /// Approves that request, as an operator does, and waits until Weir shows what was issued.
+    fn approve(&self, asks: &str) {
+        let (name, user) = self.wait_for_open_request();
+        assert_eq!(user, asks);
+        self.admin.run(&["certificate", "approve", &name]);
+        until("the HTTPS port shows its certificate", || self.weir().attempt(&["get", "--raw", "/version"]));
+    }
+
+    /// The administrator by token, through Weir's HTTPS port.
+    fn weir(&self) -> Kubectl {
+        let nobody = self.machine.folder("operator").join("kubeconfig");
+        std::fs::write(&nobody, "{apiVersion: v1, kind: Config}").unwrap();
+        Kubectl::new(&nobody).with(&[
+            format!("--server={}", crate::WEIR),
+            format!("--certificate-authority={}", self.cloud.file("ca.crt").display()),
+            format!("--token={}", self.cloud.read("admin.token")),
+        ])
+    }
+
+    /// How many certificates were ever asked for.
+    fn requests(&self) -> usize {
+        let all = self.admin.json(&["get", "certificatesigningrequests"]).unwrap();
+        all["items"].as_array().map_or(0, Vec::len)
+    }
+
+    fn killed(&self) {
+        let requests = self.requests();
+        cluster::kill_container("weir");
+        self.kube_proxy_follows();
+        self.weir_is_ready();
+        assert_eq!(self.requests(), requests, "no other certificate was asked for");
+    }
+
+    fn daemon_set(&mut self) {
+        std::fs::remove_file("/etc/kubernetes/manifests/weir.yaml").unwrap();
+        self.restart_kubelet(Upstream::Direct);
+        let _: () = self
+            .admin
+            .wait("the static pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
+        // As on a node that never ran it.
+        std::fs::remove_file("/var/cache/weir/serving-certificate.pem").unwrap();
+        let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();
+        self.admin.run(&["apply", "-k", &folder]);
+        self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);
+        // Replaced before anybody has approved: its successor goes on with the same request.
+        let requests = self.wait_for_open_request();
+        self.replace_weir();
+        assert_eq!(self.wait_for_open_request(), requests, "one request, and the same");
+        self.approve("system:serviceaccount:kube-system:weir");
+        clients::restart_kube_proxy(self);
+        self.kube_proxy_follows();
+    }
+
+    fn replace_weir(&self) {
+        let old = self.weir_is_ready();
+        self.admin.run(&["-n", "kube-system", "delete", "pod", &old]);
+        assert_ne!(self.weir_is_ready(), old);
+    }
+
+    fn replaced(&self) {
+        let requests = self.requests();
+        self.replace_weir();
+        self.kube_proxy_follows();
+        assert_eq!(self.requests(), requests, "no other certificate was asked for");
+    }
+
+    /// Changes an endpoint and waits for it in kube-proxy's rules.
+    fn kube_proxy_follows(&self) {
+        rules::moved_endpoint(self);
+    }
+}
+
+/// The items of a list.
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,84 @@
+//! kube-proxy's rules: what they hold of a Service after each change of what the filters look at.
+
+use super::World;
+use super::clients::restart_kube_proxy;
+use crate::cluster::rules;
+use crate::kubectl::Kubectl;
+use crate::runner::until;
+
+/// The endpoints of `web` on the other nodes; that of edge-b moves.
+const EDGE_B: &str = "default/web/tcp/http__10.244.1.";
+const EDGE_C: &str = "default/web/tcp/http__10.244.2.9/8080";
+const NODE_PORT: &str = "tcp . 30080";
+
+/// Waits until the rules have the first and not the second.
+fn hold(why: &str, wanted: &[&str], unwanted: &[&str]) {
+    until(why, || {
+        let text = rules();
+        let missing: Vec<_> = wanted.iter().filter(|words| !text.contains(**words)).collect();
+        let left: Vec<_> = unwanted.iter().filter(|words| text.contains(**words)).collect();
+        match missing.is_empty() && left.is_empty() {
+            true => Ok(()),
+            false => Err(format!("missing {missing:?}, not gone {left:?} in {text}")),
+        }
+    });
+}
+
+fn annotate(admin: &Kubectl, annotation: &str) {
+    admin.run(&["annotate", "service", "web", "--overwrite", annotation]);
+}
+
+pub(super) fn topology(world: &World<'_>) {
+    let admin = &world.admin;
+    restart_kube_proxy(world);
+    hold("all endpoints are there", &[EDGE_B, EDGE_C], &[]);
+    annotate(admin, "openyurt.io/topologyKeys=openyurt.io/nodepool");
+    hold("only the pool's endpoints are there", &[EDGE_B], &[EDGE_C]);
+    let nodes = |nodes: &str| {
+        let patch = format!(r#"{{"status":{{"nodes":{nodes}}}}}"#);
+        admin.run(&["patch", "nodepool", "hangzhou", "--subresource=status", "--type=merge", "-p", &patch]);
+    };
+    nodes(r#"["edge-a","edge-c"]"#);
+    hold("another node is of the pool", &[EDGE_C], &[EDGE_B]);
+    annotate(admin, "openyurt.io/topologyKeys=kubernetes.io/hostname");
+    hold("only this node's endpoints are there", &[], &[EDGE_B, EDGE_C]);
+    annotate(admin, "openyurt.io/topologyKeys-");
+    nodes(r#"["edge-a","edge-b"]"#);
+    hold("all endpoints are there again", &[EDGE_B, EDGE_C], &[]);
+}
+
+pub(super) fn node_ports(world: &World<'_>) {
+    let admin = &world.admin;
+    restart_kube_proxy(world);
+    hold("the node port is open", &[NODE_PORT], &[]);
+    annotate(admin, "nodeport.openyurt.io/listen=beijing");
+    hold("the node port is closed in this pool", &[], &[NODE_PORT]);
+    let label = |pool: &str| {
+        admin.run(&["label", "node", crate::NODE, "--overwrite", &format!("apps.openyurt.io/nodepool={pool}")]);
+    };
+    label("beijing");
+    hold("the node port is open in the other pool", &[NODE_PORT], &[]);
+    label("hangzhou");
+    hold("the node port is closed again", &[], &[NODE_PORT]);
+    let filter = |value: &str| {
+        let patch = format!(r#"{{"data":{{"filter_nodeportisolation":{value}}}}}"#);
+        admin.run(&["-n", "kube-system", "patch", "configmap", "weir-filters", "--type=merge", "-p", &patch]);
+    };
+    filter(r#""""#);
+    hold("the filter is off", &[NODE_PORT], &[]);
+    filter("null");
+    hold("the filter is on", &[], &[NODE_PORT]);
+    annotate(admin, "nodeport.openyurt.io/listen-");
+    hold("no annotation closes the node port", &[NODE_PORT], &[]);
+}
+
+/// Gives the endpoint on the other node another address, never the one it has.
+pub(super) fn moved_endpoint(world: &World<'_>) {
+    let slice = world.admin.json(&["get", "endpointslice", "web-others"]).unwrap();
+    let last =
+        slice["endpoints"][0]["addresses"][0].as_str().unwrap().rsplit('.').next().unwrap().parse::<u8>().unwrap();
+    let address = format!("10.244.1.{}", last + 1);
+    let patch = format!(r#"[{{"op":"replace","path":"/endpoints/0/addresses/0","value":"{address}"}}]"#);
+    world.admin.run(&["patch", "endpointslice", "web-others", "--type=json", "-p", &patch]);
+    hold("a moved endpoint is there", &[&format!("default/web/tcp/http__{address}/8080")], &[]);
+}

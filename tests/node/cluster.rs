@@ -1,0 +1,209 @@
+//! What is there before Weir: a control plane behind the link, containerd, and a kubelet whose kubeconfig says where it
+//! looks for the API server.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use weir_tests::built;
+
+use crate::kubectl::Kubectl;
+use crate::machine::{Machine, replace, run};
+use crate::parts::Part;
+use crate::runner::until;
+use crate::{CLOUD_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder, images};
+
+/// The kubelet's own certificate and key, where a kubeadm node has them.
+const KUBELET_PAIR: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+const CA: &str = "/etc/kubernetes/pki/ca.crt";
+/// The node's credential, which names the API server itself.
+const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+
+/// The control plane, in the network at the other end of the link.
+pub(crate) struct Cloud {
+    _process: Child,
+    _controllers: [Part; 2],
+    folder: PathBuf,
+}
+
+/// Where kubelet looks for the API server.
+#[derive(Clone, Copy)]
+pub(crate) enum Upstream {
+    /// Past Weir.
+    Direct,
+    /// At Weir's plain port, without a credential: Weir attaches the node's.
+    NodeCredential,
+    /// At Weir's HTTPS port, with its client certificate.
+    Certificate,
+}
+
+impl Cloud {
+    pub(crate) fn start(machine: &Machine) -> Self {
+        let data = machine.folder("plane");
+        let deploy = built::workspace().join("deploy");
+        let mut process = Command::new("nsenter")
+            .arg("--net=/run/netns/cloud")
+            .arg(built::target().join("controlplane").join("controlplane"))
+            .args(["--real-node", "--address", CLOUD_ADDRESS])
+            .args(["--names", &format!("{SERVER_NAME},{CLOUD_ADDRESS},{NODE_ADDRESS}")])
+            .arg("--data-dir")
+            .arg(&data)
+            .arg("--apply")
+            .arg(deploy.join("rbac.yaml"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let _ready: Value = serde_json::from_str(&line).expect("the control plane starts; it says above what is wrong");
+        let file = |name: &str| data.join(name).display().to_string();
+        let part = |name: &'static str, words: &[String]| {
+            let first = ["--net=/run/netns/cloud".to_owned(), program(name)];
+            Part::start(machine, name, "nsenter", &[&first, words].concat())
+        };
+        let controllers = part(
+            "kube-controller-manager",
+            &[
+                format!("--kubeconfig={}", file("controller-manager.kubeconfig")),
+                "--use-service-account-credentials".to_owned(),
+                format!("--service-account-private-key-file={}", file("accounts.key")),
+                format!("--root-ca-file={}", file("ca.crt")),
+                format!("--cluster-signing-cert-file={}", file("ca.crt")),
+                format!("--cluster-signing-key-file={}", file("ca.key")),
+                "--leader-elect=false".to_owned(),
+            ],
+        );
+        let scheduler = part(
+            "kube-scheduler",
+            &[format!("--kubeconfig={}", file("scheduler.kubeconfig")), "--leader-elect=false".to_owned()],
+        );
+        Self { _process: process, _controllers: [controllers, scheduler], folder: data }
+    }
+
+    /// A file that the control plane wrote.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    /// The administrator, past Weir.
+    pub(crate) fn admin(&self) -> Kubectl {
+        Kubectl::new(&self.file("admin.kubeconfig"))
+    }
+}
+
+/// containerd with the images that pods name.
+pub(crate) fn start_containerd(machine: &Machine) -> Part {
+    let config = format!(
+        r#"version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{}"
+disable_apparmor = true
+# There is no CAP_SYS_RESOURCE here, which negative scores need.
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "/etc/cni/net.d"
+"#,
+        images::PAUSE
+    );
+    replace("/etc/containerd/config.toml", &config);
+    replace(
+        "/etc/cni/net.d/10-bridge.conflist",
+        r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
+            "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
+            "routes": [{"dst": "0.0.0.0/0"}]}}]}"#,
+    );
+    let mut part = Part::start(machine, "containerd", "containerd", &[]);
+    until("containerd answers", || {
+        part.assert_alive();
+        UnixStream::connect("/run/containerd/containerd.sock").map_err(|error| error.to_string())
+    });
+    images::import(machine);
+    part
+}
+
+/// What a node has of kubeadm's: the CA, kubelet's credential and the daemon's own.
+pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
+    replace(CA, &cloud.read("ca.crt"));
+    replace(KUBELET_PAIR, &(cloud.read("node.crt") + &cloud.read("node.key")));
+    replace(KUBELET_CONF, &kubeconfig(&format!("https://{SERVER_NAME}:6443")));
+    for name in ["kubelet.crt", "kubelet.key"] {
+        replace(&format!("/var/lib/kubelet/pki/{name}"), &cloud.read(name));
+    }
+    let own = Kubectl::new(&cloud.file("weir.kubeconfig")).run(&["config", "view", "--raw", "--flatten"]);
+    replace("/etc/weir/kubeconfig", &own);
+    let config = include_str!("manifests/kubelet.yaml").replace("CGROUP", &machine.cgroup);
+    replace("/var/lib/kubelet/config.yaml", &config);
+    std::fs::create_dir_all("/etc/kubernetes/manifests").unwrap();
+}
+
+/// A kubeconfig that shows kubelet's certificate.
+fn kubeconfig(server: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Config, current-context: node,\n\
+         clusters: [{{name: cluster, cluster: {{server: '{server}', certificate-authority: {CA}}}}}],\n\
+         users: [{{name: node, user: {{client-certificate: {KUBELET_PAIR}, client-key: {KUBELET_PAIR}}}}}],\n\
+         contexts: [{{name: node, context: {{cluster: cluster, user: node}}}}]}}\n"
+    )
+}
+
+/// A running kubelet: dropped, it is killed, and its containers run on.
+pub(crate) fn start_kubelet(machine: &Machine, upstream: Upstream) -> Part {
+    let path = match upstream {
+        Upstream::Direct => PathBuf::from(KUBELET_CONF),
+        Upstream::NodeCredential => example("kubelet-node-credential.conf"),
+        Upstream::Certificate => example("kubelet.conf"),
+    };
+    let words = [
+        "--config=/var/lib/kubelet/config.yaml".to_owned(),
+        format!("--kubeconfig={}", path.display()),
+        format!("--hostname-override={NODE}"),
+        format!("--node-ip={NODE_ADDRESS}"),
+        "--v=2".to_owned(),
+    ];
+    Part::start(machine, "kubelet", &program("kubelet"), &words)
+}
+
+/// One of the programs that `tests/controlplane/node` is: it goes by the name that it is started by, as its User-Agent does.
+fn program(name: &str) -> String {
+    let link = PathBuf::from("/run").join(name);
+    if !link.exists() {
+        std::os::unix::fs::symlink(folder().join("bin").join("node"), &link).unwrap();
+    }
+    link.display().to_string()
+}
+
+/// A worked example of `deploy/clients`, used as it is.
+pub(crate) fn example(name: &str) -> PathBuf {
+    built::workspace().join("deploy").join("clients").join(name)
+}
+
+/// kube-proxy's rules as far as they lead anywhere: it removes the chains of endpoints that are gone some time later.
+pub(crate) fn rules() -> String {
+    let text = run("nft", &["list", "table", "ip", "kube-proxy"]);
+    text.lines().filter(|line| line.contains("goto")).collect::<Vec<_>>().join("\n")
+}
+
+/// Ends a process of a container, as a crash does.
+pub(crate) fn kill_container(program: &str) {
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if name.trim_end() == program {
+            run("kill", &["-KILL", &entry.file_name().display().to_string()]);
+        }
+    }
+}
+
+/// A file of `deploy/`.
+pub(crate) fn deploy(name: &str) -> PathBuf {
+    let path = built::workspace().join("deploy").join(name);
+    assert!(Path::new(&path).exists(), "{}", path.display());
+    path
+}

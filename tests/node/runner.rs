@@ -1,0 +1,108 @@
+//! Named checks, one after another, reported as cargo reports tests. A check that panics has failed; those that need what
+//! it was to bring about are then skipped.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything that must come. Only a hang reaches it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks at a program that tells nobody when it is done.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) struct Runner {
+    begun: Instant,
+    logs: PathBuf,
+    passed: usize,
+    failed: Vec<String>,
+}
+
+impl Runner {
+    pub(crate) fn new(logs: PathBuf) -> Self {
+        Self { begun: Instant::now(), logs, passed: 0, failed: Vec::new() }
+    }
+
+    /// Runs a check, unless an earlier one has failed.
+    pub(crate) fn check<T>(&mut self, name: &str, check: impl FnOnce() -> T) -> Option<T> {
+        if !self.failed.is_empty() {
+            println!("check {name} ... not run");
+            return None;
+        }
+        let begun = Instant::now();
+        let result = catch_unwind(AssertUnwindSafe(check));
+        let took = begun.elapsed().as_secs_f64();
+        match result {
+            Ok(value) => {
+                println!("check {name} ... ok ({took:.1} s)");
+                self.passed += 1;
+                Some(value)
+            }
+            Err(_) => {
+                println!("check {name} ... FAILED ({took:.1} s)");
+                self.failed.push(name.to_owned());
+                self.print_logs();
+                hold();
+                None
+            }
+        }
+    }
+
+    /// The end of every log, those of containers too.
+    fn print_logs(&self) {
+        let mut files: Vec<_> = ["/var/log/pods"].iter().flat_map(|folder| find(folder.as_ref())).collect();
+        files.extend(find(&self.logs));
+        for file in files {
+            let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap_or_default()).into_owned();
+            let lines: Vec<_> = text.lines().collect();
+            println!("---- {} (the last of {} lines)", file.display(), lines.len());
+            for line in &lines[lines.len().saturating_sub(25)..] {
+                println!("{}", line.chars().take(600).collect::<String>());
+            }
+        }
+    }
+
+    pub(crate) fn finish(self) -> ExitCode {
+        let word = if self.failed.is_empty() { "ok" } else { "FAILED" };
+        let (passed, failed) = (self.passed, self.failed.len());
+        let seconds = self.begun.elapsed().as_secs_f64();
+        println!("\nnode result: {word}. {passed} passed; {failed} failed; finished in {seconds:.1}s");
+        if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Leaves everything as it is, for somebody who wants to look at it, where `WEIR_NODE_HOLD` is set.
+fn hold() {
+    if std::env::var_os("WEIR_NODE_HOLD").is_some() {
+        println!("held: nsenter --all --target $(pgrep -f 'weir-node --inside' | tail -1); Ctrl-C ends it");
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Waits until an external program's state is as wanted: it returns what it found, or what is still missing.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let begun = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(missing) if begun.elapsed() > PATIENCE => panic!("waited in vain until {what}: {missing}"),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+fn find(folder: &std::path::Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(find(&path));
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
