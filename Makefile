@@ -1,7 +1,7 @@
 # Weir's commands. `make demo` and `make test` are the two that a newcomer needs.
 #
-# Everything is built in one profile (release): a debug build of Cranelift takes minutes over one module, and what is
-# tested is what is shipped.
+# Everything is built in one profile (release): a debug build of Cranelift takes minutes for one module, and the tests run
+# the code that is shipped.
 
 FILTERS := discardcloudservice endpoints forwardkubesvctraffic inclusterconfig masterservice nodeportaddresses \
            nodeportisolation serviceenvupdater servicetopology
@@ -10,7 +10,7 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test test-checked controlplane converge demo node bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge demo node bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
@@ -63,13 +63,16 @@ lint: guest-target
 docs: ## every link in the documentation, private items too
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
 
+docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/README.md
+	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir --lib documents
+
 deny: ## licences, duplicate versions, sources (needs cargo-deny)
 	cargo deny check
 
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
 
-schema: ## writes the protobuf table, its test objects and the model's .proto files anew (needs Go)
+schema: ## rewrites the protobuf table, its test objects and the model's .proto files (needs Go)
 	cd $(SCHEMA) && go run . > kubernetes.new && mv kubernetes.new kubernetes.schema
 	cd $(SCHEMA) && go run ./fixtures kubernetes.schema > ../tests/protobuf/objects.txt
 	cd $(SCHEMA) && sh $(CURDIR)/tests/model/protos.sh $(CURDIR)/tests/model/proto
@@ -83,7 +86,7 @@ schema-check: ## the committed table is what the published types say (skipped wi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000
-converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, as a failed run told
+converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, from a failed run
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
 
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions

@@ -1,26 +1,24 @@
-//! What filter authors and operators run by hand: `weir run` shows what one filter does to objects from files,
-//! `weir check` proves a configuration with its modules. Neither needs a cluster.
+//! Commands for filter authors and operators. `weir run` runs one filter on objects from files, `weir check` validates a
+//! configuration and its modules. Neither needs a cluster.
 
 mod check;
 mod run;
 
 pub use check::{CheckError, check};
-pub use run::{Ran, RunError, run};
+pub use run::{RunError, RunSummary, run};
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use weir_kube::Lookup;
-use weir_runtime::Lookups;
-use weir_runtime::{Engine, EngineError, World};
-use weir_runtime::{Loader, LookupSource};
+use weir_runtime::{Engine, EngineError, Loader, LookupSource, Lookups, World};
 
-/// Lookups answered from a world that does not change.
+/// Lookups in objects that never change.
 #[derive(Debug)]
-struct Still(Arc<dyn World>);
+struct StaticLookups(Arc<dyn World>);
 
-impl LookupSource for Still {
+impl LookupSource for StaticLookups {
     fn world(&self) -> Arc<dyn World> {
         self.0.clone()
     }
@@ -30,11 +28,11 @@ impl LookupSource for Still {
     }
 }
 
-/// A loader whose filters see a fixed world. It compiles in this process: the author waits for his own module, there is
-/// no daemon to protect.
+/// Creates a loader for filters whose lookups never change. It compiles modules in this process, without the limits that
+/// protect the daemon.
 ///
 /// # Errors
-/// When this machine can't run compiled modules.
+/// This machine cannot run compiled modules.
 pub fn loader(world: Arc<dyn World>) -> Result<Loader, EngineError> {
-    Ok(Loader::new(Engine::new(None)?, None, Arc::new(Still(world)), Arc::default(), 1))
+    Ok(Loader::new(Engine::new(None)?, None, Arc::new(StaticLookups(world)), Arc::default(), 1))
 }

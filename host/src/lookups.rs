@@ -1,4 +1,4 @@
-//! What filters may read beside their object: the runtime's view of the reflectors, and of files.
+//! The cluster view of filters: the store of the reflectors in the daemon, files in `weir run` and `weir check`.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{LookedUp, Selection};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 use weir_runtime::{Endpoint, LookupSource, Lookups, Snapshot, World};
-use weir_store::{Feeds, FileObjects, FilesError};
+use weir_store::{FileObjects, FileObjectsError, Reflectors};
 
-/// The daemon's world: its feeds, its node, its endpoint.
+/// The cluster view of the daemon, backed by reflectors.
 #[derive(Debug)]
-pub struct FeedWorld {
-    feeds: Feeds,
+pub struct ReflectorView {
+    reflectors: Reflectors,
     node_name: Box<str>,
     endpoint: Option<Endpoint>,
-    /// The last state that was given out: as long as it is the present one, it is given out again.
-    last: ArcSwapOption<StoreSnapshot>,
+    /// The last snapshot, which is shared until the store changes.
+    last: ArcSwapOption<ReflectorSnapshot>,
 }
 
-/// One state of the feeds.
+/// A snapshot of the store.
 #[derive(Debug)]
-struct StoreSnapshot(Arc<weir_store::Snapshot>);
+struct ReflectorSnapshot(Arc<weir_store::StoreSnapshot>);
 
-/// A world from files: what `weir run`, `weir check` and tests give a filter. It never changes.
+/// A fixed cluster view from files, for `weir run`, `weir check` and tests.
 #[derive(Debug, Clone)]
-pub struct FileWorld {
+pub struct FileView {
     objects: Arc<FileSnapshot>,
     node_name: Box<str>,
     endpoint: Option<Endpoint>,
@@ -35,53 +35,53 @@ pub struct FileWorld {
 #[derive(Debug)]
 struct FileSnapshot(FileObjects);
 
-/// Lookups answered from feeds, which are opened and kept for them.
+/// Opens reflectors for the lookups of filters.
 #[derive(Debug)]
-pub struct FeedLookups {
-    feeds: Feeds,
-    world: Arc<FeedWorld>,
+pub struct ReflectorLookups {
+    reflectors: Reflectors,
+    world: Arc<ReflectorView>,
 }
 
-impl FeedWorld {
-    /// Over some feeds; `endpoint` is where pods reach the daemon.
+impl ReflectorView {
+    /// Reads from these reflectors. `endpoint` is the address at which pods reach the daemon.
     #[must_use]
-    pub fn new(feeds: Feeds, node_name: &str, endpoint: Option<Endpoint>) -> Self {
-        Self { feeds, node_name: node_name.into(), endpoint, last: ArcSwapOption::empty() }
+    pub fn new(reflectors: Reflectors, node_name: &str, endpoint: Option<Endpoint>) -> Self {
+        Self { reflectors, node_name: node_name.into(), endpoint, last: ArcSwapOption::empty() }
     }
 }
 
-impl FileWorld {
-    /// A world of these objects, as [`weir_store::read_objects`] gives them. A later object replaces an earlier one of the
-    /// same kind, namespace and name.
+impl FileView {
+    /// Collects the objects that [`weir_store::read_objects`] returned. An object replaces an earlier one of the same kind,
+    /// namespace and name.
     ///
     /// # Errors
-    /// [`FilesError`], naming the object.
+    /// The error names the first invalid object.
     pub fn new(
         node_name: &str,
         objects: impl IntoIterator<Item = serde_json::Value>,
-        addresses: Vec<Address>,
+        addresses: Vec<InterfaceAddress>,
         endpoint: Option<Endpoint>,
-    ) -> Result<Self, FilesError> {
+    ) -> Result<Self, FileObjectsError> {
         let objects = Arc::new(FileSnapshot(FileObjects::new(objects, addresses)?));
         Ok(Self { objects, node_name: node_name.into(), endpoint })
     }
 }
 
-impl FeedLookups {
-    /// Over the feeds of a world.
+impl ReflectorLookups {
+    /// Opens the reflectors of this view.
     #[must_use]
-    pub fn new(world: FeedWorld) -> Self {
-        Self { feeds: world.feeds.clone(), world: Arc::new(world) }
+    pub fn new(world: ReflectorView) -> Self {
+        Self { reflectors: world.reflectors.clone(), world: Arc::new(world) }
     }
 }
 
-impl World for FeedWorld {
+impl World for ReflectorView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
-        let now = self.feeds.snapshot();
+        let now = self.reflectors.snapshot();
         if let Some(last) = self.last.load_full().filter(|last| Arc::ptr_eq(&last.0, &now)) {
             return last;
         }
-        let snapshot = Arc::new(StoreSnapshot(now));
+        let snapshot = Arc::new(ReflectorSnapshot(now));
         self.last.store(Some(snapshot.clone()));
         snapshot
     }
@@ -95,7 +95,7 @@ impl World for FeedWorld {
     }
 }
 
-impl World for FileWorld {
+impl World for FileView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         self.objects.clone()
     }
@@ -109,7 +109,7 @@ impl World for FileWorld {
     }
 }
 
-impl Snapshot for StoreSnapshot {
+impl Snapshot for ReflectorSnapshot {
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
         self.0.get(lookup, namespace, name)
     }
@@ -118,7 +118,7 @@ impl Snapshot for StoreSnapshot {
         self.0.find(lookup, namespace, label_selector)
     }
 
-    fn addresses(&self) -> Arc<[Address]> {
+    fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.0.addresses()
     }
 }
@@ -132,18 +132,18 @@ impl Snapshot for FileSnapshot {
         self.0.find(lookup, namespace, label_selector)
     }
 
-    fn addresses(&self) -> Arc<[Address]> {
+    fn addresses(&self) -> Arc<[InterfaceAddress]> {
         self.0.addresses()
     }
 }
 
-impl LookupSource for FeedLookups {
+impl LookupSource for ReflectorLookups {
     fn world(&self) -> Arc<dyn World> {
         self.world.clone()
     }
 
     fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        let handles: Vec<_> = lookups.iter().map(|lookup| self.feeds.open(lookup)).collect();
+        let handles: Vec<_> = lookups.iter().map(|lookup| self.reflectors.open(lookup)).collect();
         async move {
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
             Ok(Box::new(handles) as Lookups)

@@ -1,5 +1,5 @@
-//! How pods of this node reach the daemon: an [`address`] that is there for them, and a [`certificate`] of the cluster's
-//! own CA, by which their clients know the API server.
+//! How pods of this node reach the daemon: at a local [`address`], with a serving [`certificate`] that the cluster's CA has
+//! signed, so that their clients trust it as the API server.
 
 mod address;
 mod certificate;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_kube::Lookup;
 use weir_runtime::{Read, Serving, ServingReceiver, World};
-use weir_store::{Change, Feeds, ObjectKey};
+use weir_store::{Change, ObjectKey, Reflectors};
 
 /// How long changes are gathered: a NodePool controller that walks its nodes must not end every watch each time.
 const GATHER: Duration = Duration::from_millis(100);
@@ -22,14 +22,14 @@ struct Gathered {
     touched: HashSet<Arc<Lookup>>,
 }
 
-/// Runs until the feeds are gone.
-pub(crate) async fn validate_reads(feeds: Feeds, world: Arc<dyn World>, serving: ServingReceiver) {
-    let mut changes = feeds.changes();
+/// Runs until the reflectors are gone.
+pub(crate) async fn validate_reads(reflectors: Reflectors, world: Arc<dyn World>, serving: ServingReceiver) {
+    let mut changes = reflectors.changes();
     while let Some(first) = changes.next().await {
         let mut gathered = Gathered::default();
         gathered.add(&first);
         tokio::time::sleep(GATHER).await;
-        while let Some(more) = changes.ready() {
+        while let Some(more) = changes.try_next() {
             gathered.add(&more);
         }
         let Serving::Live(set) = serving.borrow().clone() else { continue };
@@ -45,9 +45,9 @@ pub(crate) async fn validate_reads(feeds: Feeds, world: Arc<dyn World>, serving:
 impl Gathered {
     fn add(&mut self, change: &Change) {
         match change {
-            Change::Everything => self.everything = true,
+            Change::Lagged => self.everything = true,
             Change::Addresses => self.addresses = true,
-            Change::Whole { lookup } => {
+            Change::AllObjects { lookup } => {
                 self.touched.insert(lookup.clone());
                 self.whole.insert(lookup.clone());
             }

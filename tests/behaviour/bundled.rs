@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weir::cli::loader;
-use weir::lookups::FileWorld;
+use weir::lookups::FileView;
 use weir_document::{Document, resource_of};
 use weir_filter::cases::{Case, CaseFile, CaseOutcome, Coverage};
-use weir_kube::Address;
-use weir_kube::Class;
 use weir_kube::GroupResource;
+use weir_kube::InterfaceAddress;
+use weir_kube::VerbClass;
 use weir_runtime::{Digest, FilterEntry};
 use weir_runtime::{Endpoint, StartError};
 use weir_runtime::{FilterSet, Outcome};
@@ -105,7 +105,7 @@ async fn load(loader: &Loader, filter: &str, module: &bytes::Bytes, settings: &s
 async fn run(set: &FilterSet, document: Document) -> CaseOutcome {
     let resource = resource_of(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
     let resource = resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""));
-    let chain = set.chain("test", &resource, Class::Read).unwrap();
+    let chain = set.chain("test", &resource, VerbClass::Read).unwrap();
     let made = chain.run(vec![document.clone(); ALIKE]).await;
     let mut outcomes: Vec<_> = made.into_iter().map(|made| outcome(made, &document)).collect();
     let first = outcomes.swap_remove(0);
@@ -127,9 +127,9 @@ fn outcome(made: Outcome, document: &Document) -> CaseOutcome {
     }
 }
 
-fn world(file: &CaseFile, case: &Case) -> FileWorld {
+fn world(file: &CaseFile, case: &Case) -> FileView {
     let environment = file.environment(case);
-    let addresses = environment.node.addresses.iter().map(|address| Address {
+    let addresses = environment.node.addresses.iter().map(|address| InterfaceAddress {
         interface_name: address.interface_name.clone(),
         ip: address.ip.parse().unwrap(),
         prefix_length: address.prefix_length,
@@ -137,5 +137,5 @@ fn world(file: &CaseFile, case: &Case) -> FileWorld {
     });
     let endpoint = environment.node.endpoint.map(|endpoint| Endpoint { host: endpoint.host, port: endpoint.port });
     let objects = file.cluster(case).map(|json| serde_json::from_str::<Value>(&json).unwrap());
-    FileWorld::new(&environment.node.name, objects, addresses.collect(), endpoint).unwrap()
+    FileView::new(&environment.node.name, objects, addresses.collect(), endpoint).unwrap()
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir::cli::loader;
-use weir::lookups::FileWorld;
+use weir::lookups::FileView;
 use weir_document::list::{Batch, ItemOutcome, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
 use weir_filter::native::{Environment, Node, Runner};
 use weir_filter::{Filter, Verdict};
-use weir_kube::Class;
+use weir_kube::VerbClass;
 use weir_runtime::{Chain, FilterSet, Outcome};
 use weir_runtime::{Digest, FilterEntry};
 use weir_tests::built;
@@ -134,7 +134,7 @@ pub(crate) async fn call(table: &mut Table) {
 
 async fn chain(kind: Kind, calls: Calls) -> Chain {
     let filter = kind.filters()[0];
-    let world = FileWorld::new(data::NODE, data::lookups(), Vec::new(), None).unwrap();
+    let world = FileView::new(data::NODE, data::lookups(), Vec::new(), None).unwrap();
     let module = Bytes::from(std::fs::read(built::module(filter)).unwrap());
     let entry = FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
     let loader = loader(Arc::new(world)).unwrap();
@@ -143,7 +143,7 @@ async fn chain(kind: Kind, calls: Calls) -> Chain {
         loaded.distrust();
     }
     let resource = kind.resource().parse().unwrap();
-    FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, Class::Read).unwrap()
+    FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, VerbClass::Read).unwrap()
 }
 
 async fn through_wasm(chain: &Chain, list: &List) -> f64 {

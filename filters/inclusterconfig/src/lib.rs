@@ -1,9 +1,9 @@
 //! # inclusterconfig: kube-proxy uses its in-cluster configuration
 //!
-//! kube-proxy as kubeadm installs it reads the API server's address from a kubeconfig file, past this daemon. This filter
-//! removes the entry `kubeconfig` from the key `config.conf` of the ConfigMap `kube-system/kube-proxy`, so that kube-proxy
-//! falls back to its in-cluster configuration. An entry on lines of its own becomes a comment; any other, as in flow
-//! style, gets the value `""`. Nothing else of the text changes. The filter has no settings.
+//! kube-proxy as installed by kubeadm reads the API server's address from a kubeconfig file, and bypasses this daemon. This
+//! filter removes the entry `kubeconfig` from the key `config.conf` of the ConfigMap `kube-system/kube-proxy`, so that
+//! kube-proxy uses its in-cluster configuration. An entry with its own lines becomes a comment. Any other entry, such as one
+//! in flow style, gets the value `""`. The rest of the text stays. The filter has no settings.
 //!
 //! ```yaml
 //! - name: inclusterconfig
@@ -49,13 +49,13 @@ impl Filter for InClusterConfig {
 
 /// Returns the configuration without its kubeconfig entries; `None` if it has none.
 fn in_cluster(config: &str) -> Option<String> {
-    // Cheap, and true of nearly all objects: no need to parse.
+    // Nearly all objects end here, without parsing.
     if !config.contains("kubeconfig") {
         return None;
     }
     match yaml::entries(config) {
         Ok(entries) => yaml::without(config, &entries),
-        // kube-proxy refuses this text, too. Edited as far as lines show what they mean.
+        // kube-proxy rejects this text too. The filter still edits the lines that are unambiguous.
         Err(_) => config.lines().any(names_kubeconfig).then(|| commented(config)),
     }
 }

@@ -1,10 +1,10 @@
-//! Finds the entries `kubeconfig` of a YAML text by parsing it, and edits the text at their positions.
+//! Finds the entries `kubeconfig` of a YAML text with a parser, and edits the text at their positions.
 
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-/// An entry of a mapping whose key is `kubeconfig` and whose value is not empty, in bytes of the text.
+/// An entry of a mapping with the key `kubeconfig` and a value that is not empty, as byte offsets in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     key: usize,
@@ -13,9 +13,9 @@ pub(crate) struct Entry {
     flow: bool,
 }
 
-/// A collection that is open.
+/// An open collection.
 enum Open {
-    /// A mapping: whether its next node is a key, and the position of the last key if that is `kubeconfig`.
+    /// A mapping: whether its next node is a key, and the position of the last key if it is `kubeconfig`.
     Mapping { at_key: bool, key: Option<usize>, flow: bool },
     /// A sequence.
     Sequence { flow: bool },
@@ -60,7 +60,7 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Entry>, ScanError> {
     Ok(entries)
 }
 
-/// Returns the text without these entries; none if there are none.
+/// Returns the text without these entries, or none if there are none.
 pub(crate) fn without(text: &str, entries: &[Entry]) -> Option<String> {
     if entries.is_empty() {
         return None;
@@ -72,7 +72,7 @@ pub(crate) fn without(text: &str, entries: &[Entry]) -> Option<String> {
         if alone {
             result.push_str(text.get(done..*key)?);
             let entry = text.get(*key..value.end)?.trim_end();
-            // A value may go on over further lines.
+            // A value may continue on further lines.
             for (number, part) in entry.split_inclusive('\n').enumerate() {
                 let content = part.trim_start();
                 let indentation = part.get(..part.len() - content.len())?;
@@ -91,7 +91,7 @@ pub(crate) fn without(text: &str, entries: &[Entry]) -> Option<String> {
     Some(result)
 }
 
-/// Notes a node of the innermost collection; the position of its key if that is `kubeconfig` and the node its value.
+/// Visits a node of the innermost collection. Returns the position of its key if the node is the value of `kubeconfig`.
 fn node(open: &mut [Open], kubeconfig: Option<usize>) -> Option<usize> {
     let Some(Open::Mapping { at_key, key, .. }) = open.last_mut() else { return None };
     *at_key = !*at_key;
@@ -112,6 +112,6 @@ fn begins_flow(text: &str, span: &Span, bracket: char) -> bool {
 }
 
 fn bytes(span: &Span) -> Range<usize> {
-    // A parser of a whole text knows them all.
+    // The parser has the whole text, so it knows all offsets.
     span.start.byte_offset().unwrap_or(0)..span.end.byte_offset().unwrap_or(0)
 }

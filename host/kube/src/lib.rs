@@ -1,18 +1,26 @@
-//! The vocabulary of the Kubernetes API that the rest of Weir speaks: names of resources, what a request asks for, content
-//! negotiation and selectors. No I/O, and nothing of Weir's own below it.
+//! The vocabulary of the Kubernetes API: names of resources, requests, content negotiation and label selectors.
+//!
+//! This crate performs no I/O and depends on no other crate of the workspace. Its modules depend on each other in one
+//! direction only:
+//!
+//! ```text
+//! negotiation ─► request_info ─► verb, group_resource
+//! lookup ─► group_resource
+//! label_selector, interface_address
+//! ```
 
-mod accept;
-mod class;
+mod group_resource;
+mod interface_address;
+mod label_selector;
 mod lookup;
-mod node;
-mod request;
-mod resource;
-mod selector;
+mod negotiation;
+mod request_info;
+mod verb;
 
-pub use accept::{Encoding, Form, Include, MetaVersion, Shape};
-pub use class::Class;
+pub use group_resource::{GroupResource, ResourceNameError};
+pub use interface_address::InterfaceAddress;
+pub use label_selector::{LabelSelector, SelectorError};
 pub use lookup::Lookup;
-pub use node::Address;
-pub use request::{Malformed, Query, Request, ResourceRequest, Target, Verb, component};
-pub use resource::{GroupResource, ResourceNameError};
-pub use selector::{Selector, SelectorError};
+pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform};
+pub use request_info::{Query, RequestInfo, RequestInfoError, RequestKind, ResourceRequest, client_component};
+pub use verb::{Verb, VerbClass};

@@ -1,28 +1,32 @@
-//! Which objects of a resource a filter looks up: what a reflector is opened with.
+//! A lookup: the objects of one resource that a filter declares to read.
 
 use std::hash::{Hash, Hasher};
 
 use crate::GroupResource;
 
-/// One kind that a module's plan declares; see `lookup` in `wit/module.wit`.
+/// Selects the objects of one resource that a filter reads beside the object it filters.
+///
+/// A module declares its lookups in its plan; see `lookup` in `wit/module.wit`. Each distinct lookup is served by one
+/// reflector, and equal lookups share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup {
-    /// The kind.
+    /// The resource to list and watch.
     pub resource: GroupResource,
-    /// API versions the module can read, preferred first; empty: the server's preferred one.
+    /// The API versions that the module can read, in order of preference. Empty: the preferred version of the API server.
     pub versions: Vec<String>,
-    /// Only the object of this name.
+    /// Restricts the lookup to the object of this name (a field selector on `metadata.name`).
     pub name: Option<String>,
-    /// Only objects that this label selector matches.
+    /// Restricts the lookup to objects that this label selector matches.
     pub label_selector: Option<String>,
-    /// PartialObjectMetadata is enough.
+    /// Requests `PartialObjectMetadata` instead of whole objects.
     pub metadata_only: bool,
-    /// A server without the kind has none of it either way; if false, that is worth a warning.
+    /// Whether the cluster may lack the resource. A missing resource is treated as empty either way; Weir logs a warning
+    /// only if this is false.
     pub optional: bool,
 }
 
 impl Lookup {
-    /// All objects of a resource, whole, in whichever version the server prefers.
+    /// All objects of a resource, whole, in the preferred version of the API server.
     #[must_use]
     pub fn all(resource: GroupResource) -> Self {
         Self { resource, versions: Vec::new(), name: None, label_selector: None, metadata_only: false, optional: false }
@@ -30,7 +34,7 @@ impl Lookup {
 }
 
 impl Hash for Lookup {
-    /// Of what tells lookups apart most often: they are in the key of every read that is recorded.
+    /// Hashes only the fields that differ most often. Every recorded read is keyed by a lookup, so hashing must be cheap.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.resource.resource.hash(state);
         self.name.hash(state);

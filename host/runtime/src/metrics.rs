@@ -108,4 +108,14 @@ impl RuntimeMetrics {
         );
         registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
     }
+
+    /// Creates a series of each metric, so that the generated documentation shows its labels.
+    #[doc(hidden)]
+    pub fn sample(&self) {
+        let filter: Arc<str> = "".into();
+        self.batch(&filter, BatchCounts { kept: 1, foreseen: 1, ..BatchCounts::default() }, Duration::ZERO);
+        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: "" }).inc();
+        self.impure(&filter);
+        self.breaker(&filter, false);
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_document::{Document, LookedUp, Selection, resource_of};
-use weir_kube::{Address, Lookup, Selector};
+use weir_kube::{InterfaceAddress, LabelSelector, Lookup};
 
 use crate::{Endpoint, Snapshot, World};
 
@@ -58,12 +58,12 @@ impl Snapshot for Fixed {
     }
 
     fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
-        let selector = Selector::parse(label_selector).map_err(|error| error.to_string())?;
+        let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
         let matches = |object: &&Arc<LookedUp>| selector.matches(|label| object.document().label(label).unwrap());
         Ok(Arc::new(Selection::new(self.of(lookup, namespace).filter(matches).cloned().collect())))
     }
 
-    fn addresses(&self) -> Arc<[Address]> {
+    fn addresses(&self) -> Arc<[InterfaceAddress]> {
         Arc::new([])
     }
 }

@@ -1,12 +1,13 @@
-//! The address that pods reach the daemon at. Where an interface of the node has it already, that is left alone. Where
-//! none has it, a dummy interface is made with it (a bridge without ports on a kernel that lacks dummies: it does the same);
-//! when that is deleted, put down, or loses the address, it is mended.
-//! It stays when the daemon ends: a restart would else break every connection of every pod.
+//! Keeps the pod address: the local address at which pods of this node reach the daemon.
 //!
-//! The kernel tells of every change to links and addresses (netlink), and each time all is looked at anew. The port needs
-//! no address to be bound (`IP_FREEBIND`), so whoever brings the address, pods get through from then on.
+//! If an interface of the node has the address, the daemon changes nothing. Otherwise it creates a dummy interface with the
+//! address, or a bridge without ports if the kernel has no dummy interfaces. It repairs the interface when that is deleted,
+//! set down, or loses the address. The interface outlives the daemon, so that a restart breaks no connection of a pod.
 //!
-//! Memory: nothing between two looks.
+//! Links and addresses are read again after each kernel notification (netlink). The listener binds before the address exists
+//! (`IP_FREEBIND`), so pods can connect as soon as an interface has it.
+//!
+//! Memory: nothing between two reads.
 
 use std::collections::HashSet;
 use std::io;
@@ -26,19 +27,19 @@ use weir_upstream::Tasks;
 use weir_upstream::in_full;
 use weir_upstream::{BackOff, spread};
 
-/// What to listen to.
+/// The notifications to subscribe to.
 const GROUPS: &[MulticastGroup] = &[MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
-/// What the daemon's interface is made as: the first that the kernel has.
+/// The kinds of interface to create, in order of preference.
 const KINDS: &[InfoKind] = &[InfoKind::Dummy, InfoKind::Bridge];
-/// Changes come in bursts: one look for all.
+/// Notifications come in bursts. One read covers a burst.
 const SETTLE: Duration = Duration::from_millis(50);
-/// For one look and what it mends; the kernel answers in milliseconds.
+/// Bounds one read and repair. The kernel usually responds within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between attempts where the kernel refused, doubled up to the longest. Any change ends such a wait.
+/// The delay after a failure, doubled up to the maximum. Any notification ends it.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
 
-/// Keeps the address.
+/// The task that keeps the pod address on an interface.
 #[derive(Debug)]
 pub struct PodAddress {
     address: IpAddr,
@@ -47,7 +48,7 @@ pub struct PodAddress {
     tasks: Tasks,
 }
 
-/// Why the address is not there.
+/// No interface has the address.
 #[derive(Debug, thiserror::Error)]
 enum AddressError {
     #[error("netlink is not available")]
@@ -69,33 +70,33 @@ enum AddressError {
     Slow,
 }
 
-/// Who has the address.
+/// The interface that has the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Holder {
-    /// An interface that is none of the daemon's.
+    /// An interface that the daemon did not create.
     Other(String),
-    /// The daemon's own, which is up.
+    /// The interface of the daemon, which is up.
     Own,
 }
 
-/// An interface, as far as it matters here.
+/// A network interface.
 #[derive(Debug, Clone)]
 struct Link {
     index: u32,
     name: String,
     up: bool,
-    /// Of a kind that the daemon makes.
+    /// Whether its kind is one that the daemon creates.
     own: bool,
 }
 
 impl PodAddress {
-    /// Does nothing yet.
+    /// Creates the task without starting it.
     #[must_use]
     pub fn new(config: &PodsConfig, metrics: Arc<PodMetrics>, tasks: Tasks) -> Self {
         Self { address: config.address, interface: config.interface.clone(), metrics, tasks }
     }
 
-    /// Keeps it until the daemon stops.
+    /// Runs until the daemon stops.
     pub async fn keep(self) {
         let mut kernel = None;
         let mut told: Option<Result<Holder, String>> = None;
@@ -153,7 +154,7 @@ impl PodAddress {
         }
     }
 
-    /// Looks who has the address and mends what is missing.
+    /// Finds the interface with the address, or repairs the interface of the daemon.
     async fn look(&self, kernel: &mut Option<NetlinkEvents>) -> Result<Holder, AddressError> {
         let open = match kernel {
             Some(open) => open,
@@ -201,7 +202,7 @@ impl PodAddress {
     }
 }
 
-/// Makes the interface, and puts it up.
+/// Creates the interface and sets it up.
 async fn make(handle: &Handle, name: &str) -> Result<(), rtnetlink::Error> {
     let mut made = Ok(());
     for kind in KINDS {

@@ -1,33 +1,35 @@
-//! What is exported of the address that pods reach the daemon at.
+//! Metrics of the address for pods.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The metrics of the pod address.
+/// The metrics of the address for pods.
 #[derive(Debug, Default)]
 pub struct PodMetrics {
-    /// Without a series where pods are not to reach the daemon.
+    /// Has no series without `--pod-address`.
     address: Family<NoLabels, Gauge>,
 }
 
-/// Of a figure that is not there before it is first told.
+/// The labels of a metric that has at most one series, and none before its first value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
 impl PodMetrics {
-    /// Tells whether the address that pods reach the daemon at is on an interface.
-    pub(super) fn address(&self, there: bool) {
-        self.address.get_or_create(&NoLabels {}).set(i64::from(there));
+    /// Sets whether an interface has the address.
+    pub(super) fn address(&self, up: bool) {
+        self.address.get_or_create(&NoLabels {}).set(i64::from(up));
     }
 
-    /// Registers every family under its public name.
+    /// Creates a series of each metric.
+    #[cfg(test)]
+    pub(crate) fn sample(&self) {
+        self.address(false);
+    }
+
+    /// Registers all metrics under their exported names.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "weir_pod_address_up",
-            "1 while the address that pods reach the daemon at is on an interface",
-            self.address.clone(),
-        );
+        registry.register("weir_pod_address_up", "1 if an interface has the pod address, else 0", self.address.clone());
     }
 }

@@ -12,7 +12,7 @@ use kube::api::PostParams;
 
 use super::certificate::Subject;
 use super::respond::Refusal;
-use weir_kube::{Request, ResourceRequest, Target, Verb};
+use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
 use weir_upstream::UpstreamError;
 
 /// A question. Its `Display` is worded as the API server words a refusal:
@@ -25,19 +25,19 @@ pub(super) struct Review {
 
 impl Review {
     /// Asks whether `subject` may send this request.
-    pub(super) fn new(subject: &Subject, method: &Method, request: &Request) -> Self {
+    pub(super) fn new(subject: &Subject, method: &Method, request: &RequestInfo) -> Self {
         let spec = SubjectAccessReviewSpec {
             user: Some(subject.user.clone()),
             groups: Some(subject.groups.clone()),
             ..SubjectAccessReviewSpec::default()
         };
-        match &request.target {
-            Target::Resource(asked) => {
+        match &request.kind {
+            RequestKind::Resource(asked) => {
                 let attributes = attributes(method, request, asked);
                 let shown = shown(&attributes);
                 Self { spec: SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec }, shown }
             }
-            Target::NonResource => {
+            RequestKind::NonResource => {
                 let (path, verb) = (request.forward.path().to_owned(), method.as_str().to_ascii_lowercase());
                 let shown = format!("{verb} path {path:?}");
                 let attributes = NonResourceAttributes { path: Some(path), verb: Some(verb) };
@@ -73,7 +73,7 @@ impl Review {
     }
 }
 
-fn attributes(method: &Method, request: &Request, asked: &ResourceRequest) -> ResourceAttributes {
+fn attributes(method: &Method, request: &RequestInfo, asked: &ResourceRequest) -> ResourceAttributes {
     let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
     // Since 1.32 a node may list only what it selects as its own.
     let selector = |key| request.query.first(key).filter(|selector| !selector.is_empty()).map(str::to_owned);
@@ -111,7 +111,7 @@ impl fmt::Display for Review {
 }
 
 /// The name that a field selector narrows a collection to: the server authorizes that as a request for that object.
-fn selected(request: &Request) -> Option<&str> {
+fn selected(request: &RequestInfo) -> Option<&str> {
     let terms = request.query.first("fieldSelector")?.split(',');
     terms
         .filter_map(|term| term.split_once('='))
@@ -141,7 +141,7 @@ mod tests {
 
     fn asked(method: &Method, path: &str) -> (Value, String) {
         let subject = Subject { user: "u".to_owned(), groups: vec!["g".to_owned()] };
-        let request = Request::parse(method, &path.parse().unwrap()).unwrap();
+        let request = RequestInfo::parse(method, &path.parse().unwrap()).unwrap();
         let review = Review::new(&subject, method, &request);
         (serde_json::to_value(&review.spec).unwrap(), review.to_string())
     }

@@ -21,7 +21,7 @@ use super::respond::Refusal;
 use super::until::Until;
 use super::watch;
 use weir_kube::Encoding;
-use weir_kube::{Request, ResourceRequest, Verb};
+use weir_kube::{RequestInfo, ResourceRequest, Verb};
 use weir_upstream::Identity;
 use weir_upstream::{Head, Purpose, UpstreamBody};
 
@@ -34,7 +34,7 @@ pub(super) struct Forward<'a> {
     pub(super) request: http::Request<Incoming>,
     /// The protocol that the client asks to upgrade to.
     pub(super) upgrade: Option<HeaderValue>,
-    pub(super) parsed: Request,
+    pub(super) parsed: RequestInfo,
     pub(super) identity: Identity,
     pub(super) component: &'a str,
     pub(super) peer: &'a Peer,
@@ -44,7 +44,7 @@ pub(super) struct Forward<'a> {
 pub(super) async fn forward(proxy: &Arc<Proxy>, forward: Forward<'_>, begun: Instant) -> Response<ResponseBody> {
     let Forward { mut request, upgrade, parsed, identity, component, peer } = forward;
     let resource = parsed.resource();
-    let encoding = Encoding::of_errors(request.headers());
+    let encoding = Encoding::for_errors(request.headers());
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
@@ -116,7 +116,12 @@ pub(super) fn relist(why: &'static str, encoding: Encoding) -> Response<Response
 /// Under which key something is remembered of this client's filtered state, which no filter matches any more. A watch
 /// that goes on from it must list again first; what replaces it, a list or a watch that begins with the whole state,
 /// ends that. A later page does not replace what the earlier ones brought.
-fn remembered(proxy: &Proxy, request: &http::Request<Incoming>, parsed: &Request, identity: Identity) -> Option<Key> {
+fn remembered(
+    proxy: &Proxy,
+    request: &http::Request<Incoming>,
+    parsed: &RequestInfo,
+    identity: Identity,
+) -> Option<Key> {
     let resource = parsed.resource().filter(|resource| match resource.verb {
         Verb::Watch => true,
         Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),

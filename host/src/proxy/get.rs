@@ -9,7 +9,7 @@ use super::body::{ResponseBody, empty, full};
 use super::object::Object;
 use super::read::{Answer, Objects, Read};
 use super::respond::Refusal;
-use weir_kube::Form;
+use weir_kube::MediaType;
 use weir_runtime::Outcome;
 
 /// The largest object: etcd's are 1.5 MiB, aggregated APIs may have larger ones.
@@ -24,16 +24,16 @@ pub(super) async fn get(proxy: &Proxy, mut read: Read) -> Result<Response<Respon
             Answer::Other(answer) => return Ok(answer),
         };
         let bytes = plain.collect(LIMIT).await?;
-        match Object::open(encoding, read.form.shape, bytes).map_err(garbage)? {
+        match Object::open(encoding, read.media_type.transform, bytes).map_err(garbage)? {
             Some(object) if object.is_whole() => break (parts, object),
-            _ => read = read.in_form(Form::PLAIN),
+            _ => read = read.with_media_type(MediaType::JSON),
         }
     };
     let object = object.typed(&read.object_type).map_err(|error| Refusal::Garbage(error.to_string()))?;
     object.document().kind().map_err(garbage)?;
     let shown = match read.chain.run(vec![object.document().clone()]).await.pop() {
-        Some(Outcome::Unchanged) => object.show(None, read.form.shape),
-        Some(Outcome::Edited(bytes)) => object.show(Some(&bytes), read.form.shape),
+        Some(Outcome::Unchanged) => object.show(None, read.media_type.transform),
+        Some(Outcome::Edited(bytes)) => object.show(Some(&bytes), read.media_type.transform),
         Some(Outcome::Failed(failure)) => return Err(Refusal::Filter(failure)),
         Some(Outcome::Hidden) | None => {
             return Err(Refusal::NotFound {

@@ -16,7 +16,7 @@ use super::certificate::Subject;
 use super::headers::brings_credential;
 use super::listener::Peer;
 use super::respond::Refusal;
-use weir_kube::Request as ApiRequest;
+use weir_kube::RequestInfo;
 use weir_upstream::Identity;
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -30,7 +30,7 @@ impl Proxy {
     pub(super) async fn identify<B>(
         &self,
         request: &mut Request<B>,
-        parsed: &ApiRequest,
+        parsed: &RequestInfo,
         peer: &Peer,
     ) -> Result<Identity, Refusal> {
         if brings_credential(request.headers()) {
@@ -58,7 +58,7 @@ impl Proxy {
 
     /// Whether the API server lets the certificate's user do this. The server decides again when it sees whom the daemon
     /// impersonates; this keeps the daemon's own right to impersonate out of the reach of those who have none here.
-    async fn review(&self, subject: &Subject, method: &http::Method, parsed: &ApiRequest) -> Result<(), Refusal> {
+    async fn review(&self, subject: &Subject, method: &http::Method, parsed: &RequestInfo) -> Result<(), Refusal> {
         let review = Review::new(subject, method, parsed);
         match self.reviews.answer(review.question(), review.ask(&self.client)).await? {
             true => Ok(()),

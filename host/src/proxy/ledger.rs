@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_client_is_its_credential_its_agent_and_its_question() {
         let resource = |path: &str| {
-            let parsed = weir_kube::Request::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
+            let parsed = weir_kube::RequestInfo::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
             (parsed.resource().unwrap().clone(), parsed.query)
         };
         let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);

@@ -28,7 +28,7 @@ use super::body::{BodyError, ResponseBody, empty, full};
 use super::budget::{Lease, OverBudget};
 use super::read::{Answer, Objects, Read};
 use super::respond::Refusal;
-use weir_kube::{Encoding, Form, Shape};
+use weir_kube::{Encoding, MediaType, Transform};
 
 /// Output that is held back until the answer's head is sent.
 const HELD: usize = 256 << 10;
@@ -47,8 +47,8 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Resp
         if read.method == Method::HEAD {
             return Ok(Response::from_parts(parts, empty()));
         }
-        let held = match (read.form.shape, encoding) {
-            (Shape::Table(..), _) => table::list(proxy, &read, *plain).await?,
+        let held = match (read.media_type.transform, encoding) {
+            (Transform::Table(..), _) => table::list(proxy, &read, *plain).await?,
             (_, Encoding::Protobuf) => {
                 let estimate = plain.estimate();
                 let pump = Pump::new(proxy.clone(), read.clone(), encoding, plain);
@@ -67,7 +67,7 @@ pub(super) async fn list(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Resp
             return Ok(held.answer(parts));
         }
         tracing::debug!(path = %read.path, component = read.component, "a list cannot be held or shown as it was asked for; it is asked for as plain JSON");
-        read = Arc::new(read.in_form(Form::PLAIN));
+        read = Arc::new(read.with_media_type(MediaType::JSON));
     }
 }
 

@@ -10,7 +10,7 @@ use weir_document::protobuf::{Envelope, kind_of};
 use weir_document::{Document, Error, Path, PathError, TypeMeta, Value};
 
 use super::object_type::{ObjectType, ObjectTypeError};
-use weir_kube::{Encoding, Form, Include, MetaVersion, Query, ResourceRequest, Shape};
+use weir_kube::{Encoding, IncludeObject, MediaType, MetaVersion, Query, ResourceRequest, Transform};
 
 /// An object as it came.
 #[derive(Debug, Clone)]
@@ -52,22 +52,22 @@ impl Object {
     ///
     /// # Errors
     /// Bytes that are none, a kind that has no protobuf here.
-    pub(super) fn open(encoding: Encoding, shape: Shape, bytes: Bytes) -> Result<Option<Self>, Error> {
+    pub(super) fn open(encoding: Encoding, transform: Transform, bytes: Bytes) -> Result<Option<Self>, Error> {
         if encoding == Encoding::Protobuf {
             let envelope = Envelope::open(bytes)?;
             let type_meta = Arc::new(envelope.type_meta().clone());
             let document = message(envelope.object(), &type_meta)?;
             return Ok(Some(Self { document, wrapper: Wrapper::Envelope(envelope, type_meta) }));
         }
-        Self::json(shape, Document::json(bytes))
+        Self::json(transform, Document::json(bytes))
     }
 
     /// Opens a body or a frame's object that is JSON; none for a Table that has not one row with an object.
     ///
     /// # Errors
     /// Bytes that are none.
-    pub(super) fn json(shape: Shape, document: Document) -> Result<Option<Self>, Error> {
-        if !matches!(shape, Shape::Table(..)) || document.kind()? != "Table" {
+    pub(super) fn json(transform: Transform, document: Document) -> Result<Option<Self>, Error> {
+        if !matches!(transform, Transform::Table(..)) || document.kind()? != "Table" {
             return Ok(Some(Self { document, wrapper: Wrapper::Bare }));
         }
         if document.lengths(&paths()?.rows)? != [1] {
@@ -101,17 +101,17 @@ impl Object {
     ///
     /// # Errors
     /// Metadata that cannot be read.
-    pub(super) fn show(&self, edited: Option<&Bytes>, shape: Shape) -> Result<Bytes, Error> {
+    pub(super) fn show(&self, edited: Option<&Bytes>, transform: Transform) -> Result<Bytes, Error> {
         let cut = |version: MetaVersion| self.edited(edited)?.only_metadata(&partial(version));
-        match (&self.wrapper, shape, edited) {
-            (Wrapper::Table(table), Shape::Table(version, include), None) => {
+        match (&self.wrapper, transform, edited) {
+            (Wrapper::Table(table), Transform::Table(version, include), None) => {
                 let object = shown_in_row(&self.document, version, include)?;
                 Ok(replaced(table, &paths()?.first_object, object)?.bytes().clone())
             }
-            (Wrapper::Envelope(..), Shape::Metadata(version), _) => {
+            (Wrapper::Envelope(..), Transform::Metadata(version), _) => {
                 Ok(Envelope::seal(&partial(version), &cut(version)?))
             }
-            (_, Shape::Metadata(version), _) => cut(version),
+            (_, Transform::Metadata(version), _) => cut(version),
             (Wrapper::Envelope(envelope, _), _, None) => Ok(envelope.body().clone()),
             (Wrapper::Envelope(envelope, _), _, Some(edited)) => envelope.with(edited),
             (_, _, None) => Ok(self.document.bytes().clone()),
@@ -200,7 +200,12 @@ pub(super) fn of_row(row: &Document) -> Result<Option<Document>, Error> {
 ///
 /// # Errors
 /// An object whose metadata cannot be read.
-pub(super) fn row(row: &Document, object: &Document, version: MetaVersion, include: Include) -> Result<Bytes, Error> {
+pub(super) fn row(
+    row: &Document,
+    object: &Document,
+    version: MetaVersion,
+    include: IncludeObject,
+) -> Result<Bytes, Error> {
     Ok(replaced(row, &paths()?.object, shown_in_row(object, version, include)?)?.bytes().clone())
 }
 
@@ -215,9 +220,9 @@ pub(super) fn partial_list(version: MetaVersion) -> TypeMeta {
 }
 
 /// The form that a read of a resource asks for.
-pub(super) fn form(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Form {
+pub(super) fn negotiate(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> MediaType {
     let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
-    Form::of(headers, protobuf, query)
+    MediaType::negotiate(headers, protobuf, query)
 }
 
 /// The metadata of a JSON list or Table.
@@ -228,11 +233,11 @@ pub(super) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
     Ok(list.json_at(&paths()?.metadata)?.unwrap_or(Bytes::from_static(b"{}")))
 }
 
-fn shown_in_row(object: &Document, version: MetaVersion, include: Include) -> Result<Option<Value>, Error> {
+fn shown_in_row(object: &Document, version: MetaVersion, include: IncludeObject) -> Result<Option<Value>, Error> {
     match include {
-        Include::None => Ok(Some(Value::Null)),
-        Include::Metadata => json(&object.only_metadata(&partial(version))?),
-        Include::Object => Ok(None),
+        IncludeObject::None => Ok(Some(Value::Null)),
+        IncludeObject::Metadata => json(&object.only_metadata(&partial(version))?),
+        IncludeObject::Object => Ok(None),
     }
 }
 

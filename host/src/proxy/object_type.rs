@@ -70,10 +70,10 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use weir_kube::Request;
+    use weir_kube::RequestInfo;
 
     fn resource(path: &str) -> ResourceRequest {
-        Request::parse(&Method::GET, &path.parse().unwrap()).unwrap().resource().unwrap().clone()
+        RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap().resource().unwrap().clone()
     }
 
     fn list(kind: Option<&str>) -> ListMeta {

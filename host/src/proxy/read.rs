@@ -8,10 +8,10 @@ use super::body::ResponseBody;
 use super::forward;
 use super::headers::{self};
 use super::ledger::Key;
-use super::object::form;
+use super::object::negotiate;
 use super::object_type::ObjectType;
 use super::respond::Refusal;
-use weir_kube::{Encoding, Form, Shape};
+use weir_kube::{Encoding, MediaType, Transform};
 use weir_kube::{Query, ResourceRequest, Verb};
 use weir_runtime::{Chain, Stamp};
 use weir_upstream::Identity;
@@ -36,7 +36,7 @@ pub(super) struct Read {
     pub(super) object_type: ObjectType,
     pub(super) identity: Identity,
     /// What the client is given.
-    pub(super) form: Form,
+    pub(super) media_type: MediaType,
     /// Whether a large answer is worth compressing for this client.
     pub(super) compress: bool,
     headers: HeaderMap,
@@ -81,7 +81,7 @@ impl Read {
         let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
             parts;
         let key = Key::of(&headers, identity, &resource, &query);
-        let form = form(&headers, &resource, &query);
+        let media_type = negotiate(&headers, &resource, &query);
         let compress = compress && headers::takes_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
@@ -96,7 +96,7 @@ impl Read {
             object_type: ObjectType::of(&resource),
             resource,
             identity,
-            form,
+            media_type,
             compress,
             headers,
         }
@@ -104,18 +104,18 @@ impl Read {
 
     /// The same read in another form.
     #[must_use]
-    pub(super) fn in_form(&self, form: Form) -> Self {
-        Self { form, ..self.clone() }
+    pub(super) fn with_media_type(&self, media_type: MediaType) -> Self {
+        Self { media_type, ..self.clone() }
     }
 
     /// The path of the read itself: for Tables with the whole objects beside the cells.
     #[must_use]
     pub(super) fn own_path(&self) -> PathAndQuery {
-        match self.form.shape {
-            Shape::Table(..) => {
+        match self.media_type.transform {
+            Transform::Table(..) => {
                 self.query.with("includeObject", "Object").on(self.path.path()).unwrap_or(self.path.clone())
             }
-            Shape::Object | Shape::Metadata(_) => self.path.clone(),
+            Transform::None | Transform::Metadata(_) => self.path.clone(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Read {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
         // HEAD is asked as GET: whether the object is hidden shows only in its body, which hyper then leaves out.
         let mut headers = self.headers.clone();
-        headers::ask_for(&mut headers, self.form.asked(), self.resource.verb != Verb::Watch);
+        headers::ask_for(&mut headers, self.media_type.upstream_accept(), self.resource.verb != Verb::Watch);
         let head = Head { method: Method::GET, path, headers };
         let answer = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = answer.into_parts();
@@ -142,7 +142,7 @@ impl Read {
 fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> Result<Objects, Refusal> {
     let content_type =
         parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let Some(encoding) = Encoding::of_answer(content_type).filter(|_| parts.status == StatusCode::OK) else {
+    let Some(encoding) = Encoding::from_content_type(content_type).filter(|_| parts.status == StatusCode::OK) else {
         return Err(Refusal::Garbage(format!(
             "{} with content type {content_type:?}, which was not asked for",
             parts.status

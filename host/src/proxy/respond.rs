@@ -12,7 +12,7 @@ use super::body::{BodyError, ResponseBody, full};
 use super::headers::NotHopByHop;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
-use weir_kube::{Malformed, Verb};
+use weir_kube::{RequestInfoError, Verb};
 use weir_runtime::Failure;
 use weir_upstream::UpstreamError;
 use weir_upstream::{AnswerError, in_full};
@@ -23,7 +23,7 @@ use weir_upstream::{AnswerError, in_full};
 pub(super) enum Refusal {
     /// 400: the request line has more than one reading.
     #[error("weir refuses the request: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] RequestInfoError),
     /// 400: `Connection` names a header that must reach the API server.
     #[error("weir refuses the request: {0}")]
     Connection(#[from] NotHopByHop),

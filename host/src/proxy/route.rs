@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{Method, Response};
+use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
@@ -15,10 +15,20 @@ use super::read::{Read, ReadParts};
 use super::respond::Refusal;
 use super::write::Write;
 use super::{Proxy, forward, get, headers, list, watch};
-use weir_kube::Class;
 use weir_kube::Encoding;
-use weir_kube::{Request, ResourceRequest, Verb, component};
+use weir_kube::VerbClass;
+use weir_kube::{RequestInfo, ResourceRequest, Verb, client_component};
 use weir_runtime::{Chain, Serving};
+use weir_upstream::Identity;
+
+/// A request that is not refused.
+struct Admitted {
+    parsed: RequestInfo,
+    /// The protocol that the client asks to upgrade to.
+    upgrade: Option<HeaderValue>,
+    component: String,
+    identity: Identity,
+}
 
 impl Proxy {
     /// Answers one request. The answer's body holds what the request occupies.
@@ -29,39 +39,19 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let begun = Instant::now();
         let meter = |class| Meter::new(self.metrics.clone(), class, begun);
-        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return meter("refused").attach(Refusal::Method.response(Encoding::of_errors(request.headers())));
-        }
-        let parsed = match Request::parse(request.method(), request.uri()) {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "request refused");
-                return meter("refused")
-                    .attach(Refusal::Malformed(error).response(Encoding::of_errors(request.headers())));
-            }
-        };
-        let upgrade = match headers::take_hop_by_hop(request.headers_mut()) {
-            Ok(upgrade) => upgrade,
-            Err(error) => {
-                tracing::warn!(peer = %peer.address, path = %parsed.forward, %error, "request refused");
-                return meter("refused")
-                    .attach(Refusal::Connection(error).response(Encoding::of_errors(request.headers())));
-            }
-        };
-        let component = component(request.headers()).to_owned();
-        let identity = match self.identify(&mut request, &parsed, &peer).await {
-            Ok(identity) => identity,
+        let Admitted { parsed, upgrade, component, identity } = match self.admit(&mut request, &peer).await {
+            Ok(admitted) => admitted,
             Err(refusal) => {
-                tracing::warn!(peer = %peer.address, path = %parsed.forward, component, error = %refusal, "request refused");
-                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+                tracing::warn!(peer = %peer.address, uri = %request.uri(), error = %refusal, "request refused");
+                return meter("refused").attach(refusal.response(Encoding::for_errors(request.headers())));
             }
         };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
 
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         // Filters match what a component is shown, be it the answer to a read or to a write.
-        let filterable = |resource: &&ResourceRequest| match resource.class() {
-            Some(class) => (class == Class::Read) == reads,
+        let filterable = |resource: &&ResourceRequest| match resource.verb_class() {
+            Some(class) => (class == VerbClass::Read) == reads,
             None => false,
         };
         let resource = parsed.resource().filter(filterable).cloned();
@@ -77,7 +67,7 @@ impl Proxy {
             }
             Err(refusal) => {
                 tracing::warn!(path = %parsed.forward, component, "a request waited for the filters and is answered 503");
-                return meter("refused").attach(refusal.response(Encoding::of_errors(request.headers())));
+                return meter("refused").attach(refusal.response(Encoding::for_errors(request.headers())));
             }
         };
         if !reads {
@@ -85,7 +75,7 @@ impl Proxy {
         }
         let compress = self.compression.is_for(peer.address.ip());
         let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
-        let Request { forward: path, query, .. } = parsed;
+        let RequestInfo { forward: path, query, .. } = parsed;
         let read = Read::new(ReadParts {
             chain,
             component,
@@ -101,6 +91,18 @@ impl Proxy {
         self.filtered(read, begun).await
     }
 
+    /// Reads what a request asks for, and decides which identity it travels under. Removes its hop-by-hop headers first.
+    async fn admit(&self, request: &mut http::Request<Incoming>, peer: &Peer) -> Result<Admitted, Refusal> {
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return Err(Refusal::Method);
+        }
+        let parsed = RequestInfo::parse(request.method(), request.uri())?;
+        let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
+        let component = client_component(request.headers()).to_owned();
+        let identity = self.identify(request, &parsed, peer).await?;
+        Ok(Admitted { parsed, upgrade, component, identity })
+    }
+
     async fn filtered(self: &Arc<Self>, read: Read, begun: Instant) -> Response<ResponseBody> {
         let class = match read.resource.verb {
             Verb::List => "list",
@@ -108,7 +110,7 @@ impl Proxy {
             _ => "get",
         };
         let meter = Meter::new(self.metrics.clone(), class, begun);
-        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.form.encoding);
+        let (path, component, encoding) = (read.path.clone(), read.component.clone(), read.media_type.encoding);
         let compress = read.compress && read.resource.verb != Verb::Watch && read.method != Method::HEAD;
         let answer = match read.resource.verb {
             Verb::List => list::list(self, read).await,
@@ -132,10 +134,10 @@ impl Proxy {
         let decided = |serving: &Serving| match serving {
             Serving::Unknown | Serving::Pending(None) => None,
             Serving::Pending(Some(rules)) => {
-                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, Class::Read));
+                let waits = rules.iter().any(|rule| rule.matches(component, &resource.resource, VerbClass::Read));
                 (!waits).then_some(None)
             }
-            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
         };
         if let Some(chain) = decided(&self.serving.borrow()) {
             return Ok(chain);
@@ -155,7 +157,7 @@ impl Proxy {
     /// Whether filters match reads of a resource by a component at this moment; `None`: not known.
     pub(super) fn chain_now(&self, component: &str, resource: &ResourceRequest) -> Option<Option<Chain>> {
         match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.chain(component, &resource.resource, Class::Read)),
+            Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
             Serving::Unknown | Serving::Pending(_) => None,
         }
     }

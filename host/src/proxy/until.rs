@@ -91,7 +91,7 @@ impl Body for Until {
 impl Place {
     fn of(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        match Encoding::of_answer(text(CONTENT_TYPE)) {
+        match Encoding::from_content_type(text(CONTENT_TYPE)) {
             _ if !matches!(text(CONTENT_ENCODING), "" | "identity") => Self::Unknown,
             Some(Encoding::Json) => Self::Line { between: true },
             Some(Encoding::Protobuf) => Self::Frame { length: (0, 0), left: 0 },

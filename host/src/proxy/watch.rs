@@ -33,7 +33,7 @@ pub(super) async fn watch(proxy: &Arc<Proxy>, read: Read) -> Result<Response<Res
             None => {
                 tracing::debug!(path = %read.path, component = read.component, "a watch goes on from a state of other filters: 410, its client lists again");
                 proxy.metrics.relist("unknown");
-                return Ok(relist("the state it goes on from was made by other filters", read.form.encoding));
+                return Ok(relist("the state it goes on from was made by other filters", read.media_type.encoding));
             }
         }
     };

@@ -25,12 +25,12 @@ use super::body::{Meter, ResponseBody, full};
 use super::forward;
 use super::get::LIMIT;
 use super::headers::{self};
-use super::object::{Object, form};
+use super::object::{Object, negotiate};
 use super::object_type::ObjectType;
 use super::read::{Answer, Objects, Read, ReadParts};
 use super::respond::Refusal;
-use weir_kube::{Encoding, Form, Shape};
-use weir_kube::{Query, Request, ResourceRequest, Verb};
+use weir_kube::{Encoding, MediaType, Transform};
+use weir_kube::{Query, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::Identity;
 use weir_upstream::Plain;
@@ -44,7 +44,7 @@ pub(super) struct Write {
     pub(super) chain: Chain,
     pub(super) component: String,
     pub(super) identity: Identity,
-    pub(super) parsed: Request,
+    pub(super) parsed: RequestInfo,
     pub(super) resource: ResourceRequest,
 }
 
@@ -59,7 +59,7 @@ impl Write {
         request: http::Request<Incoming>,
         begun: Instant,
     ) -> Response<ResponseBody> {
-        let encoding = Encoding::of_errors(request.headers());
+        let encoding = Encoding::for_errors(request.headers());
         let (path, component) = (self.parsed.forward.clone(), self.component.clone());
         let answer = self.carried_out(proxy, request).await.unwrap_or_else(|refusal| {
             tracing::warn!(%path, component, code = refusal.code().as_u16(), error = %refusal, "a write was not carried out; the client is told by a Status");
@@ -79,9 +79,9 @@ impl Write {
         {
             return Ok(answer);
         }
-        let form = self.form(&parts.headers);
+        let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.identity);
-        parts.headers.insert(header::ACCEPT, form.asked());
+        parts.headers.insert(header::ACCEPT, media_type.upstream_accept());
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let head = Head { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
@@ -94,10 +94,10 @@ impl Write {
         }
         let content_type =
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let encoding = Encoding::of_answer(content_type);
+        let encoding = Encoding::from_content_type(content_type);
         let plain = Plain::new(&parts.headers, body);
         let shown = match (encoding, plain) {
-            (Some(encoding), Ok(plain)) => self.shown(encoding, form, plain).await,
+            (Some(encoding), Ok(plain)) => self.shown(encoding, media_type, plain).await,
             (None, _) => Err(Unshown(format!("content type {content_type:?}"))),
             (_, Err(reason)) => Err(Unshown(reason)),
         };
@@ -144,7 +144,7 @@ impl Write {
             resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
             compress: false,
         });
-        Ok(read.in_form(Form::PLAIN))
+        Ok(read.with_media_type(MediaType::JSON))
     }
 
     /// The answer instead of the write: none when it may go on.
@@ -170,7 +170,7 @@ impl Write {
         };
         let garbage = |reason: String| Refusal::Garbage(reason);
         let bytes = plain.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
-        let object = Object::open(encoding, Shape::Object, bytes).map_err(|error| garbage(error.to_string()))?;
+        let object = Object::open(encoding, Transform::None, bytes).map_err(|error| garbage(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
         let object = object.typed(&read.object_type).map_err(|error| garbage(error.to_string()))?;
         match self.chain.may_write_back(object.document().clone()).await {
@@ -186,15 +186,20 @@ impl Write {
     }
 
     /// The form of the answer: a Table's cells may show what filters hide, and no second answer can be asked for.
-    fn form(&self, headers: &HeaderMap) -> Form {
-        let form = form(headers, &self.resource, &self.parsed.query);
-        match (form.shape, self.resource.verb) {
-            (Shape::Table(..), _) | (_, Verb::DeleteCollection) => Form::PLAIN,
-            _ => form,
+    fn media_type(&self, headers: &HeaderMap) -> MediaType {
+        let media_type = negotiate(headers, &self.resource, &self.parsed.query);
+        match (media_type.transform, self.resource.verb) {
+            (Transform::Table(..), _) | (_, Verb::DeleteCollection) => MediaType::JSON,
+            _ => media_type,
         }
     }
 
-    async fn shown(&self, encoding: Encoding, form: Form, plain: Plain) -> Result<(Bytes, Option<Failure>), Unshown> {
+    async fn shown(
+        &self,
+        encoding: Encoding,
+        media_type: MediaType,
+        plain: Plain,
+    ) -> Result<(Bytes, Option<Failure>), Unshown> {
         let bytes = plain.collect(LIMIT).await.map_err(|error| Unshown(error.to_string()))?;
         let unshown = |error: weir_document::Error| Unshown(error.to_string());
         if self.resource.verb == Verb::DeleteCollection
@@ -203,7 +208,7 @@ impl Write {
         {
             return self.list(bytes).await;
         }
-        let Some(object) = Object::open(encoding, form.shape, bytes.clone()).map_err(unshown)? else {
+        let Some(object) = Object::open(encoding, media_type.transform, bytes.clone()).map_err(unshown)? else {
             return Ok((bytes, None));
         };
         // A deletion answers so when the object is gone at once.
@@ -212,7 +217,7 @@ impl Write {
         }
         let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
-        let bytes = object.show(written.edited.as_ref(), form.shape).map_err(unshown)?;
+        let bytes = object.show(written.edited.as_ref(), media_type.transform).map_err(unshown)?;
         Ok((bytes, written.failure))
     }
 

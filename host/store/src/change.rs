@@ -1,65 +1,64 @@
-//! What has changed in what filters may look up: told to the filter layer, so that recorded reads are validated again.
+//! Notifications of changes in the store, by which the filter layer validates recorded reads.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
-
 use weir_kube::Lookup;
 
-/// Which object: its namespace (empty outside namespaces) and name.
+/// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Empty for objects outside namespaces.
+    /// The namespace. Empty for cluster-scoped objects.
     pub namespace: Box<str>,
-    /// Its name.
+    /// The name.
     pub name: Box<str>,
 }
 
-/// One step of what filters may look up. It is in the snapshot before it is told.
+/// A change of the store. The snapshot contains the change before the notification is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// These objects of a lookup came, went or changed. Never empty; too many to tell one by one are `Whole`.
+    /// Objects of a lookup were added, updated or deleted. Never empty; more than 256 keys are reported as `AllObjects`.
     Objects {
-        /// As it was opened.
+        /// The lookup of the reflector.
         lookup: Arc<Lookup>,
-        /// Sorted.
+        /// The sorted keys of the objects.
         keys: Vec<ObjectKey>,
     },
-    /// Anything of a lookup may have changed.
-    Whole {
-        /// As it was opened.
+    /// Any object of a lookup may have changed.
+    AllObjects {
+        /// The lookup of the reflector.
         lookup: Arc<Lookup>,
     },
-    /// The node's addresses changed.
+    /// The addresses of the node changed.
     Addresses,
-    /// The receiver was too slow and has missed some: anything may have changed.
-    Everything,
+    /// The receiver was too slow and missed notifications. Anything may have changed.
+    Lagged,
 }
 
-/// More changed objects than this are told as [`Change::Whole`].
+/// The maximum number of keys of one [`Change::Objects`].
 pub(super) const MAX_KEYS: usize = 256;
-/// Changes that a slow receiver may be behind before it is told [`Change::Everything`].
-pub(super) const BEHIND: usize = 1024;
+/// How many notifications are queued for a receiver before it gets [`Change::Lagged`].
+pub(super) const QUEUE_LENGTH: usize = 1024;
 
-/// Changes from the moment of subscribing.
+/// A receiver of all changes after its subscription.
 #[derive(Debug)]
 pub struct Changes(pub(super) broadcast::Receiver<Arc<Change>>);
 
 impl Changes {
-    /// The next change; none when there will be no more. Cancel-safe.
+    /// Waits for the next change; `None` after the store was dropped. Cancel-safe.
     pub async fn next(&mut self) -> Option<Arc<Change>> {
         match self.0.recv().await {
             Ok(change) => Some(change),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Arc::new(Change::Everything)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Arc::new(Change::Lagged)),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
 
-    /// A change that has come already, without waiting.
-    pub fn ready(&mut self) -> Option<Arc<Change>> {
+    /// Returns a queued change without waiting.
+    pub fn try_next(&mut self) -> Option<Arc<Change>> {
         match self.0.try_recv() {
             Ok(change) => Some(change),
-            Err(broadcast::error::TryRecvError::Lagged(_)) => Some(Arc::new(Change::Everything)),
+            Err(broadcast::error::TryRecvError::Lagged(_)) => Some(Arc::new(Change::Lagged)),
             Err(_) => None,
         }
     }

@@ -1,84 +1,82 @@
-//! Why a feed is not what it should be.
+//! Why a reflector is not in sync with the API server.
 
 use weir_kube::GroupResource;
 
-/// A feed's trouble. All are retried by the feed itself; see [`FeedError::needs_people`].
+/// A failure of a reflector. The reflector retries each of them; see [`ReflectorError::needs_operator_action`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum FeedError {
-    /// The daemon's own identity may not read the kind.
+pub enum ReflectorError {
+    /// 403: RBAC does not allow the daemon's identity to list or watch the resource.
     #[error(
-        "looking up {resource} is forbidden: the daemon's role needs a rule with apiGroups [{group:?}], resources [{plural:?}], verbs [\"list\", \"watch\"] (the server says: {message})",
+        "listing {resource} is forbidden: the daemon's role needs a rule with apiGroups [{group:?}], resources [{plural:?}], verbs [\"list\", \"watch\"] (API server: {message})",
         group = resource.group, plural = resource.resource
     )]
     Forbidden {
-        /// The kind.
+        /// The resource.
         resource: GroupResource,
-        /// The server's words.
+        /// The message of the API server.
         message: String,
     },
-    /// The server does not take the credential.
-    #[error(
-        "looking up {resource}: the API server does not accept the daemon's credential (the server says: {message})"
-    )]
+    /// 401: the API server rejects the credential of the daemon.
+    #[error("listing {resource} failed: the API server rejects the daemon's credential (API server: {message})")]
     Unauthorized {
-        /// The kind.
+        /// The resource.
         resource: GroupResource,
-        /// The server's words.
+        /// The message of the API server.
         message: String,
     },
-    /// The server understood and refused: a bad selector.
-    #[error("looking up {resource}: the API server answers {code}: {message}")]
-    Refused {
-        /// The kind.
+    /// Any other client error, for example 400 for an invalid selector.
+    #[error("listing {resource} failed: the API server responded with {code}: {message}")]
+    Rejected {
+        /// The resource.
         resource: GroupResource,
-        /// Status code.
+        /// The status code.
         code: u16,
-        /// The server's words.
+        /// The message of the API server.
         message: String,
     },
-    /// No answer, or 429, or 5xx.
-    #[error("looking up {resource}: the API server can not be reached: {reason}")]
-    Unreachable {
-        /// The kind.
+    /// No response, or a response with 408, 429 or 5xx.
+    #[error("listing {resource} failed: the API server is unavailable: {reason}")]
+    Unavailable {
+        /// The resource.
         resource: GroupResource,
         /// Why.
         reason: String,
     },
-    /// An answer that is no list, no watch or no object.
-    #[error("looking up {resource}: the API server's answer makes no sense: {reason}")]
-    Malformed {
-        /// The kind.
+    /// A response that is not a valid list, watch event or object.
+    #[error("listing {resource} failed: invalid response of the API server: {reason}")]
+    InvalidResponse {
+        /// The resource.
         resource: GroupResource,
         /// Why.
         reason: String,
     },
-    /// More bytes than a feed may hold.
+    /// The objects exceed the memory that one reflector may use.
     #[error(
-        "looking up {resource}: its objects are more than {limit} bytes: narrow the lookup by name, selector or metadata-only"
+        "listing {resource} failed: its objects exceed {limit} bytes; restrict the lookup by name, label selector or metadata-only"
     )]
     TooLarge {
-        /// The kind.
+        /// The resource.
         resource: GroupResource,
-        /// The bound.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The daemon was started without an API server.
-    #[error("looking up {resource}: there is no API server to ask")]
+    /// The daemon runs without an API server.
+    #[error("listing {resource} failed: no API server is configured")]
     NoServer {
-        /// The kind.
+        /// The resource.
         resource: GroupResource,
     },
 }
 
-impl FeedError {
-    /// Whether waiting alone will hardly mend it: who waits for the feed should be told instead.
+impl ReflectorError {
+    /// Whether retrying alone is unlikely to help, so that callers should report the error instead of waiting.
     #[must_use]
-    pub fn needs_people(&self) -> bool {
+    pub fn needs_operator_action(&self) -> bool {
         match self {
-            Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Refused { .. } => true,
+            Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Rejected { .. } => true,
             Self::TooLarge { .. } | Self::NoServer { .. } => true,
-            Self::Unreachable { .. } | Self::Malformed { .. } => false,
+            Self::Unavailable { .. } | Self::InvalidResponse { .. } => false,
         }
     }
 }

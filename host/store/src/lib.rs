@@ -1,31 +1,46 @@
-//! Lookups: list+watch of one kind each as raw bytes, held in memory and answered from there; the node's addresses; and
-//! the same from files.
+//! Reflectors and the store that they fill.
 //!
-//! Memory: the objects once each, without managed fields. A snapshot is a pointer. Feeds are shared by equal lookups and
-//! end with their last handle.
+//! A reflector lists and watches one resource and writes its objects, as JSON bytes without managed fields, into the store.
+//! Readers take a [`StoreSnapshot`]: one consistent version of all objects and of the node's addresses. [`FileObjects`]
+//! answers the same queries from files.
+//!
+//! Memory: each object once per lookup. A snapshot is a pointer. Equal lookups share one reflector, which stops when its
+//! last handle is dropped.
+//!
+//! Modules depend on each other in one direction only:
+//!
+//! ```text
+//! node_addresses ─► reflectors ─► reflector ─► list, watch ─► discovery ─► resource_client ─► error
+//!       │                └──────────────┴─► snapshot ─► change           (all) ─► timing
+//!       └─► netlink                            │
+//! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
+//! ```
 
 mod change;
-mod discover;
+mod discovery;
 mod error;
-mod feeds;
-mod files;
-mod follow;
-mod hub;
+mod file_objects;
+mod indexed_objects;
 mod list;
 mod netlink;
-mod node;
-mod object;
-mod request;
-mod store;
+mod node_addresses;
+mod reflector;
+mod reflectors;
+mod resource_client;
+mod snapshot;
+mod stored_object;
+mod timing;
 mod watch;
 
 pub use change::{Change, Changes, ObjectKey};
-pub use error::FeedError;
-pub use feeds::{FeedHandle, FeedState, FeedStatus, Feeds, Server, Timing};
-pub use files::{FileObjects, FilesError, read_objects};
-pub use hub::Snapshot;
+pub use error::ReflectorError;
+pub use file_objects::{FileObjects, FileObjectsError, read_objects};
 pub use netlink::NetlinkEvents;
-pub use node::follow_addresses;
+pub use node_addresses::watch_addresses;
+pub use reflector::{ReflectorClient, ReflectorState};
+pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
+pub use snapshot::StoreSnapshot;
+pub use timing::ReflectorTiming;
 
 #[cfg(test)]
 mod tests;

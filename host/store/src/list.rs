@@ -1,4 +1,6 @@
-//! A paged list of one kind → the objects as a feed holds them. Memory beside the objects: one page.
+//! Lists one resource page by page.
+//!
+//! Memory: the objects, and one page.
 
 use std::sync::Arc;
 
@@ -7,32 +9,32 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_document::TypeMeta;
 use weir_document::json::{ListMeta, ListSplitter, Piece};
 
-use super::discover::Served;
-use super::error::FeedError;
-use super::object::hold;
-use super::request::{Asker, Chunks, Failure};
-use super::store::{Held, Key};
+use super::discovery::ServedResource;
+use super::error::ReflectorError;
+use super::indexed_objects::{StoreKey, StoredObject};
+use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
+use super::stored_object::read_object;
 use weir_kube::Lookup;
 
-/// Items of one page, as client-go asks for.
+/// Items per page, as in client-go.
 const PAGE: usize = 500;
-/// An object as large as etcd takes, ten times over.
+/// The largest object that is accepted: ten times the default limit of etcd.
 const MAX_ITEM: usize = 16 << 20;
-/// Bytes that one feed may hold after a list.
-const MAX_FEED: usize = 256 << 20;
+/// The largest total size of the objects of one list.
+const MAX_LIST: usize = 256 << 20;
 
 /// A complete list.
 #[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) objects: Vec<(Key, Held)>,
-    /// Where a watch continues.
+pub(super) struct ResourceList {
+    pub(super) objects: Vec<(StoreKey, StoredObject)>,
+    /// The resourceVersion of the list, from which a watch continues.
     pub(super) version: String,
 }
 
-/// What a value of a query may hold unescaped.
+/// Percent-encodes the value of a query parameter.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The selectors of a lookup as query parameters, each led by `&`.
+/// The field and label selectors of a lookup as query parameters, each preceded by `&`.
 pub(super) fn selectors(lookup: &Lookup) -> String {
     let mut query = String::new();
     if let Some(name) = &lookup.name {
@@ -44,7 +46,7 @@ pub(super) fn selectors(lookup: &Lookup) -> String {
     query
 }
 
-/// The forms asked for. A server that does not know the short form answers with whole objects, which are then reduced.
+/// The `Accept` header. A server without `PartialObjectMetadata` responds with whole objects, which are reduced later.
 pub(super) fn accept(lookup: &Lookup, list: bool) -> &'static str {
     match (lookup.metadata_only, list) {
         (true, true) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -53,8 +55,12 @@ pub(super) fn accept(lookup: &Lookup, list: bool) -> &'static str {
     }
 }
 
-/// Lists everything that the lookup takes. Cancel-safe: nothing is kept of an unfinished list.
-pub(super) async fn list(asker: &Asker, lookup: &Lookup, served: &Served) -> Result<Listed, Failure> {
+/// Lists all objects of the lookup. Cancel-safe: an unfinished list has no effect.
+pub(super) async fn list(
+    client: &ResourceClient,
+    lookup: &Lookup,
+    served: &ServedResource,
+) -> Result<ResourceList, RequestError> {
     let mut objects = Vec::new();
     let mut bytes = 0_usize;
     let mut token: Option<String> = None;
@@ -63,47 +69,50 @@ pub(super) async fn list(asker: &Asker, lookup: &Lookup, served: &Served) -> Res
         if let Some(token) = &token {
             path = path + "&continue=" + &utf8_percent_encode(token, QUERY).to_string();
         }
-        let answer = asker.get(&path, accept(lookup, true), true).await?;
-        let (items, meta) = page(asker, Chunks::of(asker, answer)?).await?;
+        let response = client.get(&path, accept(lookup, true), true).await?;
+        let (items, meta) = page(client, ResponseChunks::new(client, response)?).await?;
         let type_meta = item_type(&meta).map(Arc::new);
         for item in items {
-            let (key, held) =
-                hold(&item, type_meta.as_ref(), lookup.metadata_only).map_err(|error| asker.malformed(error))?;
-            bytes = bytes.saturating_add(held.object.document().bytes().len());
-            if bytes > MAX_FEED {
-                return Err(Failure::Other(FeedError::TooLarge { resource: lookup.resource.clone(), limit: MAX_FEED }));
+            let (key, object) = read_object(&item, type_meta.as_ref(), lookup.metadata_only)
+                .map_err(|error| client.invalid_response(error))?;
+            bytes = bytes.saturating_add(object.object.document().bytes().len());
+            if bytes > MAX_LIST {
+                return Err(RequestError::Other(ReflectorError::TooLarge {
+                    resource: lookup.resource.clone(),
+                    limit: MAX_LIST,
+                }));
             }
-            objects.push((key, held));
+            objects.push((key, object));
         }
         match (meta.continue_token, meta.resource_version) {
             (Some(next), _) if token.as_ref() == Some(&next) => {
-                return Err(asker.malformed("a continue token that leads to itself"));
+                return Err(client.invalid_response("the continue token of a page is that of the page before"));
             }
             (Some(next), _) => token = Some(next),
-            (None, Some(version)) => return Ok(Listed { objects, version }),
-            (None, None) => return Err(asker.malformed("a list without metadata.resourceVersion")),
+            (None, Some(version)) => return Ok(ResourceList { objects, version }),
+            (None, None) => return Err(client.invalid_response("the list has no metadata.resourceVersion")),
         }
     }
 }
 
-/// Reads one page to its end.
-async fn page(asker: &Asker, mut chunks: Chunks) -> Result<(Vec<Bytes>, ListMeta), Failure> {
+/// Reads one page.
+async fn page(client: &ResourceClient, mut chunks: ResponseChunks) -> Result<(Vec<Bytes>, ListMeta), RequestError> {
     let mut splitter = ListSplitter::with_limit(MAX_ITEM);
     let mut items = Vec::new();
     let mut ended = false;
     while !ended {
-        match tokio::time::timeout(asker.patience, chunks.next()).await {
+        match tokio::time::timeout(client.response_timeout, chunks.next()).await {
             Ok(Ok(Some(chunk))) => splitter.push(chunk),
             Ok(Ok(None)) => {
                 splitter.finish();
                 ended = true;
             }
-            Ok(Err(reason)) => return Err(asker.unreachable(reason)),
+            Ok(Err(reason)) => return Err(client.unavailable(reason)),
             Err(_) => {
-                return Err(asker.unreachable(format!("the list stopped for {:?}", asker.patience)));
+                return Err(client.unavailable(format!("the list stalled for {:?}", client.response_timeout)));
             }
         }
-        while let Some(piece) = splitter.next().map_err(|error| asker.malformed(error))? {
+        while let Some(piece) = splitter.next().map_err(|error| client.invalid_response(error))? {
             if let Piece::Batch(batch) = piece {
                 items.extend((0..batch.items.len()).filter_map(|index| batch.item(index)));
             }
@@ -112,7 +121,7 @@ async fn page(asker: &Asker, mut chunks: Chunks) -> Result<(Vec<Bytes>, ListMeta
     Ok((items, splitter.meta().clone()))
 }
 
-/// What the items of a typed list are: `ServiceList` → `Service`.
+/// The type of the items of a typed list: `ServiceList` → `Service`.
 fn item_type(meta: &ListMeta) -> Option<TypeMeta> {
     let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
     Some(TypeMeta { api_version: meta.api_version.clone()?, kind: kind.to_owned() })
@@ -137,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn items_take_their_kind_from_the_list() {
+    fn the_kind_of_items_follows_from_the_kind_of_the_list() {
         let meta =
             |kind: &str| ListMeta { api_version: Some("v1".into()), kind: Some(kind.into()), ..ListMeta::default() };
         assert_eq!(item_type(&meta("ServiceList")).unwrap().kind, "Service");

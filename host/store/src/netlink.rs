@@ -1,4 +1,4 @@
-//! Notifications of the kernel about links, addresses and routes (rtnetlink).
+//! Kernel notifications about links, addresses and routes (rtnetlink).
 //!
 //! Changes come in bursts: a link goes up, then its addresses, then its routes. One notification stands for a burst.
 //! Memory: the socket's buffer.
@@ -12,32 +12,34 @@ use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
 
 use weir_upstream::Tasks;
 
-/// A subscription, and a handle for requests.
+/// A subscription to kernel notifications, and a handle for requests.
 pub struct NetlinkEvents {
     handle: Handle,
-    /// One item per message of the kernel.
+    /// One item per kernel message.
     messages: BoxStream<'static, ()>,
 }
 
 impl NetlinkEvents {
-    /// Subscribes: every change from now on is notified.
+    /// Subscribes to the given multicast groups.
     ///
     /// # Errors
-    /// Netlink is not available.
+    /// The netlink socket cannot be opened.
     pub fn subscribe(groups: &[MulticastGroup], tasks: &Tasks) -> io::Result<Self> {
         let (connection, handle, messages) = new_multicast_connection(groups)?;
         tasks.spawn_until_stop(connection);
         Ok(Self { handle, messages: messages.map(|_| ()).boxed() })
     }
 
-    /// For requests.
+    /// The handle for requests.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Resolves when a burst of changes has lasted for `settle`; false: the connection has ended. Cancel-safe: a burst that
-    /// is cut short is notified again.
+    /// Waits for a notification, then for `settle`, and drops the notifications of that time. Returns false if the connection
+    /// has ended.
+    ///
+    /// A cancelled call may have consumed a notification, so the caller must read the state again after it.
     pub async fn changed(&mut self, settle: Duration) -> bool {
         if self.messages.next().await.is_none() {
             return false;

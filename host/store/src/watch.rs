@@ -1,54 +1,57 @@
-//! One watch of a feed: from a version on, until it ends. What has arrived together is published together.
-//! Memory: one event and one chunk.
+//! Watches one resource from a resourceVersion until the watch ends.
+//!
+//! Events that arrive in one chunk are applied together. Memory: one event and one chunk.
 
 use std::time::Duration;
 
 use http::StatusCode;
 use weir_document::json::{EventType, Frame, FrameSplitter};
 
-use super::discover::Served;
+use super::discovery::ServedResource;
+use super::indexed_objects::Delta;
 use super::list::{accept, selectors};
-use super::object::{hold, key_of, version_of};
-use super::request::{Asker, Chunks, Failure};
-use super::store::Delta;
+use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
+use super::stored_object::{key_of, read_object, version_of};
 use weir_kube::Lookup;
 use weir_upstream::spread;
 
-/// An event as large as etcd takes, ten times over.
+/// The largest event that is accepted: ten times the default object limit of etcd.
 const MAX_EVENT: usize = 16 << 20;
 
-/// What a watch tells its feed.
-pub(super) trait Sink {
-    /// The server has accepted the watch.
-    fn begun(&mut self);
-    /// These happened, in this order.
+/// Receives the progress of a watch.
+pub(super) trait WatchHandler {
+    /// The API server has accepted the watch.
+    fn started(&mut self);
+    /// Applies these deltas in this order.
     fn apply(&mut self, deltas: Vec<Delta>);
 }
 
-/// Watches until the server or the time ends it (`Ok`), or it fails. `version` moves with what arrives, so that the next
-/// watch continues there. Cancel-safe: what was published stays, what was not comes again.
+/// Watches until the server or the timeout ends the watch (`Ok`), or it fails.
+///
+/// `version` follows the resourceVersion of events and bookmarks, so that the next watch continues there. Cancel-safe: the
+/// next watch delivers the events again that were not applied.
 pub(super) async fn watch(
-    asker: &Asker,
+    client: &ResourceClient,
     lookup: &Lookup,
-    served: &Served,
+    served: &ServedResource,
     version: &mut String,
-    time: Duration,
-    sink: &mut (dyn Sink + Send),
-) -> Result<(), Failure> {
-    let time = spread(time).max(Duration::from_secs(1));
+    timeout: Duration,
+    handler: &mut (dyn WatchHandler + Send),
+) -> Result<(), RequestError> {
+    let timeout = spread(timeout).max(Duration::from_secs(1));
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}{}",
         served.path,
-        time.as_secs(),
+        timeout.as_secs(),
         selectors(lookup)
     );
-    // The server ends the watch; if the connection has died, we do, somewhat later.
-    let end = tokio::time::sleep(time + asker.patience);
+    // The server ends the watch in time. This deadline ends it later, in case the connection is dead.
+    let end = tokio::time::sleep(timeout + client.response_timeout);
     tokio::pin!(end);
-    // Events come one by one and would be compressed one by one.
-    let answer = asker.get(&path, accept(lookup, false), false).await?;
-    let mut chunks = Chunks::of(asker, answer)?;
-    sink.begun();
+    // No gzip: the server would compress each event on its own.
+    let response = client.get(&path, accept(lookup, false), false).await?;
+    let mut chunks = ResponseChunks::new(client, response)?;
+    handler.started();
     let mut splitter = FrameSplitter::with_limit(MAX_EVENT);
     loop {
         let chunk = tokio::select! {
@@ -57,77 +60,78 @@ pub(super) async fn watch(
         };
         match chunk {
             Ok(Some(chunk)) => splitter.push(chunk),
-            // Half an event is lost with its connection and comes again.
+            // The next watch delivers an incomplete event again.
             Ok(None) | Err(_) => return Ok(()),
         }
         let mut deltas = Vec::new();
-        let result = events(asker, lookup, &mut splitter, version, &mut deltas);
+        let result = events(client, lookup, &mut splitter, version, &mut deltas);
         if !deltas.is_empty() {
-            sink.apply(deltas);
+            handler.apply(deltas);
         }
         result?;
     }
 }
 
-/// Takes the events that are complete.
+/// Turns complete events into deltas.
 fn events(
-    asker: &Asker,
+    client: &ResourceClient,
     lookup: &Lookup,
     splitter: &mut FrameSplitter,
     version: &mut String,
     deltas: &mut Vec<Delta>,
-) -> Result<(), Failure> {
-    while let Some(frame) = splitter.next().map_err(|error| asker.malformed(error))? {
+) -> Result<(), RequestError> {
+    while let Some(frame) = splitter.next().map_err(|error| client.invalid_response(error))? {
         let object = frame.object_bytes();
         match frame.event {
             EventType::Added | EventType::Modified => {
-                let (key, held) = hold(&object, None, lookup.metadata_only).map_err(|error| asker.malformed(error))?;
-                deltas.push(Delta::Put(key, held));
+                let (key, stored) =
+                    read_object(&object, None, lookup.metadata_only).map_err(|error| client.invalid_response(error))?;
+                deltas.push(Delta::Put(key, stored));
             }
             EventType::Deleted => {
-                deltas.push(Delta::Remove(key_of(&object).map_err(|error| asker.malformed(error))?));
+                deltas.push(Delta::Remove(key_of(&object).map_err(|error| client.invalid_response(error))?));
             }
             EventType::Bookmark => {}
-            EventType::Error => return Err(error_event(asker, &frame)),
+            EventType::Error => return Err(error_event(client, &frame)),
         }
         match version_of(&object) {
             Some(new) if !new.is_empty() => *version = new,
-            _ => return Err(asker.malformed("a watch event whose object has no resourceVersion")),
+            _ => return Err(client.invalid_response("the object of a watch event has no resourceVersion")),
         }
     }
     Ok(())
 }
 
-/// What an ERROR event means: its object is a Status.
-fn error_event(asker: &Asker, frame: &Frame) -> Failure {
+/// The error that an ERROR event reports. Its object is a `Status`.
+fn error_event(client: &ResourceClient, frame: &Frame) -> RequestError {
     #[derive(serde::Deserialize)]
-    struct Status {
+    struct StatusCodeOnly {
         code: Option<u16>,
     }
     let object = frame.object_bytes();
-    let code = serde_json::from_slice::<Status>(&object).ok().and_then(|status| status.code);
+    let code = serde_json::from_slice::<StatusCodeOnly>(&object).ok().and_then(|status| status.code);
     let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    asker.refusal(code, &object)
+    client.error_response(code, &object)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FeedError;
+    use crate::ReflectorError;
     use crate::tests::client;
 
-    /// What a watch that starts at version 1 makes of a stream: the steps, where it would resume, how it ended.
-    fn read(stream: &str) -> (Vec<Delta>, String, Result<(), Failure>) {
+    /// Reads a stream that starts at version 1. Returns the deltas, the version to resume from, and the result.
+    fn read(stream: &str) -> (Vec<Delta>, String, Result<(), RequestError>) {
         let lookup = Lookup::all("services".parse().unwrap());
-        let asker = Asker {
+        let client = ResourceClient {
             client: client("http://127.0.0.1:1"),
             resource: lookup.resource.clone(),
-            patience: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(1),
         };
         let (mut deltas, mut version) = (Vec::new(), "1".to_owned());
         let mut splitter = FrameSplitter::with_limit(MAX_EVENT);
         splitter.push(stream.to_owned());
-        let result = events(&asker, &lookup, &mut splitter, &mut version, &mut deltas);
+        let result = events(&client, &lookup, &mut splitter, &mut version, &mut deltas);
         (deltas, version, result)
     }
 
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_event_and_bookmark_moves_the_point_of_resumption() {
+    async fn every_event_and_bookmark_advances_the_version_to_resume_from() {
         let (deltas, version, result) = read(&(event("ADDED", 5) + "\n" + &event("DELETED", 6) + "\n"));
         assert!(result.is_ok() && matches!(deltas.as_slice(), [Delta::Put(..), Delta::Remove(_)]));
         assert_eq!(version, "6");
@@ -150,17 +154,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_event_means_what_its_code_means_and_what_came_before_it_counts() {
+    async fn an_error_event_is_classified_by_its_code_and_earlier_events_are_applied() {
         let error = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
         let (deltas, version, result) = read(&(event("MODIFIED", 5) + error));
-        assert!(matches!(result, Err(Failure::Expired)) && deltas.len() == 1);
+        assert!(matches!(result, Err(RequestError::Expired)) && deltas.len() == 1);
         assert_eq!(version, "5");
         let error = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd"}}"#;
-        assert!(matches!(read(error).2, Err(Failure::Other(FeedError::Unreachable { .. }))));
+        assert!(matches!(read(error).2, Err(RequestError::Other(ReflectorError::Unavailable { .. }))));
     }
 
     #[tokio::test]
-    async fn events_that_make_no_sense_end_the_watch() {
+    async fn an_invalid_event_ends_the_watch() {
         for garbage in [
             r#"{"type":"ADDED"}"#,
             r#"{"type":"ADDED","object":{}}"#,
@@ -169,7 +173,7 @@ mod tests {
             "]",
         ] {
             let (_, version, result) = read(garbage);
-            assert!(matches!(result, Err(Failure::Other(FeedError::Malformed { .. }))), "{garbage}");
+            assert!(matches!(result, Err(RequestError::Other(ReflectorError::InvalidResponse { .. }))), "{garbage}");
             assert_eq!(version, "1");
         }
     }

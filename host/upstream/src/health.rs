@@ -95,7 +95,7 @@ impl Upstream {
                 server.silence.unanswered();
                 self.own.load().retire_probe(at);
                 // Where there is no other server to ask, one slow answer is no reason to give up this one's connections.
-                if self.servers.len() > 1 || server.silence.is_known() {
+                if self.servers.len() > 1 || server.silence.is_silent() {
                     self.turned(at, false, &format!("no answer within {PROBE:?}"));
                 }
             }

@@ -158,7 +158,7 @@ impl Body for UpstreamBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         if matches!(frame, Some(Ok(_))) {
-            self.silence.broken();
+            self.silence.heard();
         }
         Poll::Ready(frame)
     }

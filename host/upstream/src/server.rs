@@ -63,7 +63,7 @@ impl Servers {
 
     /// Whether none of them sends anything.
     pub(super) fn are_silent(&self) -> bool {
-        self.all.iter().all(|server| server.silence.is_known())
+        self.all.iter().all(|server| server.silence.is_silent())
     }
 
     /// Their names, for people.

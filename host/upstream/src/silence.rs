@@ -14,7 +14,7 @@ pub(super) struct Silence(Arc<AtomicU32>);
 
 impl Silence {
     /// The server sent something. Costs one load while it talks.
-    pub(super) fn broken(&self) {
+    pub(super) fn heard(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Release);
         }
@@ -28,7 +28,7 @@ impl Silence {
 
     /// Whether the server counts as silent.
     #[must_use]
-    pub(super) fn is_known(&self) -> bool {
+    pub(super) fn is_silent(&self) -> bool {
         self.0.load(Ordering::Acquire) >= UNANSWERED
     }
 }
@@ -42,14 +42,14 @@ mod tests {
         let silence = Silence::default();
         silence.unanswered();
         silence.unanswered();
-        silence.broken();
+        silence.heard();
         silence.unanswered();
         silence.unanswered();
-        assert!(!silence.is_known(), "a byte came in between");
+        assert!(!silence.is_silent(), "a byte came in between");
         silence.unanswered();
         silence.unanswered();
-        assert!(silence.is_known());
-        silence.clone().broken();
-        assert!(!silence.is_known());
+        assert!(silence.is_silent());
+        silence.clone().heard();
+        assert!(!silence.is_silent());
     }
 }

@@ -50,7 +50,7 @@ pub enum Purpose {
 pub struct Head {
     /// The method.
     pub method: Method,
-    /// As `weir_kube::Request::forward`.
+    /// As `weir_kube::RequestInfo::forward`.
     pub path: PathAndQuery,
     /// Without what belongs to the client's hop only.
     pub headers: HeaderMap,

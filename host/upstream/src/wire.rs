@@ -82,7 +82,7 @@ impl Wire {
             }
         };
         let answer = answer.map_err(|error| UpstreamError::from_client(error, &server.name, &self.trust))?;
-        server.silence.broken();
+        server.silence.heard();
         Ok(answer.map(|body| UpstreamBody::new(body, slot, server.silence.clone())))
     }
 }

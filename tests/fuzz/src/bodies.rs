@@ -18,7 +18,7 @@ use weir_document::{
     },
     list::{ItemOutcome, Piece, split},
 };
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
 /// A target: its name, which is also the folder of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -185,7 +185,7 @@ pub fn path(data: &[u8]) {
         Ok(path) => assert_eq!(path.text(), text),
         Err(error) => assert!(error.position <= text.len() && text.is_char_boundary(error.position)),
     }
-    match Selector::parse(text) {
+    match LabelSelector::parse(text) {
         Ok(selector) => drop(selector.matches(|key| (key.len() % 2 == 0).then_some("a"))),
         Err(error) => assert!(error.position <= text.len()),
     }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use weir_document::{Document, Error, Path, Value, resource_of};
-use weir_kube::Selector;
+use weir_kube::LabelSelector;
 
 use super::Environment;
 use crate::{Lookup, Plan};
@@ -24,7 +24,7 @@ impl LookupStore {
     pub(super) fn new(plan: &Plan, environment: &Environment) -> Result<Self, String> {
         let mut store = Self::default();
         for lookup in &plan.lookups {
-            let selector = Selector::parse(lookup.label_selector.as_deref().unwrap_or(""))
+            let selector = LabelSelector::parse(lookup.label_selector.as_deref().unwrap_or(""))
                 .map_err(|error| format!("lookup of {}: {error}", lookup.resource))?;
             let objects = store.resources.entry(lookup.resource.clone()).or_default();
             for document in &environment.cluster {
@@ -56,7 +56,7 @@ impl LookupStore {
         namespace: Option<&str>,
         selector: &str,
     ) -> Result<Vec<Document>, String> {
-        let selector = Selector::parse(selector).map_err(|error| error.to_string())?;
+        let selector = LabelSelector::parse(selector).map_err(|error| error.to_string())?;
         let start = Bound::Included((namespace.unwrap_or("").to_owned(), String::new()));
         let within = self.objects(resource)?.range((start, Bound::Unbounded));
         let within = within.take_while(|((place, _), _)| namespace.is_none_or(|namespace| place == namespace));
@@ -74,7 +74,7 @@ impl LookupStore {
     }
 }
 
-fn declares(lookup: &Lookup, selector: &Selector, document: &Document) -> Result<bool, Error> {
+fn declares(lookup: &Lookup, selector: &LabelSelector, document: &Document) -> Result<bool, Error> {
     let api_version = document.api_version()?;
     let version = api_version.rsplit('/').next().unwrap_or_default();
     Ok(resource_of(&api_version, &document.kind()?) == lookup.resource
@@ -83,7 +83,7 @@ fn declares(lookup: &Lookup, selector: &Selector, document: &Document) -> Result
         && matches(selector, document)?)
 }
 
-fn matches(selector: &Selector, document: &Document) -> Result<bool, Error> {
+fn matches(selector: &LabelSelector, document: &Document) -> Result<bool, Error> {
     let mut unreadable = None;
     let matched = selector.matches(|key| match document.label(key) {
         Ok(value) => value.map(|value| value.into_owned()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, select_all};
 use tokio::sync::watch;
 use weir_document::Document;
-use weir_kube::{Class, GroupResource};
+use weir_kube::{GroupResource, VerbClass};
 
 pub use self::write::{Unwritable, Written};
 use super::outcome::{Failure, Outcome};
@@ -21,7 +21,7 @@ pub trait DocumentFilter: Send + Sync + std::fmt::Debug {
     /// What becomes of a write that would put back what the filter alters.
     fn writes(&self) -> Writes;
     /// Whether it applies to a request.
-    fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool;
+    fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool;
     /// A number that no other filter of this process has or had.
     fn identity(&self) -> u64;
     /// Moves when a value that the filter looked up has changed: from then on objects may be judged otherwise.

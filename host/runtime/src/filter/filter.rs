@@ -17,8 +17,8 @@ use super::reads::Reads;
 use crate::metrics::{BatchCounts, RuntimeMetrics};
 use crate::{Answer, Checkout, Description, Fault, Lesson, Pool, Read, Recorder, Snapshot};
 use crate::{FailurePolicy, FilterEntry, MatchRule, Writes};
-use weir_kube::Class;
 use weir_kube::GroupResource;
+use weir_kube::VerbClass;
 
 /// One object in this many is run again on a fresh instance, and the outcomes compared.
 const SPOT_CHECK: u64 = 1024;
@@ -372,7 +372,7 @@ impl DocumentFilter for Filter {
         self.entry.writes
     }
 
-    fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
+    fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool {
         self.matches.iter().any(|rule| rule.matches(component, resource, class))
     }
 

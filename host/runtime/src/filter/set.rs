@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_kube::{Class, GroupResource};
+use weir_kube::{GroupResource, VerbClass};
 
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
@@ -16,7 +16,7 @@ const CHAINS: usize = 1024;
 pub struct FilterSet {
     loaded: Vec<Arc<Filter>>,
     filters: Vec<Arc<dyn DocumentFilter>>,
-    chains: Mutex<HashMap<(String, GroupResource, Class), Option<Chain>>>,
+    chains: Mutex<HashMap<(String, GroupResource, VerbClass), Option<Chain>>>,
 }
 
 impl FilterSet {
@@ -42,7 +42,7 @@ impl FilterSet {
     /// The chain for one component's requests of a class for a resource; none: nothing matches, pass it through.
     /// `component` is compared without regard to case.
     #[must_use]
-    pub fn chain(&self, component: &str, resource: &GroupResource, class: Class) -> Option<Chain> {
+    pub fn chain(&self, component: &str, resource: &GroupResource, class: VerbClass) -> Option<Chain> {
         let key = (component.to_ascii_lowercase(), resource.clone(), class);
         let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(chain) = chains.get(&key) {

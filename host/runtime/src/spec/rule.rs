@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use weir_kube::{Class, GroupResource, ResourceNameError};
+use weir_kube::{GroupResource, ResourceNameError, VerbClass};
 
 /// One validated rule. Shown as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ const MAX_RULE: usize = 512;
 impl MatchRule {
     /// Whether the rule names this request. `component` is compared without regard to case.
     #[must_use]
-    pub fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
+    pub fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool {
         self.classes.has(class)
             && self.component.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(component))
             && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
@@ -149,40 +149,40 @@ fn verb_list(rule: &str, verbs: &str) -> Result<(Classes, bool), RuleError> {
             "get" => reads |= 1,
             "list" => reads |= 2,
             "watch" => reads |= 4,
-            "create" => classes.add(Class::Create),
-            "update" => classes.add(Class::Update),
-            "patch" => classes.add(Class::Patch),
-            "delete" => classes.add(Class::Delete),
+            "create" => classes.add(VerbClass::Create),
+            "update" => classes.add(VerbClass::Update),
+            "patch" => classes.add(VerbClass::Patch),
+            "delete" => classes.add(VerbClass::Delete),
             _ => {
                 return Err(RuleError::Verb { rule: rule.to_owned(), verb: verb.to_owned() });
             }
         }
     }
     if reads != 0 {
-        classes.add(Class::Read);
+        classes.add(VerbClass::Read);
     }
     Ok((classes, reads != 0 && reads != 7))
 }
 
 impl Classes {
-    const READ: Self = Self(Self::bit(Class::Read));
+    const READ: Self = Self(Self::bit(VerbClass::Read));
     const ALL: Self = Self(0b1_1111);
 
-    const fn bit(class: Class) -> u8 {
+    const fn bit(class: VerbClass) -> u8 {
         match class {
-            Class::Read => 1,
-            Class::Create => 2,
-            Class::Update => 4,
-            Class::Patch => 8,
-            Class::Delete => 16,
+            VerbClass::Read => 1,
+            VerbClass::Create => 2,
+            VerbClass::Update => 4,
+            VerbClass::Patch => 8,
+            VerbClass::Delete => 16,
         }
     }
 
-    fn add(&mut self, class: Class) {
+    fn add(&mut self, class: VerbClass) {
         self.0 |= Self::bit(class);
     }
 
-    fn has(self, class: Class) -> bool {
+    fn has(self, class: VerbClass) -> bool {
         self.0 & Self::bit(class) != 0
     }
 }
@@ -213,8 +213,8 @@ mod tests {
     fn naming_list_covers_get_and_watch_and_is_warned_of() {
         for verbs in ["#list", "#list;watch", "#watch", "#get", "#list; watch"] {
             let rule = rule(&format!("kube-proxy/endpointslices{verbs}"));
-            assert!(rule.matches("kube-proxy", &slices(), Class::Read), "{verbs}");
-            assert!(!rule.matches("kube-proxy", &slices(), Class::Update), "{verbs}");
+            assert!(rule.matches("kube-proxy", &slices(), VerbClass::Read), "{verbs}");
+            assert!(!rule.matches("kube-proxy", &slices(), VerbClass::Update), "{verbs}");
             assert!(rule.warning().unwrap().contains("covers all three"), "{verbs}");
         }
         assert_eq!(rule("kube-proxy/endpointslices#get;list;watch").warning(), None);
@@ -225,11 +225,11 @@ mod tests {
         let reads = rule("kubelet/pods");
         let all = rule("kubelet/pods#*");
         let pods = GroupResource::new("pods", "");
-        for class in [Class::Create, Class::Update, Class::Patch, Class::Delete] {
+        for class in [VerbClass::Create, VerbClass::Update, VerbClass::Patch, VerbClass::Delete] {
             assert!(!reads.matches("kubelet", &pods, class));
             assert!(all.matches("kubelet", &pods, class));
         }
-        assert!(reads.matches("kubelet", &pods, Class::Read) && all.matches("kubelet", &pods, Class::Read));
+        assert!(reads.matches("kubelet", &pods, VerbClass::Read) && all.matches("kubelet", &pods, VerbClass::Read));
         assert_eq!(reads.warning(), None);
     }
 
@@ -237,23 +237,23 @@ mod tests {
     fn write_verbs_alone_do_not_cover_reads() {
         let rule = rule("kubelet/pods#patch;update");
         let pods = GroupResource::new("pods", "");
-        assert!(rule.matches("kubelet", &pods, Class::Patch) && rule.matches("kubelet", &pods, Class::Update));
-        assert!(!rule.matches("kubelet", &pods, Class::Read));
+        assert!(rule.matches("kubelet", &pods, VerbClass::Patch) && rule.matches("kubelet", &pods, VerbClass::Update));
+        assert!(!rule.matches("kubelet", &pods, VerbClass::Read));
     }
 
     #[test]
     fn component_matches_without_regard_to_case() {
-        assert!(rule("coredns/endpointslices").matches("CoreDNS", &slices(), Class::Read));
-        assert!(!rule("coredns/endpointslices").matches("CoreDNS2", &slices(), Class::Read));
+        assert!(rule("coredns/endpointslices").matches("CoreDNS", &slices(), VerbClass::Read));
+        assert!(!rule("coredns/endpointslices").matches("CoreDNS2", &slices(), VerbClass::Read));
     }
 
     #[test]
     fn a_star_stands_for_any_component_or_resource_and_a_group_is_exact() {
-        assert!(rule("*/endpointslices").matches("", &slices(), Class::Read));
-        assert!(rule("kubelet/*").matches("kubelet", &slices(), Class::Read));
+        assert!(rule("*/endpointslices").matches("", &slices(), VerbClass::Read));
+        assert!(rule("kubelet/*").matches("kubelet", &slices(), VerbClass::Read));
         let knative = GroupResource::new("services", "serving.knative.dev");
-        assert!(!rule("kube-proxy/services").matches("kube-proxy", &knative, Class::Read));
-        assert!(rule("kube-proxy/services.serving.knative.dev").matches("kube-proxy", &knative, Class::Read));
+        assert!(!rule("kube-proxy/services").matches("kube-proxy", &knative, VerbClass::Read));
+        assert!(rule("kube-proxy/services.serving.knative.dev").matches("kube-proxy", &knative, VerbClass::Read));
     }
 
     #[test]

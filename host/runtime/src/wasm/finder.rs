@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wasmtime::Result;
 use weir_document::{Document, LookedUp, Path, Selection};
-use weir_kube::{Address, GroupResource, Lookup};
+use weir_kube::{GroupResource, InterfaceAddress, Lookup};
 
 use super::fault::Refusal;
 use super::found::{Found, FoundSelection};
@@ -96,7 +96,7 @@ impl Finder {
     }
 
     /// The node's addresses.
-    pub(super) fn addresses(&self) -> Arc<[Address]> {
+    pub(super) fn addresses(&self) -> Arc<[InterfaceAddress]> {
         let addresses = self.snapshot().addresses();
         self.note(&Read::Addresses, addresses_value(&addresses));
         addresses

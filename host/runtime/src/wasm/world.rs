@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_document::Path;
 
 use weir_document::{LookedUp, Selection};
-use weir_kube::{Address, Lookup};
+use weir_kube::{InterfaceAddress, Lookup};
 
 /// Where pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
     /// `Err` when the selector is malformed.
     fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String>;
     /// The node's addresses at this moment.
-    fn addresses(&self) -> Arc<[Address]>;
+    fn addresses(&self) -> Arc<[InterfaceAddress]>;
 }
 
 /// A read that a filter made beside its object, as recorded: what was asked, so that it can be asked again.
@@ -108,7 +108,7 @@ pub(super) const UNREADABLE: u64 = 0x7265_6164_6572_726f;
 
 /// The recorded form of the node's addresses.
 #[must_use]
-pub(super) fn addresses_value(addresses: &[Address]) -> u64 {
+pub(super) fn addresses_value(addresses: &[InterfaceAddress]) -> u64 {
     use std::hash::BuildHasher;
     foldhash::fast::FixedState::default().hash_one(addresses)
 }

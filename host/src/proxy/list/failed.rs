@@ -15,7 +15,7 @@ use crate::proxy::get;
 use crate::proxy::ledger::Key;
 use crate::proxy::read::{Answer, Read};
 use crate::proxy::respond::Refusal;
-use weir_kube::Form;
+use weir_kube::MediaType;
 use weir_runtime::{Outcome, Stamp};
 
 const OBJECTS: usize = 256;
@@ -53,7 +53,7 @@ impl Failed {
     /// It still fails. Anything else (it is gone, the client may not get it) lets the list go its way.
     pub(super) async fn check(&self, proxy: &Proxy, read: &Read) -> Result<(), Refusal> {
         let Some(path) = self.known(&read.key, read.stamp) else { return Ok(()) };
-        if let Answer::Objects(objects) = read.in_form(Form::PLAIN).ask(proxy, path).await?
+        if let Answer::Objects(objects) = read.with_media_type(MediaType::JSON).ask(proxy, path).await?
             && let Ok(bytes) = objects.plain.collect(get::LIMIT).await
             && let Ok(object) = read.object_type.apply(Document::json(bytes))
             && let Some(Outcome::Failed(failure)) = read.chain.run(vec![object]).await.pop()

@@ -17,7 +17,7 @@ use crate::proxy::object::{message, partial};
 use crate::proxy::object_type::{ObjectType, ObjectTypeError};
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
-use weir_kube::{Encoding, Shape};
+use weir_kube::{Encoding, Transform};
 use weir_runtime::{Failure, Outcome};
 use weir_upstream::Plain;
 use weir_upstream::in_full;
@@ -86,7 +86,7 @@ impl Pump {
         Self {
             listing: Listing::begin(&proxy.ledger, read.key, read.stamp, &read.query),
             proxy,
-            wire: Wire::new(encoding, read.form.shape, ITEM),
+            wire: Wire::new(encoding, read.media_type.transform, ITEM),
             item_type: read.object_type.clone(),
             read,
             plain,
@@ -175,11 +175,11 @@ impl Pump {
         let outcomes = self.read.chain.run(documents).await;
         let (mut shown, mut hidden) = (Vec::with_capacity(outcomes.len()), Vec::new());
         for (index, outcome) in outcomes.into_iter().enumerate() {
-            shown.push(match (outcome, self.read.form.shape) {
-                (Outcome::Unchanged, Shape::Metadata(version)) => {
+            shown.push(match (outcome, self.read.media_type.transform) {
+                (Outcome::Unchanged, Transform::Metadata(version)) => {
                     json::ItemOutcome::Edit(item(index)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Edited(bytes), Shape::Metadata(version)) => {
+                (Outcome::Edited(bytes), Transform::Metadata(version)) => {
                     json::ItemOutcome::Edit(self.document(bytes)?.only_metadata(&partial(version))?)
                 }
                 (Outcome::Unchanged, _) => json::ItemOutcome::Keep,

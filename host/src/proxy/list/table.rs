@@ -15,7 +15,7 @@ use crate::proxy::ledger::Listing;
 use crate::proxy::object::{list_metadata, of_row, row};
 use crate::proxy::read::Read;
 use crate::proxy::respond::Refusal;
-use weir_kube::Shape;
+use weir_kube::Transform;
 use weir_runtime::Outcome;
 use weir_upstream::Plain;
 
@@ -78,7 +78,7 @@ async fn filter(proxy: &Proxy, read: &Read, body: Bytes) -> Result<Option<Vec<By
 impl Rows {
     /// False if a row has not its whole object.
     async fn filter(&mut self, read: &Read, batch: &Batch) -> Result<bool, PumpError> {
-        let Shape::Table(version, include) = read.form.shape else { return Ok(false) };
+        let Transform::Table(version, include) = read.media_type.transform else { return Ok(false) };
         let mut documents = Vec::with_capacity(batch.items.len());
         for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
             match of_row(&document)? {

@@ -8,7 +8,7 @@ use weir_document::json::{self, Batch, ItemOutcome, ListMeta, Piece, SplitError}
 use weir_document::{Document, TypeMeta, protobuf};
 
 use crate::proxy::object::{list_metadata, partial_list};
-use weir_kube::{Encoding, MetaVersion, Shape};
+use weir_kube::{Encoding, MetaVersion, Transform};
 
 /// A list on its way through.
 pub(super) struct Wire {
@@ -26,14 +26,14 @@ enum Halves {
 
 impl Wire {
     /// Items larger than `limit` are refused.
-    pub(super) fn new(encoding: Encoding, shape: Shape, limit: usize) -> Self {
+    pub(super) fn new(encoding: Encoding, transform: Transform, limit: usize) -> Self {
         let halves = match encoding {
             Encoding::Json => Halves::Json(json::ListSplitter::with_limit(limit), json::Joiner::new()),
             Encoding::Protobuf => Halves::Protobuf(protobuf::ListSplitter::with_limit(limit), protobuf::Joiner::new()),
         };
-        let metadata = match shape {
-            Shape::Metadata(version) => Some(version),
-            Shape::Object | Shape::Table(..) => None,
+        let metadata = match transform {
+            Transform::Metadata(version) => Some(version),
+            Transform::None | Transform::Table(..) => None,
         };
         Self { halves, metadata, head: Bytes::new(), tail: Bytes::new() }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::sync::watch;
 use weir_document::Document;
-use weir_kube::{Class, GroupResource};
+use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{DocumentFilter, FilterSet, Judged, MatchRule, Outcome, Writes};
 
 type Judge = dyn Fn(&Document) -> Outcome + Send + Sync;
@@ -56,7 +56,7 @@ impl DocumentFilter for Script {
         Writes::Refuse
     }
 
-    fn matches(&self, component: &str, resource: &GroupResource, class: Class) -> bool {
+    fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool {
         self.rule.as_ref().is_some_and(|rule| rule.matches(component, resource, class))
     }
 

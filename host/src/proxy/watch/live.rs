@@ -74,7 +74,7 @@ impl Live {
         Self {
             end: Box::pin(end(proxy.clone(), read.clone())),
             proxy,
-            wire: Wire::new(encoding, read.form.shape, read.object_type.clone(), FRAME),
+            wire: Wire::new(encoding, read.media_type.transform, read.object_type.clone(), FRAME),
             read,
             plain,
             transitions: Transitions::new(hidden),
@@ -266,7 +266,7 @@ async fn end(proxy: Arc<Proxy>, read: Arc<Read>) -> End {
     let swapped = async {
         loop {
             if let Serving::Live(set) = &*serving.borrow_and_update() {
-                match set.chain(&read.component, &read.resource.resource, weir_kube::Class::Read) {
+                match set.chain(&read.component, &read.resource.resource, weir_kube::VerbClass::Read) {
                     Some(chain) if chain.same_filters(&read.chain) => {}
                     Some(_) => return End::Changed("the filters have changed", "swap"),
                     None => return End::Changed("no filter matches this resource any more", "unmatched"),

@@ -7,14 +7,14 @@ use weir_document::{Document, protobuf};
 
 use crate::proxy::object::{Columns, Object};
 use crate::proxy::object_type::{ObjectType, ObjectTypeError};
-use weir_kube::{Encoding, Shape};
+use weir_kube::{Encoding, Transform};
 use weir_upstream::in_full;
 
 /// Both ends of a watch.
 #[derive(Debug)]
 pub(super) struct Wire {
     splitter: Splitter,
-    shape: Shape,
+    transform: Transform,
     object_type: ObjectType,
     columns: Columns,
 }
@@ -54,12 +54,12 @@ pub(super) enum WireError {
 
 impl Wire {
     /// Events larger than `limit` are refused.
-    pub(super) fn new(encoding: Encoding, shape: Shape, object_type: ObjectType, limit: usize) -> Self {
+    pub(super) fn new(encoding: Encoding, transform: Transform, object_type: ObjectType, limit: usize) -> Self {
         let splitter = match encoding {
             Encoding::Json => Splitter::Json(json::FrameSplitter::with_limit(limit)),
             Encoding::Protobuf => Splitter::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
         };
-        Self { splitter, shape, object_type, columns: Columns::default() }
+        Self { splitter, transform, object_type, columns: Columns::default() }
     }
 
     /// In which both ends are written.
@@ -91,13 +91,13 @@ impl Wire {
         let (kind, whole, object) = match &mut self.splitter {
             Splitter::Json(splitter) => match splitter.next().map_err(WireError::Split)? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
-                Some(frame) => (frame.event, frame.line(), Object::json(self.shape, frame.document())?),
+                Some(frame) => (frame.event, frame.line(), Object::json(self.transform, frame.document())?),
                 None => return Ok(None),
             },
             Splitter::Protobuf(splitter) => match splitter.next().map_err(WireError::Split)? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.bytes.clone(), None),
                 Some(frame) => {
-                    let object = Object::open(Encoding::Protobuf, self.shape, frame.object_bytes())?;
+                    let object = Object::open(Encoding::Protobuf, self.transform, frame.object_bytes())?;
                     (frame.event, frame.bytes.clone(), object)
                 }
                 None => return Ok(None),
@@ -117,10 +117,10 @@ impl Wire {
     /// An event as its client is told of it, as this kind of event, with its object as it came or as filters left it.
     pub(super) fn tell(&mut self, event: &Event, kind: EventType, edited: Option<&Bytes>) -> Result<Bytes, WireError> {
         let Some(object) = &event.object else { return Ok(event.whole.clone()) };
-        if edited.is_none() && kind == event.kind && self.shape == Shape::Object {
+        if edited.is_none() && kind == event.kind && self.transform == Transform::None {
             return Ok(event.whole.clone());
         }
-        let shown = self.columns.pay(object.show(edited, self.shape)?)?;
+        let shown = self.columns.pay(object.show(edited, self.transform)?)?;
         match self.splitter {
             Splitter::Json(_) => Ok(json::event(kind, &shown)),
             Splitter::Protobuf(_) => Ok(protobuf::event(kind, &shown)?),

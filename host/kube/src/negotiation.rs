@@ -1,0 +1,236 @@
+//! Content negotiation of filtered responses, by the rules of kube-apiserver.
+//!
+//! Media ranges are ordered by quality, then named types before wildcards, then as written. A range is skipped if it has a
+//! parameter that the API server does not support (an unknown `as`, another `stream`), or names an encoding that filters
+//! do not support (CBOR, YAML). If no range is left, the response is plain JSON, which every Kubernetes client decodes.
+//! Weir requests the negotiated encoding from the API server, so that it never converts a response.
+
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::{Query, Verb};
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The encoding of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`
+    Json,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+}
+
+/// The transformation of each object that the client requested with `as=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transform {
+    /// The whole object.
+    None,
+    /// `as=PartialObjectMetadata` or `as=PartialObjectMetadataList`.
+    Metadata(MetaVersion),
+    /// `as=Table`.
+    Table(MetaVersion, IncludeObject),
+}
+
+/// The requested version of `meta.k8s.io`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaVersion {
+    /// `v1`
+    V1,
+    /// `v1beta1`
+    V1Beta1,
+}
+
+/// The `includeObject` option: what `rows[].object` of a Table contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// No object.
+    None,
+    /// The metadata of the object.
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+/// The negotiated media type of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MediaType {
+    /// The encoding of objects.
+    pub encoding: Encoding,
+    /// The transformation of each object.
+    pub transform: Transform,
+}
+
+/// One media range of an `Accept` header.
+#[derive(Debug)]
+struct MediaRange<'a> {
+    kind: &'a str,
+    subtype: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl Encoding {
+    /// The `Content-Type` of a response.
+    #[must_use]
+    pub fn content_type(self, verb: Verb) -> HeaderValue {
+        HeaderValue::from_static(match (self, verb) {
+            // The API server adds `stream=watch` to every encoding except JSON.
+            (Self::Protobuf, Verb::Watch) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (Self::Protobuf, _) => PROTOBUF,
+            (Self::Json, _) => JSON,
+        })
+    }
+
+    /// The encoding of a response by its `Content-Type`; `None` for one that Weir does not request.
+    #[must_use]
+    pub fn from_content_type(content_type: &str) -> Option<Self> {
+        let media = content_type.split(';').next().unwrap_or_default().trim();
+        [(JSON, Self::Json), (PROTOBUF, Self::Protobuf)]
+            .into_iter()
+            .find(|(name, _)| media.eq_ignore_ascii_case(name))
+            .map(|(_, encoding)| encoding)
+    }
+
+    /// The encoding of the `Status` object in an error response to this request.
+    #[must_use]
+    pub fn for_errors(headers: &HeaderMap) -> Self {
+        let text = joined_accept(headers);
+        ranges(&text).iter().find_map(MediaRange::encoding).unwrap_or(Self::Json)
+    }
+}
+
+impl MetaVersion {
+    /// `meta.k8s.io/v1`
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+impl IncludeObject {
+    fn of(query: &Query) -> Self {
+        match query.first("includeObject") {
+            Some("None") => Self::None,
+            Some("Object") => Self::Object,
+            _ => Self::Metadata,
+        }
+    }
+}
+
+impl MediaType {
+    /// Whole objects as JSON, which every API server and every client supports.
+    pub const JSON: Self = Self { encoding: Encoding::Json, transform: Transform::None };
+
+    /// Negotiates the media type of a read. `protobuf` says whether the resource has a protobuf encoding.
+    #[must_use]
+    pub fn negotiate(headers: &HeaderMap, protobuf: bool, query: &Query) -> Self {
+        let text = joined_accept(headers);
+        let supported = |range: &MediaRange<'_>| {
+            let media_type = Self { encoding: range.encoding()?, transform: range.transform(query)? };
+            match media_type {
+                Self { encoding: Encoding::Protobuf, .. } if !protobuf => None,
+                // A Table has no protobuf encoding.
+                Self { encoding: Encoding::Protobuf, transform: Transform::Table(..) } => None,
+                media_type => Some(media_type),
+            }
+        };
+        ranges(&text).iter().find_map(supported).unwrap_or(Self::JSON)
+    }
+
+    /// The `Accept` header of the request to the API server.
+    ///
+    /// It never requests metadata only, because filters read whole objects. It accepts JSON from a server that does not
+    /// support the media type.
+    #[must_use]
+    pub fn upstream_accept(self) -> HeaderValue {
+        HeaderValue::from_static(match (self.encoding, self.transform) {
+            (_, Transform::Table(MetaVersion::V1, _)) => {
+                "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
+            }
+            (_, Transform::Table(MetaVersion::V1Beta1, _)) => {
+                "application/json;as=Table;g=meta.k8s.io;v=v1beta1,application/json"
+            }
+            (Encoding::Json, _) => JSON,
+            (Encoding::Protobuf, _) => "application/vnd.kubernetes.protobuf,application/json",
+        })
+    }
+}
+
+impl<'a> MediaRange<'a> {
+    /// `None` if the clause is not a media range, or is excluded by `q=0`.
+    fn parse(clause: &'a str) -> Option<Self> {
+        let mut parts = clause.split(';').map(str::trim);
+        let (kind, subtype) = match parts.next()? {
+            "*" => ("*", "*"),
+            media => media.split_once('/')?,
+        };
+        let mut quality = 1.0;
+        let mut parameters = Vec::new();
+        for part in parts {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let value = value.trim().trim_matches('"');
+            match name.trim() {
+                "q" => quality = value.parse().unwrap_or(1.0),
+                name => parameters.push((name, value)),
+            }
+        }
+        (quality > 0.0).then_some(Self { kind: kind.trim(), subtype: subtype.trim(), parameters, quality })
+    }
+
+    fn wildcards(&self) -> usize {
+        usize::from(self.kind == "*") + usize::from(self.subtype == "*")
+    }
+
+    fn encoding(&self) -> Option<Encoding> {
+        let application = self.kind.eq_ignore_ascii_case("application");
+        match self.subtype {
+            "*" if application || self.kind == "*" => Some(Encoding::Json),
+            json if application && json.eq_ignore_ascii_case("json") => Some(Encoding::Json),
+            protobuf if application && protobuf.eq_ignore_ascii_case("vnd.kubernetes.protobuf") => {
+                Some(Encoding::Protobuf)
+            }
+            _ => None,
+        }
+    }
+
+    fn transform(&self, query: &Query) -> Option<Transform> {
+        let find = |name| self.parameters.iter().find(|(found, _)| *found == name).map(|(_, value)| *value);
+        if find("stream").is_some_and(|stream| !stream.is_empty() && stream != "watch") {
+            return None;
+        }
+        let Some(kind) = find("as") else {
+            return (find("g").is_none() && find("v").is_none()).then_some(Transform::None);
+        };
+        let version = match (find("g"), find("v")) {
+            (Some("meta.k8s.io"), Some("v1")) => MetaVersion::V1,
+            (Some("meta.k8s.io"), Some("v1beta1")) => MetaVersion::V1Beta1,
+            _ => return None,
+        };
+        match kind {
+            "Table" => Some(Transform::Table(version, IncludeObject::of(query))),
+            "PartialObjectMetadata" | "PartialObjectMetadataList" => Some(Transform::Metadata(version)),
+            _ => None,
+        }
+    }
+}
+
+/// The media ranges in order of preference.
+fn ranges(text: &str) -> Vec<MediaRange<'_>> {
+    let mut ranges: Vec<_> = text.split(',').filter_map(MediaRange::parse).collect();
+    // A stable sort keeps equal ranges in the order written.
+    ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(a.wildcards().cmp(&b.wildcards())));
+    ranges
+}
+
+/// Joins all `Accept` headers and ignores those that are not text.
+fn joined_accept(headers: &HeaderMap) -> String {
+    let lines: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
+    lines.join(",")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Negotiation of media types against the rules of kube-apiserver.
+
+use http::Method;
+
+use super::*;
+use crate::RequestInfo;
+
+fn negotiated(accept: &str, path: &str) -> MediaType {
+    let request = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
+    let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+    // Custom resources have no protobuf encoding.
+    let protobuf = !request.resource().unwrap().resource.group.contains("openyurt");
+    MediaType::negotiate(&headers, protobuf, &request.query)
+}
+
+const SERVICES: &str = "/api/v1/services";
+const POOLS: &str = "/apis/apps.openyurt.io/v1beta2/nodepools";
+const PROTOBUF: MediaType = MediaType { encoding: Encoding::Protobuf, transform: Transform::None };
+
+#[test]
+fn the_first_media_type_that_filters_support_is_chosen() {
+    let metadata = |encoding| MediaType { encoding, transform: Transform::Metadata(MetaVersion::V1) };
+    let table = |include| MediaType { encoding: Encoding::Json, transform: Transform::Table(MetaVersion::V1, include) };
+    for (accept, expected) in [
+        ("", MediaType::JSON),
+        ("*/*", MediaType::JSON),
+        ("application/*", MediaType::JSON),
+        ("text/html, image/gif, *; q=.2, */*; q=.2", MediaType::JSON),
+        ("application/vnd.kubernetes.protobuf", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf,application/json", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf, */*", PROTOBUF),
+        ("*/*, application/vnd.kubernetes.protobuf", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf;stream=watch", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf;stream=other,application/json", MediaType::JSON),
+        ("application/json;stream=watch", MediaType::JSON),
+        ("application/json;pretty=1;charset=utf-8", MediaType::JSON),
+        ("Application/JSON", MediaType::JSON),
+        ("application/vnd.kubernetes.protobuf;q=0.5, application/json;q=0.9", MediaType::JSON),
+        ("application/json;q=0.5, application/vnd.kubernetes.protobuf;q=0.9", PROTOBUF),
+        ("application/json;q=0.1, application/vnd.kubernetes.protobuf", PROTOBUF),
+        ("application/json;q=0, application/vnd.kubernetes.protobuf;q=0.1", PROTOBUF),
+        ("application/cbor, application/vnd.kubernetes.protobuf;q=0.9, application/json;q=0.8", PROTOBUF),
+        ("application/cbor,application/json;q=0.9", MediaType::JSON),
+        ("application/yaml", MediaType::JSON),
+        ("application/yaml, application/vnd.kubernetes.protobuf;q=0.1", PROTOBUF),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", table(IncludeObject::Metadata)),
+        ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", MediaType::JSON),
+        ("application/json;as=Table;v=v1;g=other,application/json", MediaType::JSON),
+        ("application/json;as=Table", MediaType::JSON),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", MediaType::JSON),
+        ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", metadata(Encoding::Json)),
+        (
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+            metadata(Encoding::Protobuf),
+        ),
+        ("nonsense, ;;, /, application/json", MediaType::JSON),
+    ] {
+        assert_eq!(negotiated(accept, SERVICES), expected, "{accept}");
+    }
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (include, expected) in [
+        ("Object", IncludeObject::Object),
+        ("None", IncludeObject::None),
+        ("x", IncludeObject::Metadata),
+        ("", IncludeObject::Metadata),
+    ] {
+        assert_eq!(negotiated(accept, &format!("{SERVICES}?includeObject={include}")), table(expected));
+    }
+}
+
+#[test]
+fn resources_without_protobuf_are_requested_as_json() {
+    for accept in ["application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"] {
+        assert_eq!(negotiated(accept, POOLS), MediaType::JSON);
+        for known in [
+            "/api/v1/nodes/a",
+            "/api/v1/namespaces/a/pods/b/status",
+            "/apis/discovery.k8s.io/v1/endpointslices?watch=1",
+            "/api/v1/endpoints",
+        ] {
+            assert_eq!(negotiated(accept, known), PROTOBUF, "{known}");
+        }
+    }
+}
+
+#[test]
+fn several_accept_headers_are_one_list() {
+    let mut headers = HeaderMap::new();
+    headers.append(header::ACCEPT, "application/cbor".parse().unwrap());
+    headers.append(header::ACCEPT, "application/vnd.kubernetes.protobuf".parse().unwrap());
+    assert_eq!(Encoding::for_errors(&headers), Encoding::Protobuf);
+    assert_eq!(Encoding::for_errors(&HeaderMap::new()), Encoding::Json);
+}
+
+#[test]
+fn the_encoding_of_a_response_follows_from_its_content_type() {
+    for (content_type, expected) in [
+        ("application/json", Some(Encoding::Json)),
+        ("application/json; charset=utf-8", Some(Encoding::Json)),
+        ("application/vnd.kubernetes.protobuf;stream=watch", Some(Encoding::Protobuf)),
+        ("text/html", None),
+        ("", None),
+    ] {
+        assert_eq!(Encoding::from_content_type(content_type), expected, "{content_type}");
+    }
+}

@@ -1,0 +1,204 @@
+//! The objects of one reflector in one version: an immutable, ordered, persistent map.
+//!
+//! The next version shares the map except for the paths to changed objects. Reading a version is a pointer copy, and
+//! publishing one costs O(log n) per change.
+//!
+//! Each version also holds the selections that were queried and indexes over labels. The next version takes them over and
+//! updates those that a change affects. Their number is bounded, and they hold pointers only.
+
+mod cache;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rpds::RedBlackTreeMapSync;
+use weir_kube::LabelSelector;
+
+use self::cache::IndexCaches;
+use super::change::ObjectKey;
+use weir_document::{LookedUp, Selection};
+
+/// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct StoreKey(Arc<str>);
+
+/// One object of the store.
+#[derive(Debug, Clone)]
+pub(super) struct StoredObject {
+    pub(super) object: Arc<LookedUp>,
+    /// The `metadata.resourceVersion`. Objects with equal versions are equal.
+    pub(super) version: Box<str>,
+}
+
+/// One change of an object.
+#[derive(Debug, Clone)]
+pub(super) enum Delta {
+    /// The object was added or updated.
+    Put(StoreKey, StoredObject),
+    /// The object was deleted.
+    Remove(StoreKey),
+}
+
+/// The objects of one reflector in one version.
+pub(super) struct IndexedObjects {
+    map: RedBlackTreeMapSync<StoreKey, StoredObject>,
+    caches: Mutex<IndexCaches>,
+}
+
+impl StoreKey {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self(joined(namespace, name).into())
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.0.split_once('\0').map_or("", |(namespace, _)| namespace)
+    }
+
+    pub(super) fn to_object_key(&self) -> ObjectKey {
+        let (namespace, name) = self.0.split_once('\0').unwrap_or(("", &self.0));
+        ObjectKey { namespace: namespace.into(), name: name.into() }
+    }
+
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn joined(first: &str, second: &str) -> String {
+    let mut key = String::with_capacity(first.len() + 1 + second.len());
+    key.push_str(first);
+    key.push('\0');
+    key.push_str(second);
+    key
+}
+
+impl Borrow<str> for StoreKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for IndexedObjects {
+    fn default() -> Self {
+        Self { map: RedBlackTreeMapSync::new_sync(), caches: Mutex::default() }
+    }
+}
+
+impl IndexedObjects {
+    /// One object.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&StoredObject> {
+        self.map.get(joined(namespace, name).as_str())
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.map.size()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &StoreKey> {
+        self.map.keys()
+    }
+
+    /// The objects of a namespace, or of all namespaces, in order.
+    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&StoreKey, &Arc<LookedUp>)> {
+        let (from, to) = match namespace {
+            Some(namespace) => (joined(namespace, ""), Some(format!("{namespace}\u{1}"))),
+            None => (String::new(), None),
+        };
+        let bounds = (Bound::Included(from.as_str()), to.as_deref().map_or(Bound::Unbounded, Bound::Excluded));
+        // The range borrows its bounds, so the pointers are collected before it ends.
+        self.map.range::<str, _>(bounds).map(|(key, held)| (key, &held.object)).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The objects of a namespace, or of all namespaces, that a selector matches, in order.
+    pub(super) fn find(&self, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+        if let Some(found) = self.caches().selection(namespace, label_selector) {
+            return Ok(found);
+        }
+        let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
+        let chosen: Vec<(StoreKey, Arc<LookedUp>)> = match self.indexed(label_selector) {
+            Some(some) => some
+                .into_iter()
+                .filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace() == namespace))
+                .filter(|(_, object)| selects(&selector, object))
+                .collect(),
+            None => self
+                .of_namespace(namespace)
+                .filter(|(_, object)| selects(&selector, object))
+                .map(|(key, object)| (key.clone(), object.clone()))
+                .collect(),
+        };
+        Ok(self.caches().remember(namespace, label_selector, selector, chosen))
+    }
+
+    /// Answers the first requirement of a selector from an index, if that requirement is an equality. The result is a
+    /// superset of the objects that the whole selector matches.
+    fn indexed(&self, label_selector: &str) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
+        let (label, value) = first_equality(label_selector)?;
+        if let Some(found) = self.caches().indexed(label, value) {
+            return Some(found);
+        }
+        // The index is built without the lock, so that other filters can read meanwhile.
+        let index = cache::index(label, self.map.iter().map(|(key, held)| (key, &held.object)));
+        self.caches().add_index(label, index, value)
+    }
+
+    /// The next version and its changed keys; `None` if the deltas change nothing.
+    pub(super) fn next(&self, deltas: Vec<Delta>) -> Option<(Self, Vec<StoreKey>)> {
+        let mut map = self.map.clone();
+        let mut caches = self.caches().clone();
+        let mut changed = Vec::new();
+        for delta in deltas {
+            let (key, new) = match delta {
+                Delta::Put(key, held) => (key, Some(held)),
+                Delta::Remove(key) => (key, None),
+            };
+            let old = map.get(key.as_str()).cloned();
+            match (&old, &new) {
+                (None, None) => continue,
+                (Some(old), Some(new)) if !new.version.is_empty() && old.version == new.version => {
+                    continue;
+                }
+                _ => {}
+            }
+            caches.apply(&key, old.as_ref().map(|held| &held.object), new.as_ref().map(|held| &held.object));
+            match new {
+                Some(held) => map.insert_mut(key.clone(), held),
+                None => drop(map.remove_mut(key.as_str())),
+            }
+            changed.push(key);
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        (!changed.is_empty()).then(|| (Self { map, caches: Mutex::new(caches) }, changed))
+    }
+
+    fn caches(&self) -> std::sync::MutexGuard<'_, IndexCaches> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a selector matches the labels of an object. Unreadable labels count as absent.
+fn selects(selector: &LabelSelector, object: &LookedUp) -> bool {
+    selector.is_empty() || selector.matches(|label| object.document().label(label).ok().flatten())
+}
+
+/// The label and value of a first requirement that is an equality: `app=web,…` → (`app`, `web`).
+fn first_equality(selector: &str) -> Option<(&str, &str)> {
+    let first = selector.split(',').next()?;
+    let (label, value) = first.split_once('=')?;
+    let (label, value) = (label.trim(), value.strip_prefix('=').unwrap_or(value).trim());
+    let plain =
+        |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
+    (plain(label) && plain(value)).then_some((label, value))
+}
+
+impl fmt::Debug for IndexedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexedObjects").field("count", &self.map.size()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

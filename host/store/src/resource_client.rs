@@ -1,0 +1,164 @@
+//! Requests for one resource with the daemon's own identity, and the meaning of error responses.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use weir_kube::GroupResource;
+use weir_upstream::{Gunzip, in_full};
+
+use super::error::ReflectorError;
+
+/// Sends requests for one resource.
+#[derive(Clone)]
+pub(super) struct ResourceClient {
+    pub(super) client: kube::Client,
+    pub(super) resource: GroupResource,
+    /// Bounds the wait for the head of a response, and for each chunk of a list.
+    pub(super) response_timeout: Duration,
+}
+
+/// A request failed.
+#[derive(Debug)]
+pub(super) enum RequestError {
+    /// 404: the API server does not serve the resource.
+    NotFound,
+    /// 410: the resourceVersion or the continue token has expired.
+    Expired,
+    /// Any other failure.
+    Other(ReflectorError),
+}
+
+/// How many bytes of an error response are read for its message.
+const MAX_ERROR_BODY: usize = 16 << 10;
+/// The maximum number of characters of a message of the API server.
+const MAX_MESSAGE: usize = 300;
+/// The maximum number of characters of a reason.
+const MAX_REASON: usize = 400;
+/// The maximum size of a discovery document. A cluster with thousands of resources stays below it.
+const MAX_DISCOVERY: usize = 4 << 20;
+
+impl ResourceClient {
+    /// Sends a GET request. Cancel-safe: dropping the future cancels the request.
+    pub(super) async fn get(&self, path: &str, accept: &str, gzip: bool) -> Result<Response<Body>, RequestError> {
+        let encoding = if gzip { "gzip" } else { "identity" };
+        let request = Request::get(path)
+            .header(ACCEPT, accept)
+            .header(ACCEPT_ENCODING, encoding)
+            .body(Body::empty())
+            .map_err(|error| self.invalid_response(error))?;
+        let response = match tokio::time::timeout(self.response_timeout, self.client.send(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.unavailable(in_full(&error))),
+            Err(_) => return Err(self.unavailable(format!("no response within {:?}", self.response_timeout))),
+        };
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let code = response.status();
+        let body = Limited::new(response.into_body(), MAX_ERROR_BODY).collect();
+        let body = match tokio::time::timeout(self.response_timeout, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            _ => Bytes::new(),
+        };
+        Err(self.error_response(code, &body))
+    }
+
+    /// Reads a small JSON document, such as a discovery document.
+    pub(super) async fn get_json<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
+        let response = self.get(path, "application/json", false).await?;
+        let body = Limited::new(response.into_body(), MAX_DISCOVERY).collect();
+        match tokio::time::timeout(self.response_timeout, body).await {
+            Ok(Ok(body)) => serde_json::from_slice(&body.to_bytes())
+                .map_err(|error| self.invalid_response(format_args!("{path}: {error}"))),
+            Ok(Err(error)) => Err(self.unavailable(format!("{path}: {error}"))),
+            Err(_) => Err(self.unavailable(format!("{path}: the response stalled for {:?}", self.response_timeout))),
+        }
+    }
+
+    /// The error that a status code other than 200 stands for. `body` is a `Status` object or plain text.
+    pub(super) fn error_response(&self, code: StatusCode, body: &[u8]) -> RequestError {
+        #[derive(serde::Deserialize)]
+        struct StatusMessage {
+            message: Option<String>,
+        }
+        let message = serde_json::from_slice::<StatusMessage>(body).ok().and_then(|status| status.message);
+        let message = message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+        let message: String = message.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE).collect();
+        let resource = self.resource.clone();
+        match code {
+            StatusCode::NOT_FOUND => RequestError::NotFound,
+            StatusCode::GONE => RequestError::Expired,
+            StatusCode::FORBIDDEN => RequestError::Other(ReflectorError::Forbidden { resource, message }),
+            StatusCode::UNAUTHORIZED => RequestError::Other(ReflectorError::Unauthorized { resource, message }),
+            _ if code.is_server_error()
+                || code == StatusCode::TOO_MANY_REQUESTS
+                || code == StatusCode::REQUEST_TIMEOUT =>
+            {
+                self.unavailable(format!("status {}: {message}", code.as_u16()))
+            }
+            _ => RequestError::Other(ReflectorError::Rejected { resource, code: code.as_u16(), message }),
+        }
+    }
+
+    pub(super) fn unavailable(&self, reason: impl std::fmt::Display) -> RequestError {
+        // The reason may quote the API server.
+        let reason = reason.to_string().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
+        RequestError::Other(ReflectorError::Unavailable { resource: self.resource.clone(), reason })
+    }
+
+    pub(super) fn invalid_response(&self, reason: impl std::fmt::Display) -> RequestError {
+        let reason = reason.to_string();
+        RequestError::Other(ReflectorError::InvalidResponse { resource: self.resource.clone(), reason })
+    }
+}
+
+/// The body of a JSON response, decompressed chunk by chunk.
+pub(super) struct ResponseChunks {
+    body: Body,
+    gunzip: Option<Gunzip>,
+}
+
+impl ResponseChunks {
+    /// Fails if the response is not JSON or has an encoding other than gzip.
+    pub(super) fn new(client: &ResourceClient, response: Response<Body>) -> Result<Self, RequestError> {
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = header(CONTENT_TYPE);
+        if !content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+            let reason = format_args!("the content type is {content_type:?}, not application/json");
+            return Err(client.invalid_response(reason));
+        }
+        let gunzip = match header(CONTENT_ENCODING) {
+            "" | "identity" => None,
+            "gzip" => Some(Gunzip::default()),
+            other => return Err(client.invalid_response(format_args!("unsupported content encoding {other:?}"))),
+        };
+        Ok(Self { body: response.into_body(), gunzip })
+    }
+
+    /// Waits for the next chunk; `None` at the end of the body. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        loop {
+            if let Some(gunzip) = &mut self.gunzip
+                && let Some(piece) = gunzip.next_piece().map_err(|error| error.to_string())?
+            {
+                return Ok(Some(piece));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => match (frame.into_data(), &mut self.gunzip) {
+                    (Ok(data), None) => return Ok(Some(data)),
+                    (Ok(data), Some(gunzip)) => gunzip.feed(data),
+                    (Err(_), _) => {}
+                },
+                Some(Err(error)) => return Err(in_full(&error)),
+                None => {
+                    let ended = self.gunzip.as_ref().map_or(Ok(()), Gunzip::finish);
+                    return ended.map(|()| None).map_err(|error| error.to_string());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The store: the objects of all reflectors and the node's addresses, published as immutable snapshots.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio::sync::broadcast;
+
+use super::change::{Change, MAX_KEYS, QUEUE_LENGTH};
+use super::indexed_objects::{Delta, IndexedObjects};
+use weir_document::{LookedUp, Selection};
+use weir_kube::{InterfaceAddress, Lookup};
+
+/// Distinguishes a reflector from an earlier one of the same lookup that is still stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReflectorId(pub(super) u64);
+
+/// One consistent version of the store.
+#[derive(Debug, Clone)]
+pub struct StoreSnapshot {
+    reflectors: HashMap<Arc<Lookup>, (ReflectorId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
+    addresses: Arc<[InterfaceAddress]>,
+}
+
+pub(super) struct Store {
+    state: ArcSwap<StoreSnapshot>,
+    /// Serializes writers. Readers never wait.
+    writing: Mutex<()>,
+    changes: broadcast::Sender<Arc<Change>>,
+}
+
+impl Store {
+    pub(super) fn new() -> Self {
+        let state = StoreSnapshot { reflectors: HashMap::default(), addresses: Arc::new([]) };
+        Self {
+            state: ArcSwap::from_pointee(state),
+            writing: Mutex::default(),
+            changes: broadcast::Sender::new(QUEUE_LENGTH),
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> Arc<StoreSnapshot> {
+        self.state.load_full()
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<Change>> {
+        self.changes.subscribe()
+    }
+
+    /// Adds a reflector without objects.
+    pub(super) fn add(&self, lookup: &Arc<Lookup>, id: ReflectorId) {
+        self.write(|state| {
+            state.reflectors.insert(lookup.clone(), (id, Arc::default()));
+        });
+    }
+
+    /// Removes a reflector and its objects.
+    pub(super) fn remove(&self, lookup: &Arc<Lookup>, id: ReflectorId) {
+        self.write(|state| {
+            if state.reflectors.get(lookup).is_some_and(|(present, _)| *present == id) {
+                state.reflectors.remove(lookup);
+            }
+        });
+    }
+
+    /// The current objects of a reflector.
+    pub(super) fn objects(&self, lookup: &Lookup, id: ReflectorId) -> Option<Arc<IndexedObjects>> {
+        self.state
+            .load()
+            .reflectors
+            .get(lookup)
+            .filter(|(present, _)| *present == id)
+            .map(|(_, objects)| objects.clone())
+    }
+
+    /// Applies deltas of a reflector and notifies receivers of the changed keys. Ignores a reflector that was removed.
+    ///
+    /// INVARIANT: only one task writes the objects of a reflector, so objects read before the lock are current under it.
+    pub(super) fn apply(&self, lookup: &Arc<Lookup>, id: ReflectorId, deltas: Vec<Delta>) {
+        let Some((next, keys)) = self.objects(lookup, id).and_then(|objects| objects.next(deltas)) else {
+            return;
+        };
+        let mut applied = false;
+        self.write(|state| {
+            if let Some((_, objects)) = state.reflectors.get_mut(lookup).filter(|(present, _)| *present == id) {
+                *objects = Arc::new(next);
+                applied = true;
+            }
+        });
+        if applied {
+            let lookup = lookup.clone();
+            self.notify(if keys.len() > MAX_KEYS {
+                Change::AllObjects { lookup }
+            } else {
+                Change::Objects {
+                    lookup,
+                    keys: keys.iter().map(super::indexed_objects::StoreKey::to_object_key).collect(),
+                }
+            });
+        }
+    }
+
+    /// Replaces the addresses of the node.
+    pub(super) fn set_addresses(&self, addresses: Arc<[InterfaceAddress]>) {
+        let mut changed = false;
+        self.write(|state| {
+            changed = state.addresses != addresses;
+            state.addresses = addresses;
+        });
+        if changed {
+            self.notify(Change::Addresses);
+        }
+    }
+
+    fn notify(&self, change: Change) {
+        // Sending fails only if there is no receiver.
+        let _ = self.changes.send(Arc::new(change));
+    }
+
+    fn write(&self, step: impl FnOnce(&mut StoreSnapshot)) {
+        let _guard = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = StoreSnapshot::clone(&self.state.load());
+        step(&mut next);
+        self.state.store(Arc::new(next));
+    }
+}
+
+impl StoreSnapshot {
+    fn objects(&self, lookup: &Lookup) -> Option<&Arc<IndexedObjects>> {
+        self.reflectors.get(lookup).map(|(_, objects)| objects)
+    }
+
+    /// One object; `None` if it does not exist. `lookup` is the lookup of an open reflector.
+    #[must_use]
+    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+        Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
+    }
+
+    /// The objects that a label selector matches, sorted by namespace and name. `None` as namespace means all namespaces.
+    ///
+    /// # Errors
+    /// The selector is malformed.
+    pub fn find(
+        &self,
+        lookup: &Lookup,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
+        match self.objects(lookup) {
+            Some(objects) => objects.find(namespace, label_selector),
+            None => IndexedObjects::default().find(namespace, label_selector),
+        }
+    }
+
+    /// The addresses of the node.
+    #[must_use]
+    pub fn addresses(&self) -> Arc<[InterfaceAddress]> {
+        self.addresses.clone()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("state", &self.state.load()).finish_non_exhaustive()
+    }
+}

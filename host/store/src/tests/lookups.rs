@@ -1,0 +1,87 @@
+//! What a lookup selects, and how lookups share reflectors.
+
+use serde_json::json;
+use weir_kube::Lookup;
+
+use super::*;
+
+#[tokio::test]
+async fn a_synced_reflector_returns_whole_typed_objects() {
+    let cluster = cluster().await;
+    cluster.put(service("b", json!({"app": "x"})));
+    cluster.put(service("a", json!({"app": "y"})));
+    let lookup = Lookup::all("services".parse().unwrap());
+    let _handle = cluster.open(&lookup).await;
+    let snapshot = cluster.reflectors.snapshot();
+    assert_eq!(names(&*snapshot, &lookup), ["a", "b"]);
+    let object = snapshot.get(&lookup, Some("default"), "a").unwrap();
+    assert_eq!(object.document().kind().unwrap(), "Service", "items of a typed list have the kind of the list");
+    assert_eq!(object.document().api_version().unwrap(), "v1");
+    assert_eq!(snapshot.find(&lookup, Some("default"), "app=x").unwrap().objects().len(), 1);
+    assert!(snapshot.get(&lookup, Some("other"), "a").is_none());
+}
+
+#[tokio::test]
+async fn a_metadata_only_lookup_requests_and_stores_metadata() {
+    let cluster = cluster().await;
+    cluster.put(node("n1"));
+    let lookup = Lookup { metadata_only: true, ..Lookup::all("nodes".parse().unwrap()) };
+    let _handle = cluster.open(&lookup).await;
+    cluster.watching(1).await;
+    let mut changes = cluster.reflectors.changes();
+    cluster.put(node("n2"));
+    cluster.until(&mut changes, |snapshot| names(snapshot, &lookup) == ["n1", "n2"]).await;
+    for object in cluster.reflectors.snapshot().find(&lookup, None, "pool=p").unwrap().objects() {
+        assert!(!String::from_utf8_lossy(object.document().bytes()).contains("phase"));
+    }
+    for request in cluster.api.requests().iter().filter(|request| request.path.ends_with("/nodes")) {
+        assert!(request.header("accept").contains("as=PartialObjectMetadata"), "{}", request.header("accept"));
+    }
+}
+
+#[tokio::test]
+async fn equal_lookups_share_a_reflector_and_different_ones_do_not() {
+    let cluster = cluster().await;
+    cluster.put(service("a", json!({"app": "x"})));
+    cluster.put(service("b", json!({"app": "y"})));
+    let whole = Lookup::all("services".parse().unwrap());
+    let named = Lookup { name: Some("a".into()), ..whole.clone() };
+    let selected = Lookup { label_selector: Some("app in (y)".into()), ..whole.clone() };
+    let handles = [
+        cluster.open(&whole).await,
+        cluster.open(&named).await,
+        cluster.open(&selected).await,
+        cluster.open(&whole).await,
+    ];
+    cluster.watching(3).await;
+    let snapshot = cluster.reflectors.snapshot();
+    assert_eq!(names(&*snapshot, &whole), ["a", "b"]);
+    assert_eq!(names(&*snapshot, &named), ["a"]);
+    assert_eq!(names(&*snapshot, &selected), ["b"]);
+    assert_eq!(cluster.targets("fieldSelector=metadata.name%3Da").len(), 2, "list and watch use the selector");
+    assert_eq!(cluster.targets("labelSelector=app%20in%20%28y%29").len(), 2);
+    let [first, named, selected, second] = handles;
+    drop((first, named, selected));
+    cluster.watching(1).await;
+    assert_eq!(names(&*cluster.reflectors.snapshot(), &whole), ["a", "b"], "one handle keeps a reflector running");
+    drop(second);
+    cluster.watching(0).await;
+    assert!(names(&*cluster.reflectors.snapshot(), &whole).is_empty());
+}
+
+#[tokio::test]
+async fn the_versions_of_a_lookup_are_tried_in_order() {
+    let cluster = cluster().await;
+    let pools = |versions: &[&str]| Lookup {
+        versions: versions.iter().map(ToString::to_string).collect(),
+        ..Lookup::all("nodepools".parse().unwrap())
+    };
+    let _old = cluster.open(&pools(&["v9", "v1beta1", "v1beta2"])).await;
+    let _any = cluster.open(&pools(&[])).await;
+    cluster.watching(2).await;
+    assert_eq!(cluster.targets("/v1beta1/nodepools?limit=").len(), 1);
+    assert_eq!(cluster.targets("/v1beta2/nodepools?limit=").len(), 1);
+    assert!(cluster.targets("/v9/").is_empty());
+    let none = cluster.open(&pools(&["v9"])).await;
+    assert!(none.state().synced, "a version that is not served counts as a resource that is not");
+}

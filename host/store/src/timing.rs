@@ -1,0 +1,30 @@
+//! Timeouts and intervals of reflectors.
+
+use std::time::Duration;
+
+/// Timeouts and intervals of a reflector. The defaults are for production; tests shorten them.
+#[derive(Debug, Clone, Copy)]
+pub struct ReflectorTiming {
+    /// The delay after the first failure. Each further failure doubles it.
+    pub initial_backoff: Duration,
+    /// The longest delay after a failure.
+    pub max_backoff: Duration,
+    /// How often a reflector looks for a resource that the API server does not serve.
+    pub rediscovery: Duration,
+    /// How long a reflector waits for the head of a response, and for the next chunk of a list.
+    pub response_timeout: Duration,
+    /// How long a watch lasts before the reflector starts a new one. This bounds how long a dead connection is not noticed.
+    pub watch_timeout: Duration,
+}
+
+impl Default for ReflectorTiming {
+    fn default() -> Self {
+        Self {
+            initial_backoff: Duration::from_millis(500),
+            max_backoff: Duration::from_secs(30),
+            rediscovery: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
+            watch_timeout: Duration::from_secs(300),
+        }
+    }
+}
