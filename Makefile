@@ -10,15 +10,16 @@ GUEST   := wasm32-wasip2
 CI      ?=
 , := ,
 
-.PHONY: build modules test test-checked controlplane converge demo node bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge replay demo node bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir and target/modules/<filter>.wasm
 	cargo build --release --locked -p weir
 
 modules: guest-target
-	cargo build --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%)
+	cargo build --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
+	@cp $(TARGET)/$(GUEST)/module/guest.wasm $(TARGET)/
 
 test: check-format schema-check build controlplane lint docs test-checked ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
@@ -58,7 +59,7 @@ check-format:
 
 lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -- -D warnings
+	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest -- -D warnings
 
 docs: ## every link in the documentation, private items too
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
@@ -88,6 +89,10 @@ schema-check: ## the committed table is what the published types say (skipped wi
 MUTATIONS ?= 100000
 converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, from a failed run
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+
+REPLAYS ?= 20000
+replay: modules ## calls against replays over generated filters, objects and changes; REPLAYS=n cases, SEED=n as a failed run printed
+	WEIR_REPLAYS=$(REPLAYS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-runtime --test replay -- --nocapture
 
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz

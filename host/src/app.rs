@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, TlsError};
 use crate::reload::{Reloader, watch_source};
-use crate::revalidate::validate_reads;
+use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
 
 /// A reason why the daemon cannot start.
@@ -124,9 +124,9 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let reflector_client = ReflectorClient { client: client.clone(), connectivity: upstream.connectivity() };
     let reflectors = Reflectors::new(Some(reflector_client), tasks.clone());
     watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
-    let world = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
-    let lookups = Arc::new(ReflectorLookups::new(world));
-    let world = lookups.world();
+    let view = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
+    let lookups = Arc::new(ReflectorLookups::new(view));
+    let view = lookups.view();
 
     // Modules: a child process compiles them, and the cache directory keeps the result.
     let (cache, _temporary) = cache_directory(config.cache_dir)?;
@@ -146,7 +146,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
     tasks.spawn_until_stop(
-        validate_reads(reflectors.clone(), world, served.clone()).instrument(tracing::info_span!("lookups")),
+        validate_dependencies(reflectors.clone(), view, served.clone()).instrument(tracing::info_span!("lookups")),
     );
 
     // Serve on all ports.

@@ -12,19 +12,25 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use weir_kube::Lookup;
-use weir_runtime::{Engine, EngineError, Loader, LookupSource, Lookups, World};
+use weir_runtime::{ClusterView, Engine, EngineError, Loader, LookupSource, LookupSubscription, Lookups};
 
 /// Lookups in objects that never change.
 #[derive(Debug)]
-struct StaticLookups(Arc<dyn World>);
+struct StaticLookups(Arc<dyn ClusterView>);
+
+/// Objects that never change need no subscription.
+#[derive(Debug)]
+struct NoSubscription;
+
+impl LookupSubscription for NoSubscription {}
 
 impl LookupSource for StaticLookups {
-    fn world(&self) -> Arc<dyn World> {
+    fn view(&self) -> Arc<dyn ClusterView> {
         self.0.clone()
     }
 
     fn follow(&self, _lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        Box::pin(std::future::ready(Ok(Box::new(()) as Lookups)))
+        Box::pin(std::future::ready(Ok(Box::new(NoSubscription) as Lookups)))
     }
 }
 
@@ -33,6 +39,6 @@ impl LookupSource for StaticLookups {
 ///
 /// # Errors
 /// This machine cannot run compiled modules.
-pub fn loader(world: Arc<dyn World>) -> Result<Loader, EngineError> {
-    Ok(Loader::new(Engine::new(None)?, None, Arc::new(StaticLookups(world)), Arc::default(), 1))
+pub fn loader(view: Arc<dyn ClusterView>) -> Result<Loader, EngineError> {
+    Ok(Loader::new(Engine::new(None)?, None, Arc::new(StaticLookups(view)), Arc::default(), 1))
 }

@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+mod codec;
 pub mod config;
 #[cfg(test)]
 mod documents;

@@ -116,7 +116,7 @@ impl Reloader {
         }
         let in_force = before.as_deref().map(FilterSet::filters).unwrap_or_default();
         match self.load_all(&configuration, in_force).await {
-            Ok(filters) => self.apply(&source, &configuration, in_force, filters, started),
+            Ok(filters) => self.apply(&source, &configuration, before.as_deref(), filters, started),
             Err(errors) => self.refuse(&source, errors),
         }
     }
@@ -143,19 +143,23 @@ impl Reloader {
         &self,
         source: &str,
         configuration: &Configuration,
-        in_force: &[Arc<Filter>],
+        before: Option<&FilterSet>,
         filters: Vec<Arc<Filter>>,
         started: Instant,
     ) -> AttemptResult {
-        let live = matches!(&*self.serving.borrow(), Serving::Live(_));
-        let unchanged = live
-            && in_force.len() == filters.len()
-            && in_force.iter().zip(&filters).all(|(old, new)| Arc::ptr_eq(old, new));
+        let unchanged = before.is_some_and(|before| {
+            before.filters().len() == filters.len()
+                && before.filters().iter().zip(&filters).all(|(old, new)| Arc::ptr_eq(old, new))
+        });
         let names: Vec<_> = filters.iter().map(|filter| filter.name().to_string()).collect();
         self.loader.retain(|digest| filters.iter().any(|filter| filter.digest() == digest));
         // Order: the set is in force before `/filters` shows it, and `/filters` shows it before the log reports it.
         if !unchanged {
-            self.serving.send_replace(Serving::Live(Arc::new(FilterSet::new(filters.clone()))));
+            let set = match before {
+                Some(before) => FilterSet::succeeding(before, filters.clone()),
+                None => FilterSet::new(filters.clone()),
+            };
+            self.serving.send_replace(Serving::Live(Arc::new(set)));
         }
         self.status.live(&filters, ReloadResult::applied(source, &configuration.warnings));
         self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
