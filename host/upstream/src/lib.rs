@@ -6,15 +6,15 @@
 //! Each module may use the modules of the lines below it. There are no cycles:
 //!
 //! ```text
-//! daemon_client                                    kube's client on top of Upstream
-//! upstream (health, credential_reload)             server selection, fail-over, probes
-//! transport                                        one identity's connections to all servers
-//! server, h2_pool, decoded_body                    per server state; connection pools; response bodies
-//! upstream_body, connect                           response bodies with their stream permit; dialling and TLS
-//! server_address, request, replay_body             request parts and their target
-//! error, back_off, watched_files, tasks            leaves, except for the line below
-//! connectivity, directory_watcher, gunzip, identity, metrics, server_source, stream_limit, unanswered_probes,
-//! user_agent, workers, error_report                leaves
+//! daemon_client                          kube clients on top of Upstream
+//! upstream                               server selection, fail-over, health probes, credential reload
+//! transport, decoded_body                one identity's connections to all servers; gzip decoding
+//! server, upstream_body                  the state of one server; response bodies with their stream permit
+//! h2_pool, server_address                connection pools with stream limits; the URL of a server
+//! connect, replay_body                   TCP, TLS and credential headers; bodies for several attempts
+//! back_off, tasks, watched_files         retries; background tasks; changes of small files
+//! connectivity, directory_watcher, error, error_report, gunzip, identity, metrics, request, server_source,
+//! stream_limit, unanswered_probes, user_agent, workers      no dependencies in this crate
 //! ```
 
 mod back_off;
