@@ -241,7 +241,7 @@ mod tests {
         prepare_request(&mut node, Identity::Node);
         assert_eq!(node, headers(&[("user-agent", "kubectl")]));
         let mut own = headers(&claims);
-        prepare_request(&mut own, Identity::Own);
+        prepare_request(&mut own, Identity::Client);
         assert!(own.contains_key("impersonate-user") && !own.contains_key("x-remote-user"));
     }
 

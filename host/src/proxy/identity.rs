@@ -37,7 +37,7 @@ impl Proxy {
         peer: &Peer,
     ) -> Result<Identity, Refusal> {
         if brings_credential(request.headers()) {
-            return Ok(Identity::Own);
+            return Ok(Identity::Client);
         }
         if let Some(subject) = &peer.certificate {
             let claims = request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
@@ -46,10 +46,10 @@ impl Proxy {
             }
             self.review(subject, request.method(), parsed).await?;
             impersonate(request.headers_mut(), subject);
-            return Ok(Identity::Certified);
+            return Ok(Identity::Impersonated);
         }
         if !self.upstream.has_node_credential() || !peer.address.ip().to_canonical().is_loopback() {
-            return Ok(Identity::Own);
+            return Ok(Identity::Client);
         }
         let authority = request.uri().authority().map(Authority::as_str);
         is_from_this_node(authority, request.headers())?;

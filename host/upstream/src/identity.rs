@@ -7,11 +7,11 @@ pub enum Identity {
     ///
     /// Such a request uses connections without a client certificate, because the API server prefers a certificate to a
     /// token.
-    Own,
+    Client,
     /// The node credential, which Weir attaches to requests of local clients without a credential.
     Node,
     /// The daemon's credential, with headers that impersonate the user of a verified client certificate.
-    Certified,
+    Impersonated,
     /// The daemon's credential, for the daemon's own requests.
     Daemon,
 }

@@ -67,9 +67,9 @@ impl UpstreamConfig {
 #[derive(Debug)]
 pub struct Upstream {
     servers: Servers,
-    /// For [`Identity::Own`]. It adds no credential.
+    /// For [`Identity::Client`]. It adds no credential.
     passthrough: ArcSwap<Transport>,
-    /// For [`Identity::Daemon`] and [`Identity::Certified`].
+    /// For [`Identity::Daemon`] and [`Identity::Impersonated`].
     daemon: ArcSwap<Transport>,
     /// For [`Identity::Node`].
     node: ArcSwap<NodeCredential>,
@@ -249,8 +249,8 @@ impl Upstream {
 
     fn transport(&self, identity: Identity) -> Result<Arc<Transport>, UpstreamError> {
         match identity {
-            Identity::Own => Ok(self.passthrough.load_full()),
-            Identity::Daemon | Identity::Certified => Ok(self.daemon.load_full()),
+            Identity::Client => Ok(self.passthrough.load_full()),
+            Identity::Daemon | Identity::Impersonated => Ok(self.daemon.load_full()),
             Identity::Node => match &**self.node.load() {
                 NodeCredential::Usable(transport) => Ok(transport.clone()),
                 NodeCredential::Unusable(reason) => Err(UpstreamError::Credential(reason.clone())),

@@ -75,12 +75,12 @@ mod tests {
             let (resource, query) = resource(path);
             ClientKey::of(&headers(token), identity, &resource, &query)
         };
-        let list = of("a", Identity::Own, "/api/v1/services?labelSelector=x&limit=5");
-        assert_eq!(list, of("a", Identity::Own, "/api/v1/services?watch=1&resourceVersion=7&labelSelector=x"));
-        assert_eq!(list, of("a", Identity::Own, "/api/v1/watch/services?labelSelector=x"));
-        assert_ne!(list, of("b", Identity::Own, "/api/v1/services?labelSelector=x"));
-        assert_ne!(list, of("a", Identity::Own, "/api/v1/services"));
-        assert_ne!(list, of("a", Identity::Own, "/api/v1/namespaces/a/services?labelSelector=x"));
+        let list = of("a", Identity::Client, "/api/v1/services?labelSelector=x&limit=5");
+        assert_eq!(list, of("a", Identity::Client, "/api/v1/services?watch=1&resourceVersion=7&labelSelector=x"));
+        assert_eq!(list, of("a", Identity::Client, "/api/v1/watch/services?labelSelector=x"));
+        assert_ne!(list, of("b", Identity::Client, "/api/v1/services?labelSelector=x"));
+        assert_ne!(list, of("a", Identity::Client, "/api/v1/services"));
+        assert_ne!(list, of("a", Identity::Client, "/api/v1/namespaces/a/services?labelSelector=x"));
         assert_eq!(of("a", Identity::Node, "/api/v1/pods"), of("b", Identity::Node, "/api/v1/pods"));
     }
 }
