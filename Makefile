@@ -1,7 +1,7 @@
 # Weir's commands. `make demo` and `make test` are the two that a newcomer needs.
 #
-# Everything is built in one profile (release): a debug build of Cranelift takes minutes over one module, and what is
-# tested is what is shipped.
+# Everything is built in one profile (release): a debug build of Cranelift takes minutes for one module, and the tests run
+# the code that is shipped.
 
 FILTERS := discardcloudservice endpoints forwardkubesvctraffic inclusterconfig masterservice nodeportaddresses \
            nodeportisolation serviceenvupdater servicetopology
@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests
 
-.PHONY: build modules test test-checked controlplane converge demo node bench nginx fuzz miri check-format lint docs deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge replay demo node bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
@@ -24,9 +24,10 @@ build: modules ## target/release/weir, its debug information in weir.debug, and 
 	mv $(RELEASE)/weir.stripped $(RELEASE)/weir
 
 modules: guest-target
-	cargo build --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%)
+	cargo build --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest
 	@mkdir -p $(TARGET)/modules
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
+	@cp $(TARGET)/$(GUEST)/module/guest.wasm $(TARGET)/
 
 test: check-format schema-check deny build controlplane lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
@@ -64,10 +65,13 @@ check-format:
 
 lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -- -D warnings
+	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest -- -D warnings
 
 docs: ## every link in the documentation, private items too
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
+
+docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/README.md
+	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir --lib documents
 
 # Built once, where crates.io can be reached; without it the check is skipped aloud.
 DENY := $(TARGET)/tools/bin/cargo-deny
@@ -79,7 +83,7 @@ deny: ## licences, duplicate versions, sources of all dependencies
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
 
-schema: ## writes the protobuf table, its test objects and the model's .proto files anew (needs Go)
+schema: ## rewrites the protobuf table, its test objects and the model's .proto files (needs Go)
 	cd $(SCHEMA) && go run . > kubernetes.new && mv kubernetes.new kubernetes.schema
 	cd $(SCHEMA) && go run ./fixtures kubernetes.schema > ../tests/protobuf/objects.txt
 	cd $(SCHEMA) && sh $(CURDIR)/tests/model/protos.sh $(CURDIR)/tests/model/proto
@@ -93,8 +97,12 @@ schema-check: ## the committed table is what the published types say (skipped wi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000
-converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, as a failed run told
+converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, from a failed run
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+
+REPLAYS ?= 20000
+replay: modules ## calls against replays over generated filters, objects and changes; REPLAYS=n cases, SEED=n as a failed run printed
+	WEIR_REPLAYS=$(REPLAYS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-runtime --test replay -- --nocapture
 
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz

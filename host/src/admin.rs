@@ -1,6 +1,8 @@
-//! The admin port: is the daemon alive, is it ready, what does it measure, which filters are in force.
+//! The admin port: liveness, readiness, metrics and the state of the filters.
 
+mod metrics;
 mod port;
 pub mod status;
 
+pub use metrics::AdminMetrics;
 pub use port::Admin;

@@ -1,6 +1,7 @@
-//! The wiring of the daemon, one straight function, and its end.
+//! The wiring of the daemon: [`serve`] creates each part from those above it and runs until a signal.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,132 +12,215 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
-use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, RuntimeMetrics, Serving, code_cache};
+use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::{ReflectorClient, Reflectors, watch_addresses};
 use weir_upstream::{
-    Renewal, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics, Workers, in_full,
+    Loaded, Renewal, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics, Workers,
+    in_full,
 };
 
 use crate::admin::Admin;
-use crate::admin::status::StatusBoard;
-use crate::config::{LogConfig, LogFormat, ServeConfig, ServingCertificate};
+use crate::admin::status::FilterStatus;
+use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
 use crate::lookups::{ReflectorLookups, ReflectorView};
-use crate::pods::{PodAddress, PodMetrics, ServingKeeper};
-use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyMetrics, ServerTls, TlsError};
-use crate::reload::{Place, ReloadMetrics, Reloader};
-use crate::revalidate::validate_reads;
-use crate::sockets::Sockets;
+use crate::metrics::Metrics;
+use crate::pods::{PodAddress, ServingKeeper};
+use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, TlsError};
+use crate::reload::{Reloader, watch_source};
+use crate::revalidate::validate_dependencies;
+use crate::sockets::ListenSockets;
 
-/// Why the daemon did not start.
+/// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The runtime, a signal handler or the cache directory.
+    /// An operating system call failed: for the runtime, a signal handler, a socket or the cache directory.
     #[error("{what}")]
     System {
-        /// What failed.
+        /// The failed operation.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A port can't be bound.
-    #[error("{flag}: {address} can not be bound")]
+    /// An address cannot be bound.
+    #[error("{flag}: cannot listen on {address}")]
     Bind {
-        /// The flag that named it.
+        /// The flags of the address.
         flag: &'static str,
         /// The address.
-        address: std::net::SocketAddr,
-        /// Why.
+        address: SocketAddr,
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A socket was passed on that is none of the daemon's.
-    #[error("systemd passed on a socket for {0}, which no flag names")]
-    Socket(std::net::SocketAddr),
-    /// The daemon's or the node's credentials.
+    /// A socket of systemd has an address that no flag names.
+    #[error("systemd passed a socket for {0}, but no flag names this address")]
+    Socket(SocketAddr),
+    /// The daemon's own credential is not usable.
     #[error(transparent)]
     Upstream(#[from] SourceError),
-    /// They can't be used for the API server.
+    /// The connection to the API servers cannot be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The HTTPS port has no certificate to show.
+    /// The certificate of the HTTPS port is not usable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The plain port was refused.
+    /// The plain port is not allowed on this address.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// No WebAssembly engine.
+    /// This machine cannot run compiled modules.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it can't start. Once it serves, nothing but a signal ends it.
+/// The daemon cannot start. After the start, only a signal ends it.
 pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
     log_to_stderr(config.log);
-    // For what is no connection of a client: configuration, modules, lookups, the admin port.
+    // For everything but client connections, which have threads of their own (`Workers`).
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
-    runtime.map_err(system("the runtime could not be started"))?.block_on(run(config))
+    runtime.map_err(system("cannot start the tokio runtime"))?.block_on(run(config))
 }
 
-/// The wiring. Ports are bound first, so that a conflict ends the start before anything else began; they accept before
-/// the first set is in force, and make what may be filtered wait for it.
+/// Binds the ports first, so that a conflict ends the start before anything else has begun. The ports accept connections
+/// before the first filter set is in force: requests that a filter may match wait for it.
 async fn run(config: ServeConfig) -> Result<(), ServeError> {
-    let began = std::time::Instant::now();
-    let workers = Workers::start().map_err(system("the threads for connections could not be started"))?;
+    let started = std::time::Instant::now();
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
+    let workers = Workers::start().map_err(system("cannot start the threads for client connections"))?;
     let tasks = Tasks::default().with_workers(workers);
     let mut registry = Registry::default();
-    let (proxy_metrics, upstream_metrics, runtime_metrics, reload_metrics, pod_metrics) = (
-        Arc::<ProxyMetrics>::default(),
-        Arc::<UpstreamMetrics>::default(),
-        Arc::<RuntimeMetrics>::default(),
-        Arc::<ReloadMetrics>::default(),
-        Arc::<PodMetrics>::default(),
-    );
-    runtime_metrics.register(&mut registry);
-    reload_metrics.register(&mut registry);
-    proxy_metrics.register(&mut registry);
-    upstream_metrics.register(&mut registry);
-    pod_metrics.register(&mut registry);
-    let board = Arc::new(StatusBoard::default());
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT can not be handled"))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM can not be handled"))?;
+    let metrics = Metrics::register(&mut registry);
+    let status = Arc::new(FilterStatus::default());
 
-    let mut sockets = Sockets::passed_on().map_err(system("the sockets that were passed on can not be used"))?;
-    let admin_listener = listen(&mut sockets, "--admin-address/--admin-port", config.admin).await?;
-    let proxy_listener = listen(&mut sockets, "--bind-address/--port", config.bind).await?;
-    let secure = match config.secure.clone() {
-        Some(secure) => {
-            // Pods' address may come later, and go and come again.
-            let ahead = config.pods.as_ref().is_some_and(|pods| pods.address == secure.address.ip());
-            let listener = match ahead {
-                true => sockets.listen_ahead(secure.address).await,
-                false => sockets.listen(secure.address).await,
-            };
-            let listener = listener.map_err(bind("--secure-bind-address/--secure-port", secure.address))?;
-            Some((listener, ServerTls::load(secure, proxy_metrics.clone())?))
-        }
+    // The ports, and the address of one of them for pods.
+    let ports = Ports::bind(&config).await?;
+    let secure = match ports.secure {
+        Some((listener, secure)) => Some((listener, ServerTls::load(secure, metrics.proxy.clone())?)),
         None => None,
     };
-
-    let requested = config.secure.as_ref().is_some_and(|secure| secure.certificate == ServingCertificate::Requested);
     if let Some(pods) = &config.pods {
-        let address = PodAddress::new(pods, pod_metrics, tasks.clone());
+        let address = PodAddress::new(pods, metrics.pods, tasks.clone());
         tasks.spawn_until_stop(address.keep().instrument(tracing::info_span!("pods")));
     }
-    if let Some(address) = sockets.left().first() {
-        return Err(ServeError::Socket(*address));
+
+    // The API servers, for clients' requests and for the daemon's own.
+    let loaded = config.upstream.load().await?;
+    let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
+    let upstream = connect(&config, loaded, metrics.upstream, &tasks).await?;
+    let client = upstream.client();
+
+    // The proxy. It learns the filter set in force from a channel.
+    let (serving, served) = watch::channel(Serving::Unknown);
+    let proxy = Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), metrics.proxy, tasks.clone());
+
+    // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
+    // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
+    let reflector_client = ReflectorClient { client: client.clone(), reach: upstream.reach() };
+    let reflectors = Reflectors::new(Some(reflector_client), tasks.clone());
+    watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
+    let view = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
+    let lookups = Arc::new(ReflectorLookups::new(view));
+    let view = lookups.view();
+
+    // Modules: a child process compiles them, and the cache directory keeps the result.
+    let (cache, _temporary) = cache_directory(config.cache_dir)?;
+    let engine = Engine::new(Some(&code_cache(&cache)))?;
+    let instances = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
+
+    // The filter set: loaded from the configuration, and validated again when a lookup changes.
+    let reloader = Reloader {
+        state: watch_source(&config.source, client, &tasks),
+        source: config.source,
+        modules_dir: config.modules_dir,
+        loader,
+        serving,
+        status: status.clone(),
+        metrics: metrics.reload,
+    };
+    tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
+    tasks.spawn_until_stop(
+        validate_dependencies(reflectors.clone(), view, served.clone()).instrument(tracing::info_span!("lookups")),
+    );
+
+    // Serve on all ports.
+    tracing::info!(address = %local(&ports.admin)?, "admin port listens");
+    Admin::new(status, registry, metrics.admin, engine, reflectors).serve(ports.admin, &tasks);
+    let address = local(&ports.plain)?;
+    tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
+    proxy.serve(ports.plain)?;
+    if let Some((listener, tls)) = secure {
+        tracing::info!(address = %local(&listener)?, "HTTPS port listens");
+        let requested = |secure: &SecureConfig| secure.certificate == ServingCertificate::Requested;
+        if let (Some(pods), true) = (&config.pods, config.secure.as_ref().is_some_and(requested)) {
+            let client = upstream.node_client();
+            let keeper = ServingKeeper::new(client, &config.node_name, pods.address, &cache, tls.clone());
+            tasks.spawn_until_stop(keeper.keep().instrument(tracing::info_span!("certificate")));
+        }
+        proxy.serve_tls(listener, tls);
     }
+    tasks.spawn_until_stop(log_when_ready(served, started));
 
-    // The API servers: clients' requests and the daemon's own go to the same ones.
-    let own = config.upstream.load().await?;
+    tokio::select! {
+        _ = interrupt.recv() => tracing::info!("received SIGINT, stopping"),
+        _ = terminate.recv() => tracing::info!("received SIGTERM, stopping"),
+    }
+    // Connections end by the drain timeout. The rest is for the tasks that they leave behind.
+    if tasks.drain(config.drain + Duration::from_millis(500)).await {
+        tracing::info!("stopped");
+    } else {
+        tracing::warn!(timeout = ?config.drain, "stopped; open requests did not finish within the drain timeout");
+    }
+    Ok(())
+}
 
-    let mut upstream_config = UpstreamConfig::new(own.config);
-    upstream_config.other_servers = own.servers.iter().skip(1).cloned().collect();
+/// The listening sockets of all ports.
+struct Ports {
+    admin: TcpListener,
+    plain: TcpListener,
+    secure: Option<(TcpListener, SecureConfig)>,
+}
+
+impl Ports {
+    async fn bind(config: &ServeConfig) -> Result<Self, ServeError> {
+        let mut sockets = ListenSockets::inherited().map_err(system("cannot use the sockets that systemd passed"))?;
+        let admin = listen(&mut sockets, "--admin-address/--admin-port", config.admin).await?;
+        let plain = listen(&mut sockets, "--bind-address/--port", config.bind).await?;
+        let secure = match config.secure.clone() {
+            Some(secure) => {
+                // The pod address may not be on an interface yet, and may leave and return.
+                let pods = config.pods.as_ref().is_some_and(|pods| pods.address == secure.address.ip());
+                let listener = match pods {
+                    true => sockets.listen_freebind(secure.address).await,
+                    false => sockets.listen(secure.address).await,
+                };
+                let listener = listener.map_err(bind("--secure-bind-address/--secure-port", secure.address))?;
+                Some((listener, secure))
+            }
+            None => None,
+        };
+        match sockets.unclaimed().first() {
+            Some(address) => Err(ServeError::Socket(*address)),
+            None => Ok(Self { admin, plain, secure }),
+        }
+    }
+}
+
+/// Sets up the connections to the API servers, their probes, and the renewal of credentials.
+async fn connect(
+    config: &ServeConfig,
+    loaded: Loaded,
+    metrics: Arc<UpstreamMetrics>,
+    tasks: &Tasks,
+) -> Result<Arc<Upstream>, ServeError> {
+    let mut upstream_config = UpstreamConfig::new(loaded.config);
+    upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
     upstream_config.server_mode = config.server_mode;
     let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
     // The file may come later: kubelet writes it when it has joined the cluster.
@@ -154,15 +238,17 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         }),
         None => None,
     };
-    let upstream = Arc::new(Upstream::new(&upstream_config, upstream_metrics)?);
-    upstream.watch_servers(&tasks);
+    let upstream = Arc::new(Upstream::new(&upstream_config, metrics)?);
+    upstream.watch_servers(tasks);
     let renewals = node.map(|node| (Renewal::Node, node));
     for (which, source) in std::iter::once((Renewal::Own, config.upstream.clone())).chain(renewals) {
         tasks.spawn_until_stop(upstream.clone().renew(which, source));
     }
-    let client = upstream.client();
+    Ok(upstream)
+}
 
-    let proxy_config = ProxyConfig {
+fn proxy_config(config: &ServeConfig) -> ProxyConfig {
+    ProxyConfig {
         node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
@@ -170,105 +256,39 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         answer_memory: config.answer_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
         ..ProxyConfig::default()
-    };
-    let (serving, served) = watch::channel(Serving::Unknown);
-    let proxy = Proxy::new(proxy_config, upstream.clone(), served.clone(), proxy_metrics, tasks.clone());
-
-    // What filters look up.
-    let server = ReflectorClient { client: client.clone(), reach: upstream.reach() };
-    let reflectors = Reflectors::new(Some(server), tasks.clone());
-    // Read once before anything looks at them: the first outcomes need not be made again.
-    watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
-    let world = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
-
-    // Modules.
-    let (cache, _temporary) = cache_directory(config.cache_dir)?;
-    let engine = Engine::new(Some(&code_cache(&cache)))?;
-    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let lookups = Arc::new(ReflectorLookups::new(world));
-    let world = lookups.world();
-    let compiler = Some(Compiler::new(&cache));
-    let loader = Loader::new(engine.clone(), compiler, lookups, runtime_metrics, 2 * workers);
-
-    // The set in force.
-    let place = Place::of(config.source, client);
-    let found = place.follow(&tasks);
-    let reloader = Reloader {
-        place,
-        found,
-        modules: config.modules_dir,
-        loader,
-        serving,
-        board: board.clone(),
-        metrics: reload_metrics,
-    };
-    tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
-    tasks.spawn_until_stop(
-        validate_reads(reflectors.clone(), world, served.clone()).instrument(tracing::info_span!("lookups")),
-    );
-
-    // The ports.
-    let admin = Admin::new(board, registry, engine, reflectors);
-    let admin_address = admin_listener.local_addr().map_err(system("the admin port has no address"))?;
-    tracing::info!(address = %admin_address, "admin port listens");
-    admin.serve(admin_listener, &tasks);
-    let address = proxy_listener.local_addr().map_err(system("the proxy's port has no address"))?;
-    let servers: Vec<_> = own.servers.iter().map(ToString::to_string).collect();
-    tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
-    proxy.serve(proxy_listener)?;
-    if let Some((listener, tls)) = secure {
-        let address = listener.local_addr().map_err(system("the HTTPS port has no address"))?;
-        tracing::info!(%address, "HTTPS port listens");
-        if let Some(pods) = &config.pods
-            && requested
-        {
-            let keeper =
-                ServingKeeper::new(upstream.node_client(), &config.node_name, pods.address, &cache, tls.clone());
-            tasks.spawn_until_stop(keeper.keep().instrument(tracing::info_span!("certificate")));
-        }
-        proxy.serve_tls(listener, tls);
     }
-    tasks.spawn_until_stop(tell_ready(served, began));
-
-    tokio::select! {
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-    }
-    // Connections end by the same deadline; the moment more is for what they leave behind.
-    if tasks.drain(config.drain + Duration::from_millis(500)).await {
-        tracing::info!("stopped");
-    } else {
-        tracing::warn!("stopped with work unfinished after {:?}", config.drain);
-    }
-    Ok(())
 }
 
 async fn listen(
-    sockets: &mut Sockets,
+    sockets: &mut ListenSockets,
     flag: &'static str,
-    address: std::net::SocketAddr,
+    address: SocketAddr,
 ) -> Result<TcpListener, ServeError> {
     sockets.listen(address).await.map_err(bind(flag, address))
 }
 
-fn bind(flag: &'static str, address: std::net::SocketAddr) -> impl FnOnce(std::io::Error) -> ServeError {
+fn bind(flag: &'static str, address: SocketAddr) -> impl FnOnce(std::io::Error) -> ServeError {
     move |source| ServeError::Bind { flag, address, source }
 }
 
-/// Says once when the first set is in force.
-async fn tell_ready(mut served: watch::Receiver<Serving>, began: std::time::Instant) {
+fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
+    listener.local_addr().map_err(system("a listening socket has no address"))
+}
+
+/// Logs when the first filter set is in force.
+async fn log_when_ready(mut served: watch::Receiver<Serving>, started: std::time::Instant) {
     if served.wait_for(|serving| matches!(serving, Serving::Live(_))).await.is_ok() {
-        tracing::info!(after = ?began.elapsed(), "ready");
+        tracing::info!(after = ?started.elapsed(), "ready");
     }
 }
 
-/// The cache directory, or one that is gone with the process.
-fn cache_directory(given: Option<PathBuf>) -> Result<(PathBuf, Option<tempfile::TempDir>), ServeError> {
-    if let Some(path) = given {
+/// Returns the cache directory, or a temporary one that is removed when the process ends.
+fn cache_directory(configured: Option<PathBuf>) -> Result<(PathBuf, Option<tempfile::TempDir>), ServeError> {
+    if let Some(path) = configured {
         return Ok((path, None));
     }
-    let temporary = tempfile::tempdir().map_err(system("no temporary directory for compiled modules"))?;
-    tracing::info!("no --cache-dir: modules are compiled anew at each start");
+    let temporary = tempfile::tempdir().map_err(system("cannot create a temporary directory for compiled modules"))?;
+    tracing::info!("--cache-dir is not set: modules are compiled at each start");
     Ok((temporary.path().to_owned(), Some(temporary)))
 }
 
@@ -291,7 +311,7 @@ fn system(what: &str) -> impl FnOnce(std::io::Error) -> ServeError {
     move |source| ServeError::System { what, source }
 }
 
-/// Compile-time proof that the daemon can be moved between threads.
+/// Compile-time check that the future of the daemon is `Send`.
 const _: fn() = || {
     fn is_send<T: Future + Send>(_: fn(ServeConfig) -> T) {}
     is_send(run);

@@ -1,40 +1,44 @@
-//! What filter authors and operators run by hand: `weir run` shows what one filter does to objects from files,
-//! `weir check` proves a configuration with its modules. Neither needs a cluster.
+//! Commands for filter authors and operators. `weir run` runs one filter on objects from files, `weir check` validates a
+//! configuration and its modules. Neither needs a cluster.
 
 mod check;
 mod run;
 
 pub use check::{CheckError, check};
-pub use run::{Ran, RunError, run};
+pub use run::{RunError, RunSummary, run};
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use weir_kube::Lookup;
-use weir_runtime::Lookups;
-use weir_runtime::{Engine, EngineError, World};
-use weir_runtime::{Loader, LookupSource};
+use weir_runtime::{ClusterView, Engine, EngineError, Loader, LookupSource, LookupSubscription, Lookups};
 
-/// Lookups answered from a world that does not change.
+/// Lookups in objects that never change.
 #[derive(Debug)]
-struct Still(Arc<dyn World>);
+struct StaticLookups(Arc<dyn ClusterView>);
 
-impl LookupSource for Still {
-    fn world(&self) -> Arc<dyn World> {
+/// Objects that never change need no subscription.
+#[derive(Debug)]
+struct NoSubscription;
+
+impl LookupSubscription for NoSubscription {}
+
+impl LookupSource for StaticLookups {
+    fn view(&self) -> Arc<dyn ClusterView> {
         self.0.clone()
     }
 
     fn follow(&self, _lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        Box::pin(std::future::ready(Ok(Box::new(()) as Lookups)))
+        Box::pin(std::future::ready(Ok(Box::new(NoSubscription) as Lookups)))
     }
 }
 
-/// A loader whose filters see a fixed world. It compiles in this process: the author waits for his own module, there is
-/// no daemon to protect.
+/// Creates a loader for filters whose lookups never change. It compiles modules in this process, without the limits that
+/// protect the daemon.
 ///
 /// # Errors
-/// When this machine can't run compiled modules.
-pub fn loader(world: Arc<dyn World>) -> Result<Loader, EngineError> {
-    Ok(Loader::new(Engine::new(None)?, None, Arc::new(Still(world)), Arc::default(), 1))
+/// This machine cannot run compiled modules.
+pub fn loader(view: Arc<dyn ClusterView>) -> Result<Loader, EngineError> {
+    Ok(Loader::new(Engine::new(None)?, None, Arc::new(StaticLookups(view)), Arc::default(), 1))
 }

@@ -1,17 +1,21 @@
-//! Configuration: flags, the filters' ConfigMap, match rules. Everything is parsed here, at the edge, into types that
-//! need no second look.
+//! Flags and the filters' configuration: parsed and validated here once, into types that are valid by construction.
 
 mod entry;
+mod error;
 mod flags;
+mod keys;
 mod manifest;
 mod model;
-mod problem;
 mod secure;
 mod serve;
 mod upstream;
 
-pub use flags::{CheckFlags, Command, CompileFlags, Refusal, RunFlags, parse};
+pub use error::{ConfigurationError, KeyError};
+#[cfg(test)]
+pub(crate) use flags::definition;
+pub use flags::{CheckFlags, Command, CompileFlags, RunFlags, UsageMessage, parse};
+#[cfg(test)]
+pub(crate) use keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 pub use model::Configuration;
-pub use problem::{ConfigurationError, Problem};
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};

@@ -1,12 +1,17 @@
 //! Weir: a Kubernetes API proxy whose response filters are WebAssembly components.
 //!
-//! The road of a request, in five hops: `main` → [`app`] → [`proxy`] → `weir_runtime::Chain` → its instance.
+//! A reader follows `main` → [`app`] → [`proxy`] → `weir_runtime::Chain` → the instance of a module. `host/README.md` lists the
+//! stops of a list, a watch event and a reload.
 
 pub mod admin;
 pub mod app;
 pub mod cli;
+mod codec;
 pub mod config;
+#[cfg(test)]
+mod documents;
 pub mod lookups;
+pub mod metrics;
 pub mod pods;
 pub mod proxy;
 pub mod reload;

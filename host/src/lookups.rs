@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
-use weir_document::{LookedUp, Selection};
+use weir_document::{CachedObject, Selection};
 use weir_kube::{InterfaceAddress, Lookup};
-use weir_runtime::{Endpoint, LookupSource, Lookups, Snapshot, World};
-use weir_store::{FileObjects, FileObjectsError, Reflectors};
+use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
+use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors};
 
 /// The cluster view of the daemon, backed by reflectors.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct FileSnapshot(FileObjects);
 #[derive(Debug)]
 pub struct ReflectorLookups {
     reflectors: Reflectors,
-    world: Arc<ReflectorView>,
+    view: Arc<ReflectorView>,
 }
 
 impl ReflectorView {
@@ -70,12 +70,18 @@ impl FileView {
 impl ReflectorLookups {
     /// Opens the reflectors of this view.
     #[must_use]
-    pub fn new(world: ReflectorView) -> Self {
-        Self { reflectors: world.reflectors.clone(), world: Arc::new(world) }
+    pub fn new(view: ReflectorView) -> Self {
+        Self { reflectors: view.reflectors.clone(), view: Arc::new(view) }
     }
 }
 
-impl World for ReflectorView {
+/// Keeps the reflectors of one filter open.
+#[derive(Debug)]
+struct OpenReflectors(#[expect(dead_code, reason = "held for its drop")] Vec<ReflectorHandle>);
+
+impl LookupSubscription for OpenReflectors {}
+
+impl ClusterView for ReflectorView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         let now = self.reflectors.snapshot();
         if let Some(last) = self.last.load_full().filter(|last| Arc::ptr_eq(&last.0, &now)) {
@@ -84,6 +90,10 @@ impl World for ReflectorView {
         let snapshot = Arc::new(ReflectorSnapshot(now));
         self.last.store(Some(snapshot.clone()));
         snapshot
+    }
+
+    fn version(&self) -> u64 {
+        self.reflectors.version()
     }
 
     fn node_name(&self) -> &str {
@@ -95,9 +105,13 @@ impl World for ReflectorView {
     }
 }
 
-impl World for FileView {
+impl ClusterView for FileView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         self.objects.clone()
+    }
+
+    fn version(&self) -> u64 {
+        0
     }
 
     fn node_name(&self) -> &str {
@@ -110,7 +124,11 @@ impl World for FileView {
 }
 
 impl Snapshot for ReflectorSnapshot {
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    fn version(&self) -> u64 {
+        self.0.version()
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.0.get(lookup, namespace, name)
     }
 
@@ -124,7 +142,11 @@ impl Snapshot for ReflectorSnapshot {
 }
 
 impl Snapshot for FileSnapshot {
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.0.get(lookup, namespace, name)
     }
 
@@ -138,15 +160,15 @@ impl Snapshot for FileSnapshot {
 }
 
 impl LookupSource for ReflectorLookups {
-    fn world(&self) -> Arc<dyn World> {
-        self.world.clone()
+    fn view(&self) -> Arc<dyn ClusterView> {
+        self.view.clone()
     }
 
     fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
         let handles: Vec<_> = lookups.iter().map(|lookup| self.reflectors.open(lookup)).collect();
         async move {
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
-            Ok(Box::new(handles) as Lookups)
+            Ok(Box::new(OpenReflectors(handles)) as Lookups)
         }
         .boxed()
     }

@@ -1,37 +1,37 @@
-//! The `weir` program: subcommands and exit codes, nothing else.
+//! The `weir` program: runs a subcommand and maps its result to an exit code.
 
 use std::process::ExitCode;
 
 use weir::config::{Command, parse};
 
-/// Bad usage or configuration.
+/// Exit code of a usage or configuration error, as `EX_USAGE` in sysexits.h.
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let command = match parse(std::env::args_os()) {
         Ok(command) => command,
-        Err(refusal) => {
-            if refusal.code == 0 {
-                print!("{}", refusal.message);
+        Err(usage) => {
+            if usage.code == 0 {
+                print!("{}", usage.message);
             } else {
-                eprint!("{}", refusal.message);
+                eprint!("{}", usage.message);
             }
-            return ExitCode::from(refusal.code);
+            return ExitCode::from(usage.code);
         }
     };
     match command {
-        Command::Serve(config) => end(weir::app::serve(*config), 1),
+        Command::Serve(config) => exit(weir::app::serve(*config), 1),
         Command::Run(flags) => match weir::cli::run(&flags) {
-            Ok(ran) if ran.failed == 0 => ExitCode::SUCCESS,
+            Ok(summary) if summary.failed == 0 => ExitCode::SUCCESS,
             Ok(_) => ExitCode::FAILURE,
-            Err(error) => end(Err::<(), _>(error), 1),
+            Err(error) => exit(Err::<(), _>(error), 1),
         },
-        Command::Check(flags) => end(weir::cli::check(&flags), USAGE),
-        Command::Compile(flags) => end(weir_runtime::compile_child(&flags.cache_dir), 1),
+        Command::Check(flags) => exit(weir::cli::check(&flags), USAGE),
+        Command::Compile(flags) => exit(weir_runtime::compile_child(&flags.cache_dir), 1),
     }
 }
 
-fn end<E: std::error::Error>(result: Result<(), E>, code: u8) -> ExitCode {
+fn exit<E: std::error::Error>(result: Result<(), E>, code: u8) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     eprintln!("weir: {}", weir_upstream::in_full(&error));
     ExitCode::from(code)

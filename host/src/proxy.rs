@@ -1,38 +1,25 @@
-//! The proxy: what a node's clients talk to.
+//! The proxy: it serves a node's clients.
 //!
-//! A request's road: [`listener`] (HTTPS by [`tls`]) → [`route`] (parsed by `weir_kube::RequestInfo`, its identity by [`identity`]) → either
-//! [`forward`], byte for byte, or one of [`get`], [`list`], [`watch`], [`mod@write`], which send what the chain leaves. `weir_upstream`
-//! carries both. `weir_kube::MediaType` says in which form a client wants what filters match. Whatever goes wrong is worded by [`respond`]; after an answer's head it is a [`body::BodyError`].
+//! [`server`] accepts connections and knows the peer of each. [`route`] parses a request, has [`identity`] decide with whose
+//! credential it goes upstream, and picks a [`response`]: forwarded byte for byte, or filtered. [`resume`] remembers what
+//! filters hid from each client, so that its watches can continue. [`crate::codec`] reads and writes lists, objects and
+//! events, and `weir_upstream` talks to the API servers.
+//!
+//! The rooms depend on each other in one direction: `route` on `identity` and `response`, those on `server`, `response` on
+//! `resume`. All of them share [`Proxy`], [`body`] and [`respond`], which turns every failure into a Kubernetes Status.
 //! Nothing here knows WebAssembly: a chain turns documents into outcomes.
 
-mod access;
 mod body;
-mod budget;
-mod certificate;
-mod compress;
-mod forward;
-mod gather;
-mod get;
 mod headers;
 mod identity;
-mod leaf;
-mod ledger;
-mod list;
-mod listener;
 mod metrics;
-mod object;
-mod object_type;
-mod peer_uid;
-mod read;
 mod respond;
-mod reviews;
+mod response;
+mod resume;
 mod route;
+mod server;
 #[cfg(test)]
 mod tests;
-mod tls;
-mod until;
-mod watch;
-mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,30 +28,33 @@ use tokio::net::TcpListener;
 use weir_runtime::ServingReceiver;
 use weir_upstream::{Tasks, Upstream};
 
-use self::budget::Budget;
-pub use self::leaf::Leaf;
-use self::ledger::Ledger;
-pub use self::listener::ListenError;
+use self::identity::reviews::Reviews;
 pub use self::metrics::ProxyMetrics;
-pub use self::tls::{ServerTls, TlsError};
+use self::response::list::FailedObjects;
+use self::response::memory_budget::MemoryBudget;
+use self::resume::ResumeState;
+pub use self::server::leaf::Leaf;
+use self::server::listener;
+pub use self::server::listener::ListenError;
+pub use self::server::tls::{ServerTls, TlsError};
 use crate::config::Compression;
 
-/// How the proxy is to work.
+/// The settings of the proxy.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
     /// The uids of the processes whose requests get the node credential.
     pub node_credential_uids: Vec<u32>,
-    /// How long a read waits for the first complete filter set before it is answered 503.
+    /// How long a read waits for the first complete filter set before Weir answers 503.
     pub start_wait: Duration,
-    /// Whether a listener may be bound beyond loopback.
+    /// Whether plain HTTP may be served beyond loopback.
     pub allow_remote_plaintext: bool,
-    /// Client connections at a time; more wait to be accepted.
+    /// The number of concurrent client connections; further ones wait to be accepted.
     pub max_connections: usize,
     /// Which clients get large filtered answers compressed.
     pub compression: Compression,
-    /// Bytes that answers may take that are held until they are whole: protobuf lists and Tables, all together.
+    /// The bytes that all answers together may take that Weir holds until they are complete: protobuf lists and Tables.
     pub answer_memory: usize,
-    /// How long connections may finish what they do when the daemon stops.
+    /// How long open requests may take to finish when the daemon stops.
     pub drain: Duration,
 }
 
@@ -89,13 +79,13 @@ pub struct Proxy {
     /// For the daemon's own requests.
     client: kube::Client,
     node_credential_uids: Vec<u32>,
-    reviews: reviews::Reviews,
+    reviews: Reviews,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
-    ledger: Ledger,
-    failed: list::Failed,
-    budget: Budget,
+    resume: ResumeState,
+    failed_objects: FailedObjects,
+    memory_budget: MemoryBudget,
     compression: Compression,
     start_wait: Duration,
     allow_remote_plaintext: bool,
@@ -110,7 +100,7 @@ impl std::fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// A proxy for these API servers.
+    /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(
         config: ProxyConfig,
@@ -123,13 +113,13 @@ impl Proxy {
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
-            reviews: reviews::Reviews::default(),
+            reviews: Reviews::default(),
             serving,
             metrics,
             tasks,
-            ledger: Ledger::default(),
-            failed: list::Failed::default(),
-            budget: Budget::new(config.answer_memory),
+            resume: ResumeState::default(),
+            failed_objects: FailedObjects::default(),
+            memory_budget: MemoryBudget::new(config.answer_memory),
             compression: config.compression,
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,
@@ -141,7 +131,7 @@ impl Proxy {
     /// Serves plain HTTP on a bound listener until the daemon stops; returns at once.
     ///
     /// # Errors
-    /// The listener is bound beyond loopback and that was not allowed.
+    /// The listener is bound beyond loopback, and the settings do not allow that.
     pub fn serve(self: &Arc<Self>, listener: TcpListener) -> Result<(), ListenError> {
         let address = listener.local_addr().map_err(ListenError::Socket)?;
         if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
@@ -151,8 +141,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// Serves HTTPS on a bound listener until the daemon stops, with the certificate taken anew when its files change;
-    /// returns at once.
+    /// Serves HTTPS on a bound listener until the daemon stops, and reloads the certificate when its files change; returns at
+    /// once.
     pub fn serve_tls(self: &Arc<Self>, listener: TcpListener, tls: Arc<ServerTls>) {
         self.tasks.spawn_until_stop(tls.clone().follow());
         self.accept(listener, Some(tls));

@@ -1,10 +1,10 @@
-//! The life of a change: noticed → coalesced → read → each filter loaded or kept → one swap. Anything that fails on the
-//! way leaves in force what was, and is told on the log, in a metric and on `/filters`.
+//! Reloads the configuration: watches it, loads each changed filter, and swaps the filter set at once. After an error the
+//! set in force stays, and the log, a metric and `/filters` report the error.
 //!
-//! One task does it all, one change after another; a newer notice ends an attempt that is under way.
+//! One task handles one change after another. A newer change cancels the load in progress.
 
 mod metrics;
-mod prove;
+mod prepare;
 mod source;
 
 use std::path::PathBuf;
@@ -14,74 +14,73 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use self::metrics::ReloadMetrics;
-pub use self::prove::prove;
+pub use self::prepare::prepare;
 use self::source::read;
-pub use self::source::{Found, Place};
-use crate::admin::status::{Reloaded, StatusBoard, Trouble};
-use crate::config::Configuration;
-use weir_runtime::{FilterSet, Loader, MatchRule, Serving, ServingSender};
+pub use self::source::{SourceState, watch_source};
+use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
+use crate::config::{ConfigSource, Configuration};
+use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
 use weir_upstream::Notices;
 
-/// After a failure that nothing on our side may mend (a missing permission, a module not there yet) the next try.
+/// The first pause before a retry. Some errors end without a change that Weir watches, such as a missing permission.
 const RETRY: Duration = Duration::from_secs(2);
-/// The longest pause between tries.
-const RETRY_MOST: Duration = Duration::from_secs(60);
+/// The longest pause between retries.
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// Keeps the set of filters in force what the configuration says.
+/// Keeps the filter set in force equal to the configuration.
 pub struct Reloader {
-    /// Where the configuration is.
-    pub place: Place,
-    /// The configuration as followed through the API.
-    pub found: watch::Receiver<Found>,
-    /// Where modules are dropped.
-    pub modules: Option<PathBuf>,
-    /// Proves filters.
+    /// The source of the configuration.
+    pub source: ConfigSource,
+    /// The configuration in a watched ConfigMap.
+    pub state: watch::Receiver<SourceState>,
+    /// The directory of modules.
+    pub modules_dir: Option<PathBuf>,
+    /// Compiles and validates modules.
     pub loader: Loader,
-    /// Where the set goes.
+    /// Publishes the filter set to the proxy.
     pub serving: ServingSender,
-    /// Where results are shown.
-    pub board: Arc<StatusBoard>,
-    /// Where results are counted.
+    /// Reports results on the admin port.
+    pub status: Arc<FilterStatus>,
+    /// Counts results.
     pub metrics: Arc<ReloadMetrics>,
 }
 
-/// How an attempt ended.
-enum End {
-    /// The set is in force, new or as it was.
+/// The result of an attempt.
+enum AttemptResult {
+    /// The configuration is in force.
     Done,
-    /// There is no configuration to apply yet.
+    /// The configuration has not been read yet.
     Waiting,
-    /// Something failed; trying again may help.
+    /// An error that a retry may fix.
     Failed,
 }
 
 impl Reloader {
-    /// Runs until the daemon stops. Dropping it at any point leaves what is in force.
+    /// Runs until the daemon stops. Cancel-safe: the filter set in force stays.
     pub async fn run(mut self) {
-        let directories = self.modules.iter().cloned().chain(self.place.directory()).collect();
+        let directories = self.modules_dir.iter().cloned().chain(self.source.directory()).collect();
         let mut notices = Notices::new(directories);
         let mut pause = RETRY;
         loop {
-            let mut found = self.found.clone();
-            found.mark_unchanged();
-            let end = tokio::select! {
-                end = self.attempt() => Some(end),
-                () = notices.next() => None,
-                Ok(()) = found.changed() => None,
+            let mut state = self.state.clone();
+            state.mark_unchanged();
+            let attempt = tokio::select! {
+                attempt = self.attempt() => attempt,
+                () = notices.next() => continue,
+                Ok(()) = state.changed() => continue,
             };
-            let retry = match end {
-                None => continue,
-                Some(End::Failed) => {
+            let retry = match attempt {
+                AttemptResult::Failed => {
                     let now = pause;
-                    pause = (pause * 2).min(RETRY_MOST);
+                    pause = (pause * 2).min(MAX_RETRY);
                     Some(now)
                 }
-                Some(End::Done | End::Waiting) => {
+                AttemptResult::Done | AttemptResult::Waiting => {
                     pause = RETRY;
                     None
                 }
             };
-            let again = async {
+            let retry = async {
                 match retry {
                     Some(pause) => tokio::time::sleep(pause).await,
                     None => std::future::pending().await,
@@ -89,28 +88,24 @@ impl Reloader {
             };
             tokio::select! {
                 () = notices.next() => pause = RETRY,
-                Ok(()) = found.changed() => pause = RETRY,
-                () = again => {}
+                Ok(()) = state.changed() => pause = RETRY,
+                () = retry => {}
             }
         }
     }
 
-    async fn attempt(&mut self) -> End {
-        let began = Instant::now();
-        let found = match &self.place {
-            Place::File(path) => read(path).await,
-            Place::ConfigMap { .. } => self.found.borrow_and_update().clone(),
+    async fn attempt(&mut self) -> AttemptResult {
+        let started = Instant::now();
+        let state = match &self.source {
+            ConfigSource::File(path) => read(path).await,
+            ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
-        let source = self.place.name();
-        let configuration = match found {
-            Found::Nothing => return End::Waiting,
-            Found::Valid(configuration) => configuration,
-            Found::Invalid(error) => {
-                return self.refuse(&source, vec![Trouble { filter: None, reason: error.to_string() }]);
-            }
-            Found::Unreadable(reason) => {
-                return self.refuse(&source, vec![Trouble { filter: None, reason: reason.to_string() }]);
-            }
+        let source = self.source.to_string();
+        let configuration = match state {
+            SourceState::Pending => return AttemptResult::Waiting,
+            SourceState::Valid(configuration) => configuration,
+            SourceState::Invalid(error) => return self.refuse(&source, vec![whole(error.to_string())]),
+            SourceState::Unreadable(reason) => return self.refuse(&source, vec![whole(reason.to_string())]),
         };
         let before = match &*self.serving.borrow() {
             Serving::Live(set) => Some(set.clone()),
@@ -119,58 +114,88 @@ impl Reloader {
         if before.is_none() {
             self.serving.send_replace(Serving::Pending(known_rules(&configuration)));
         }
-        let (mut filters, mut troubles) = (Vec::new(), Vec::new());
+        let in_force = before.as_deref().map(FilterSet::filters).unwrap_or_default();
+        match self.load_all(&configuration, in_force).await {
+            Ok(filters) => self.apply(&source, &configuration, before.as_deref(), filters, started),
+            Err(errors) => self.refuse(&source, errors),
+        }
+    }
+
+    /// Loads the filters of a configuration, in its order.
+    async fn load_all(
+        &self,
+        configuration: &Configuration,
+        in_force: &[Arc<Filter>],
+    ) -> Result<Vec<Arc<Filter>>, Vec<ReloadError>> {
+        let (mut filters, mut errors) = (Vec::new(), Vec::new());
         for entry in &configuration.filters {
-            self.board.loading(entry);
-            let in_force = before.as_deref().map(FilterSet::filters).unwrap_or_default();
-            match prove(&self.loader, entry, &configuration, self.modules.as_deref(), in_force).await {
+            self.status.loading(entry);
+            match prepare(&self.loader, entry, configuration, self.modules_dir.as_deref(), in_force).await {
                 Ok(filter) => filters.push(filter),
-                Err(reason) => troubles.push(Trouble { filter: Some(entry.name.clone()), reason }),
+                Err(reason) => errors.push(ReloadError { filter: Some(entry.name.clone()), reason }),
             }
         }
-        if !troubles.is_empty() {
-            return self.refuse(&source, troubles);
-        }
-        let same = before.as_deref().is_some_and(|before| {
+        if errors.is_empty() { Ok(filters) } else { Err(errors) }
+    }
+
+    /// Puts a complete set in force.
+    fn apply(
+        &self,
+        source: &str,
+        configuration: &Configuration,
+        before: Option<&FilterSet>,
+        filters: Vec<Arc<Filter>>,
+        started: Instant,
+    ) -> AttemptResult {
+        let unchanged = before.is_some_and(|before| {
             before.filters().len() == filters.len()
                 && before.filters().iter().zip(&filters).all(|(old, new)| Arc::ptr_eq(old, new))
         });
         let names: Vec<_> = filters.iter().map(|filter| filter.name().to_string()).collect();
         self.loader.retain(|digest| filters.iter().any(|filter| filter.digest() == digest));
-        // In force, then shown, then told: who sees the one may rely on the one before.
-        if !same {
-            self.serving.send_replace(Serving::Live(Arc::new(FilterSet::new(filters.clone()))));
+        // Order: the set is in force before `/filters` shows it, and `/filters` shows it before the log reports it.
+        if !unchanged {
+            let set = match before {
+                Some(before) => FilterSet::succeeding(before, filters.clone()),
+                None => FilterSet::new(filters.clone()),
+            };
+            self.serving.send_replace(Serving::Live(Arc::new(set)));
         }
-        self.board.live(&filters, Reloaded::applied(&source, &configuration.warnings));
-        self.metrics.reload(if same { "unchanged" } else { "applied" });
-        if same {
+        self.status.live(&filters, ReloadResult::applied(source, &configuration.warnings));
+        self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
+        if unchanged {
             tracing::debug!(source, "the filters are unchanged");
-            return End::Done;
+            return AttemptResult::Done;
         }
         for warning in &configuration.warnings {
-            tracing::warn!(source, "{warning}");
+            tracing::warn!(source, "configuration warning: {warning}");
         }
-        tracing::info!(source, filters = names.join(","), took = ?began.elapsed(), "a new set of filters is in force");
-        End::Done
+        tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "a new set of filters is in force");
+        AttemptResult::Done
     }
 
-    fn refuse(&self, source: &str, troubles: Vec<Trouble>) -> End {
-        let kept = match &*self.serving.borrow() {
-            Serving::Live(_) => "the last good set stays in force",
-            Serving::Unknown | Serving::Pending(_) => "not ready: what may be filtered is not served",
+    fn refuse(&self, source: &str, errors: Vec<ReloadError>) -> AttemptResult {
+        let effect = match &*self.serving.borrow() {
+            Serving::Live(_) => "the last valid filter set stays in force",
+            Serving::Unknown | Serving::Pending(_) => "requests that a filter may match get 503",
         };
         self.metrics.reload("refused");
-        // Shown before it is told: who reads the log line may ask `/readyz` or `/filters` at once.
-        self.board.refused(Reloaded::refused(source, troubles.clone()));
-        for trouble in &troubles {
-            let filter = trouble.filter.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::error!(source, filter, "configuration refused, {kept}: {}", trouble.reason);
+        // `/readyz` and `/filters` show the error before the log reports it.
+        self.status.refused(ReloadResult::refused(source, errors.clone()));
+        for error in &errors {
+            let filter = error.filter.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::error!(source, filter, "configuration refused, {effect}: {}", error.reason);
         }
-        End::Failed
+        AttemptResult::Failed
     }
 }
 
-/// The match rules, if all of them are known without loading a module.
+/// An error of the configuration as a whole.
+fn whole(reason: String) -> ReloadError {
+    ReloadError { filter: None, reason }
+}
+
+/// The match rules, if all are known before a module is loaded.
 fn known_rules(configuration: &Configuration) -> Option<Arc<[MatchRule]>> {
     let rules: Option<Vec<_>> = configuration.filters.iter().map(|entry| entry.matches.clone()).collect();
     rules.map(|rules| rules.into_iter().flatten().collect())

@@ -1,7 +1,7 @@
-//! The listening sockets: passed on by systemd (socket activation), or bound here.
+//! Listening sockets: inherited from systemd (socket activation), or bound by the daemon.
 //!
-//! A socket that systemd holds outlives the daemon: while one daemon ends and the next begins, new connections wait in its
-//! queue and none is refused. Which socket is which is told by its address.
+//! systemd keeps its sockets open while the daemon restarts: new connections wait in the backlog and none is refused. The
+//! daemon recognises an inherited socket by its address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,31 +9,31 @@ use std::net::SocketAddr;
 use listenfd::ListenFd;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that wait to be accepted, as tokio has it for others.
+/// The backlog of a listening socket; the same as tokio uses in `TcpListener::bind`.
 const BACKLOG: u32 = 1024;
 
-/// Sockets that were passed on and not taken yet.
+/// The inherited sockets that are not in use yet.
 #[derive(Debug, Default)]
-pub struct Sockets(Vec<std::net::TcpListener>);
+pub struct ListenSockets(Vec<std::net::TcpListener>);
 
-impl Sockets {
-    /// Takes what the environment (`LISTEN_FDS`, `LISTEN_PID`) says was passed on.
+impl ListenSockets {
+    /// Takes the sockets that `LISTEN_FDS` and `LISTEN_PID` describe.
     ///
     /// # Errors
-    /// Something that is no TCP socket.
-    pub fn passed_on() -> io::Result<Self> {
-        let mut passed = ListenFd::from_env();
+    /// An inherited socket is not a TCP socket.
+    pub fn inherited() -> io::Result<Self> {
+        let mut inherited = ListenFd::from_env();
         let mut sockets = Vec::new();
-        for index in 0..passed.len() {
-            sockets.extend(passed.take_tcp_listener(index)?);
+        for index in 0..inherited.len() {
+            sockets.extend(inherited.take_tcp_listener(index)?);
         }
         Ok(Self(sockets))
     }
 
-    /// The socket of an address: the one that was passed on, or a new one.
+    /// Listens on an address: on the inherited socket if there is one, else on a new one.
     ///
     /// # Errors
-    /// The address can not be bound.
+    /// The address cannot be bound.
     pub async fn listen(&mut self, address: SocketAddr) -> io::Result<TcpListener> {
         match self.0.iter().position(|socket| socket.local_addr().is_ok_and(|found| found == address)) {
             Some(index) => {
@@ -45,11 +45,11 @@ impl Sockets {
         }
     }
 
-    /// The same, for an address that need not be there yet: who connects gets through once it is.
+    /// Like [`Self::listen`], but the address need not be on an interface yet (`IP_FREEBIND`).
     ///
     /// # Errors
-    /// The port is taken.
-    pub async fn listen_ahead(&mut self, address: SocketAddr) -> io::Result<TcpListener> {
+    /// The port is in use.
+    pub async fn listen_freebind(&mut self, address: SocketAddr) -> io::Result<TcpListener> {
         if self.0.iter().any(|socket| socket.local_addr().is_ok_and(|found| found == address)) {
             return self.listen(address).await;
         }
@@ -63,9 +63,9 @@ impl Sockets {
         socket.listen(BACKLOG)
     }
 
-    /// Where those listen that nobody took.
+    /// The addresses of inherited sockets that no flag named.
     #[must_use]
-    pub fn left(&self) -> Vec<SocketAddr> {
+    pub fn unclaimed(&self) -> Vec<SocketAddr> {
         self.0.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
 }
@@ -75,31 +75,31 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_was_passed_on_is_taken_for_its_address_and_others_are_bound() {
+    async fn an_inherited_socket_serves_its_address_and_others_are_bound() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let mut sockets = Sockets(vec![socket]);
+        let mut sockets = ListenSockets(vec![socket]);
         let other = sockets.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         assert_ne!(other.local_addr().unwrap(), address);
-        assert_eq!(sockets.left(), [address]);
+        assert_eq!(sockets.unclaimed(), [address]);
         let taken = sockets.listen(address).await.unwrap();
         assert_eq!(taken.local_addr().unwrap(), address);
-        assert!(sockets.left().is_empty());
+        assert!(sockets.unclaimed().is_empty());
     }
 
     #[tokio::test]
-    async fn a_port_is_bound_before_its_address_is_there() {
-        // Addresses for documentation: no interface has them.
+    async fn a_port_is_bound_before_an_interface_has_its_address() {
+        // No interface has these addresses, which are reserved for documentation.
         for address in ["192.0.2.77:0", "[2001:db8::77]:0"] {
             let address: SocketAddr = address.parse().unwrap();
-            let listener = Sockets::default().listen_ahead(address).await.unwrap();
+            let listener = ListenSockets::default().listen_freebind(address).await.unwrap();
             assert_eq!(listener.local_addr().unwrap().ip(), address.ip());
-            assert!(Sockets::default().listen(address).await.is_err());
+            assert!(ListenSockets::default().listen(address).await.is_err());
         }
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        assert!(Sockets::default().listen_ahead(address).await.is_err(), "the port is taken");
-        let mut sockets = Sockets(vec![socket]);
-        assert_eq!(sockets.listen_ahead(address).await.unwrap().local_addr().unwrap(), address);
+        assert!(ListenSockets::default().listen_freebind(address).await.is_err(), "the port is in use");
+        let mut sockets = ListenSockets(vec![socket]);
+        assert_eq!(sockets.listen_freebind(address).await.unwrap().local_addr().unwrap(), address);
     }
 }

@@ -165,6 +165,31 @@ fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
     assert_known(&start.split_whitespace().collect::<Vec<_>>(), "weir.service");
 }
 
+#[test]
+fn the_examples_lead_clients_to_the_ports_of_the_manifests() {
+    for (file, server) in [
+        ("kubelet.conf", "https://169.254.20.10:10268"),
+        ("kube-proxy.conf", "https://169.254.20.10:10268"),
+        ("kubelet-node-credential.conf", "http://127.0.0.1:10261"),
+    ] {
+        let config: Value = serde_saphyr::from_str(&text(&format!("clients/{file}"))).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"]["server"], server, "{file}");
+        // client-go sends no credential to an http:// server: one in the file would only look as if it were used.
+        assert_eq!(config["users"][0]["user"] == json!({}), server.starts_with("http:"), "{file}");
+    }
+}
+
+#[test]
+fn a_replaced_pod_finds_the_serving_certificate_of_its_predecessor() {
+    for file in ["daemonset.yaml", "static-pod.yaml"] {
+        let manifest: Value = serde_saphyr::from_str(&text(file)).unwrap();
+        let spec = if file == "daemonset.yaml" { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
+        let volumes = spec["volumes"].as_array().unwrap();
+        let cache = volumes.iter().find(|volume| volume["name"] == "cache").unwrap();
+        assert_eq!(cache["hostPath"]["path"], "/var/cache/weir", "{file}");
+    }
+}
+
 /// The daemon reads its flags all at once: with one more that is unknown it must complain of that one alone.
 fn assert_known(arguments: &[&str], file: &str) {
     let output = std::process::Command::new(built::weir())

@@ -38,8 +38,8 @@ async fn objects_that_answer_a_filter_alike_need_no_call_and_have_the_outcome_of
     }
     // Four calls for each way to an outcome, then none.
     let of = |series: &str| format!("{series}{{filter=\"discardcloudservice\"");
-    let foreseen = weir.metric(&format!("{}}}", of("weir_filter_foreseen_total"))).await;
-    assert!(foreseen >= 2.0 * all.len() as f64 - 16.0, "{foreseen} of twice {}", all.len());
+    let replayed = weir.metric(&format!("{}}}", of("weir_filter_replayed_total"))).await;
+    assert!(replayed >= 2.0 * all.len() as f64 - 16.0, "{replayed} of twice {}", all.len());
     assert_eq!(
         weir.metric(&format!("{},outcome=\"hidden\"}}", of("weir_filter_objects_total"))).await,
         2.0 * (all.len() - visible) as f64

@@ -63,16 +63,16 @@ async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
 }
 
 #[tokio::test]
-async fn what_is_foreseen_of_cut_slices_follows_every_change_of_what_was_looked_up() {
+async fn replays_of_cut_slices_follow_every_change_of_a_looked_up_value() {
     let (server, weir, client) = topology("").await;
-    let foreseen = async || weir.metric("weir_filter_foreseen_total{filter=\"servicetopology\"}").await;
+    let replayed = async || weir.metric("weir_filter_replayed_total{filter=\"servicetopology\"}").await;
     let settled = async |expected: &[&str]| {
         for _ in 0..8 {
             assert_eq!(nodes(&client.json(SLICES).await), expected);
         }
-        let before = foreseen().await;
+        let before = replayed().await;
         assert_eq!(nodes(&client.json(SLICES).await), expected);
-        assert!(foreseen().await > before, "no call was saved");
+        assert!(replayed().await > before, "no call was saved");
     };
     settled(&["edge-a", "edge-b"]).await;
     for n in 0..3 {

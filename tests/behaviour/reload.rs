@@ -117,7 +117,7 @@ async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
         weir.put_module("services", &module);
         let (_, line) = weir.logged_after(from, "configuration refused").await;
         assert!(line.to_string().contains(reason), "{what}: {line}");
-        assert!(line.to_string().contains("last good set"), "{what}: {line}");
+        assert!(line.to_string().contains("last valid filter set"), "{what}: {line}");
         assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()), "{what}");
         let shown = weir.admin().json("/filters").await;
         assert_eq!(shown["lastReload"]["result"], "refused", "{what}");

@@ -71,7 +71,7 @@ async fn a_visible_object_that_becomes_hidden_ends_the_watch_with_410() {
     assert_eq!(event["object"]["reason"], "Expired");
     assert_eq!(events.try_next().await, Ok(None), "it ends cleanly behind the event");
     assert!(!client.names(SERVICES).await.contains(&"web".to_owned()), "the re-list does not show it");
-    assert!(weir.metric("weir_relists").await >= 1.0);
+    assert!(weir.metric("weir_watches_expired").await >= 1.0);
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ async fn chain(kind: Kind, calls: Calls) -> Chain {
     let loader = loader(Arc::new(world)).unwrap();
     let loaded = loader.load(&entry, "bench".to_owned(), Digest::of(&module), &module).await.unwrap();
     if calls == Calls::Each {
-        loaded.distrust();
+        loaded.disable_replay();
     }
     let resource = kind.resource().parse().unwrap();
     FilterSet::new(vec![Arc::new(loaded)]).chain("bench", &resource, VerbClass::Read).unwrap()

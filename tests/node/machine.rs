@@ -19,9 +19,6 @@ const SHADOWED: &[(&str, &str)] = &[
 /// Folders that get a writable layer of their own, and Debian's packages below it.
 const LAYERED: &[&str] = &["etc", "opt", "usr", "var"];
 
-/// The hosts of the one link, and of nothing else.
-const HOSTS: &str = "127.0.0.1 localhost\n";
-
 /// The machine, seen from inside.
 pub(crate) struct Machine {
     disk: PathBuf,
@@ -146,7 +143,7 @@ impl Machine {
             run("mount", &["--bind", &shadow, &format!("/proc/sys/{name}")]);
         }
         std::fs::write("/proc/sys/kernel/hostname", NODE).unwrap();
-        replace("/etc/hosts", &format!("{HOSTS}{CLOUD_ADDRESS} {SERVER_NAME}\n"));
+        replace("/etc/hosts", &format!("127.0.0.1 localhost\n{CLOUD_ADDRESS} {SERVER_NAME}\n"));
         // Pods get this one; nobody answers there.
         replace("/etc/resolv.conf", "nameserver 192.0.2.53\n");
     }

@@ -16,14 +16,14 @@ const KNOWN: usize = 16;
 const TEXT: usize = 64;
 
 /// A looked-up object.
-pub struct LookedUp {
+pub struct CachedObject {
     document: Document,
     memory: Memory,
 }
 
 /// Objects found by a selector.
 pub struct Selection {
-    objects: Vec<Arc<LookedUp>>,
+    objects: Vec<Arc<CachedObject>>,
     identity: OnceLock<u64>,
     memory: Memory,
 }
@@ -47,7 +47,7 @@ struct Known {
     marked: Option<Mark>,
 }
 
-impl LookedUp {
+impl CachedObject {
     /// Wraps an object; it becomes read-only.
     pub fn new(document: Document) -> Self {
         Self { document: document.read_only(), memory: Memory::default() }
@@ -99,12 +99,12 @@ impl LookedUp {
 
 impl Selection {
     /// Wraps objects that are sorted by namespace and name.
-    pub fn new(objects: Vec<Arc<LookedUp>>) -> Self {
+    pub fn new(objects: Vec<Arc<CachedObject>>) -> Self {
         Self { objects, identity: OnceLock::new(), memory: Memory::default() }
     }
 
     /// The objects, sorted by namespace and name.
-    pub fn objects(&self) -> &[Arc<LookedUp>] {
+    pub fn objects(&self) -> &[Arc<CachedObject>] {
         &self.objects
     }
 
@@ -176,9 +176,9 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for LookedUp {
+impl fmt::Debug for CachedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LookedUp").field("document", &self.document).finish_non_exhaustive()
+        f.debug_struct("CachedObject").field("document", &self.document).finish_non_exhaustive()
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     fn texts_are_read_once_if_they_are_short_and_are_what_the_object_has() {
         let long = "z".repeat(TEXT + 1);
         let json = format!(r#"{{"metadata":{{"name":"a"}},"short":"\u0061b","long":"{long}","null":null}}"#);
-        let object = LookedUp::new(Document::json(json.into()));
+        let object = CachedObject::new(Document::json(json.into()));
         for _ in 0..2 {
             for (at, text) in [("short", Some("ab")), ("long", Some(&*long)), ("null", None), ("missing", None)] {
                 assert_eq!(object.text(&path(at)).unwrap().as_deref(), text, "{at}");
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let object = LookedUp::new(Document::json(r#"{"metadata":{"name":"a"}}"#.into()));
+        let object = CachedObject::new(Document::json(r#"{"metadata":{"name":"a"}}"#.into()));
         for n in 0..2 * KNOWN {
             assert_eq!(object.text(&path(&format!("x{n}"))).unwrap(), None);
         }

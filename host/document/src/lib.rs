@@ -43,7 +43,7 @@ mod split;
 mod string_set;
 mod value;
 
-pub use cached::{LookedUp, Selection};
+pub use cached::{CachedObject, Selection};
 pub use column::Column;
 pub use document::{Checkpoint, Document};
 pub use error::Error;

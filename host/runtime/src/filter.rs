@@ -1,17 +1,24 @@
-//! What filters make of documents: the live set, the chain of one (component, resource), outcomes and failure policy.
+//! Filters and chains: the set in force, the chain of one (component, resource), outcomes, failure policy, the trace cache
+//! and the dependencies of each filter.
 
 mod breaker;
 mod chain;
+mod dependency_set;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
-mod foresight;
+mod guards;
 mod outcome;
-mod reads;
 mod serving;
 mod set;
+#[cfg(test)]
+mod test_filter;
+mod trace_cache;
+mod version;
 
-pub use chain::{Chain, DocumentFilter, Judged, Stamp, Unwritable, Written};
-pub use filter::{Filter, Lookups, Proven, RecordedReads};
-pub use outcome::{Failure, FailureClass, Outcome};
+pub use chain::{Chain, DocumentFilter, Unwritable, Written};
+pub use dependency_set::{ChangeSet, DependencySet};
+pub use filter::{Filter, FilterParts, Lookups};
+pub use outcome::{Failure, Filtered, Outcome};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
+pub use version::{ChainVersion, tick};

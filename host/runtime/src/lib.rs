@@ -1,6 +1,6 @@
 //! Runs filters: chains of them over documents, the engine and the instances of their modules, loading and compiling.
 //!
-//! Knows nothing of HTTP, of reflectors or of the daemon's configuration files; sees lookups as the trait [`World`].
+//! Knows nothing of HTTP, of reflectors or of the daemon's configuration files; sees lookups as the trait [`ClusterView`].
 
 mod filter;
 mod metrics;

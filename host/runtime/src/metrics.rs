@@ -1,5 +1,5 @@
-//! What is exported of filters. Labels come from closed sets and from the configuration, never from a client, so that the
-//! number of series is bounded.
+//! The metrics of filters. Labels come from closed sets or from the configuration, so that the number of series is
+//! bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -16,13 +16,13 @@ use crate::FailureClass;
 /// Counted in seconds, as Prometheus wants durations.
 type Seconds = Counter<f64, AtomicU64>;
 
-/// The metrics of all filters.
+/// The metrics of all filters of a process.
 #[derive(Debug, Default)]
 pub struct RuntimeMetrics {
     objects: Family<ObjectLabels, Counter>,
-    foreseen: Family<FilterLabel, Counter>,
+    replayed: Family<FilterLabel, Counter>,
     failures: Family<FailureLabels, Counter>,
-    filter_seconds: Family<FilterLabel, Seconds>,
+    seconds: Family<FilterLabel, Seconds>,
     impure: Family<FilterLabel, Counter>,
     breaker_open: Family<FilterLabel, Gauge>,
 }
@@ -44,22 +44,40 @@ struct FailureLabels {
     class: &'static str,
 }
 
-/// What one filter did with a batch of objects.
+/// The outcomes of one filter in one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BatchCounts {
-    /// Passed as they were.
+    /// Objects that pass unchanged.
     pub(crate) kept: u64,
-    /// Changed.
+    /// Objects that pass edited.
     pub(crate) edited: u64,
-    /// Hidden.
+    /// Hidden objects.
     pub(crate) hidden: u64,
-    /// The filter failed on them, whatever the failure policy then did.
+    /// Objects that the filter failed on, whatever its failure policy.
     pub(crate) failed: u64,
-    /// Of those kept or hidden: the ones that needed no call.
-    pub(crate) foreseen: u64,
+    /// Of those kept, edited or hidden: replayed ones.
+    pub(crate) replayed: u64,
 }
 
 impl RuntimeMetrics {
+    /// Registers every family under its public name.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("weir_filter_objects", "Filtered objects by filter and outcome", self.objects.clone());
+        registry.register(
+            "weir_filter_replayed",
+            "Objects whose verdict was replayed from recorded traces, without a call of the module",
+            self.replayed.clone(),
+        );
+        registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
+        registry.register("weir_filter_seconds", "Wall time spent in a filter", self.seconds.clone());
+        registry.register(
+            "weir_filter_impure",
+            "Contradictions between two calls of a filter that read the same",
+            self.impure.clone(),
+        );
+        registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
+    }
+
     /// Counts one batch of one filter, with the wall time spent in it.
     pub(crate) fn batch(&self, filter: &Arc<str>, counts: BatchCounts, time: Duration) {
         for (outcome, count) in
@@ -70,10 +88,10 @@ impl RuntimeMetrics {
             }
         }
         let label = FilterLabel { filter: filter.clone() };
-        if counts.foreseen > 0 {
-            self.foreseen.get_or_create(&label).inc_by(counts.foreseen);
+        if counts.replayed > 0 {
+            self.replayed.get_or_create(&label).inc_by(counts.replayed);
         }
-        self.filter_seconds.get_or_create(&label).inc_by(time.as_secs_f64());
+        self.seconds.get_or_create(&label).inc_by(time.as_secs_f64());
     }
 
     /// Counts one failure of a filter by class.
@@ -81,31 +99,23 @@ impl RuntimeMetrics {
         self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: class.label() }).inc();
     }
 
-    /// Counts an object whose outcome differed when it was run again on a fresh instance.
+    /// Counts a contradiction.
     pub(crate) fn impure(&self, filter: &Arc<str>) {
         self.impure.get_or_create(&FilterLabel { filter: filter.clone() }).inc();
     }
 
-    /// Tells whether a filter's breaker is open.
+    /// Reports whether a filter's breaker is open.
     pub(crate) fn breaker(&self, filter: &Arc<str>, open: bool) {
         self.breaker_open.get_or_create(&FilterLabel { filter: filter.clone() }).set(i64::from(open));
     }
 
-    /// Registers every family under its public name.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register("weir_filter_objects", "Objects by filter and outcome", self.objects.clone());
-        registry.register(
-            "weir_filter_foreseen",
-            "Objects judged without a call, because the same steps brought the same with others",
-            self.foreseen.clone(),
-        );
-        registry.register("weir_filter_failures", "Failures by filter and class", self.failures.clone());
-        registry.register("weir_filter_seconds", "Wall time spent in a filter", self.filter_seconds.clone());
-        registry.register(
-            "weir_filter_impure",
-            "Objects whose outcome differed on a fresh instance",
-            self.impure.clone(),
-        );
-        registry.register("weir_filter_breaker_open", "1 while a filter's breaker is open", self.breaker_open.clone());
+    /// Creates a series of each metric, so that the generated documentation shows its labels.
+    #[doc(hidden)]
+    pub fn sample(&self) {
+        let filter: Arc<str> = "".into();
+        self.batch(&filter, BatchCounts { kept: 1, replayed: 1, ..BatchCounts::default() }, Duration::ZERO);
+        self.failures.get_or_create(&FailureLabels { filter: filter.clone(), class: "" }).inc();
+        self.impure(&filter);
+        self.breaker(&filter, false);
     }
 }

@@ -1,15 +1,15 @@
-//! A world of a few objects that never change, for tests.
+//! A cluster of a few objects that never change, for tests.
 
 use std::sync::Arc;
 
-use weir_document::{Document, LookedUp, Selection, resource_of};
+use weir_document::{CachedObject, Document, Selection, resource_of};
 use weir_kube::{InterfaceAddress, LabelSelector, Lookup};
 
-use crate::{Endpoint, Snapshot, World};
+use crate::{ClusterView, Endpoint, Snapshot};
 
 /// The objects, each with the name of its resource.
 #[derive(Debug, Clone)]
-pub(crate) struct Fixed(Arc<Vec<(String, Arc<LookedUp>)>>);
+pub(crate) struct Fixed(Arc<Vec<(String, Arc<CachedObject>)>>);
 
 impl Fixed {
     pub(crate) fn new(objects: impl IntoIterator<Item = serde_json::Value>) -> Self {
@@ -17,13 +17,13 @@ impl Fixed {
             let document = Document::json(value.to_string().into());
             (
                 resource_of(&document.api_version().unwrap(), &document.kind().unwrap()),
-                Arc::new(LookedUp::new(document)),
+                Arc::new(CachedObject::new(document)),
             )
         };
         Self(Arc::new(objects.into_iter().map(object).collect()))
     }
 
-    fn of(&self, lookup: &Lookup, namespace: Option<&str>) -> impl Iterator<Item = &Arc<LookedUp>> {
+    fn of(&self, lookup: &Lookup, namespace: Option<&str>) -> impl Iterator<Item = &Arc<CachedObject>> {
         let resource = lookup.resource.to_string();
         let namespace = namespace.map(str::to_owned);
         self.0.iter().filter(move |(of, _)| *of == resource).map(|(_, object)| object).filter(move |object| {
@@ -32,9 +32,13 @@ impl Fixed {
     }
 }
 
-impl World for Fixed {
+impl ClusterView for Fixed {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         Arc::new(self.clone())
+    }
+
+    fn version(&self) -> u64 {
+        0
     }
 
     fn node_name(&self) -> &str {
@@ -47,7 +51,11 @@ impl World for Fixed {
 }
 
 impl Snapshot for Fixed {
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         // Without a namespace only what is in none is meant.
         self.of(lookup, None)
             .find(|object| {
@@ -59,7 +67,7 @@ impl Snapshot for Fixed {
 
     fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
         let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
-        let matches = |object: &&Arc<LookedUp>| selector.matches(|label| object.document().label(label).unwrap());
+        let matches = |object: &&Arc<CachedObject>| selector.matches(|label| object.document().label(label).unwrap());
         Ok(Arc::new(Selection::new(self.of(lookup, namespace).filter(matches).cloned().collect())))
     }
 

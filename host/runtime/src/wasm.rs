@@ -1,31 +1,37 @@
-//! Hosting of filter modules: engine, linking, instances, limits and faults. Knows nothing of HTTP; sees lookups as
-//! the trait [`World`].
+//! Hosts filter modules: engine, linking, instances, host calls and their traces, limits and faults. Knows nothing of
+//! HTTP or of filters' configuration; sees lookups through the trait [`ClusterView`].
 
 mod approve;
 mod bindings;
 mod cluster;
+mod dependency;
 mod engine;
+mod evaluate;
 mod fault;
-mod finder;
-mod found;
+mod handles;
+mod hit;
+mod host_call;
 mod instance;
-mod lesson;
+mod lookup;
 mod node;
 mod objects;
+mod paths;
 mod pool;
-mod replay;
 mod state;
+mod trace;
+mod view;
 mod wasi;
-mod world;
 
 pub use approve::Refused;
 pub use bindings::exports::weir::filter::module::Lookup as RawLookup;
+pub use dependency::{Dependencies, Dependency, Epoch, EpochMark};
 pub use engine::{Engine, EngineError, TICK, Ticking};
-pub use fault::{Fault, one_line};
-pub use finder::{Declared, Finder};
-pub use instance::{Answer, Bounds, Description, Instance, LinkError, Linked, RawPlan, StartError};
-pub use lesson::{Lesson, Question, Reply, Step, Which};
+pub use evaluate::{Scope, evaluate};
+pub use fault::{FailureClass, Fault, one_line};
+pub use host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
+pub use instance::{Bounds, Called, Description, Instance, LinkError, Linked, RawPlan, StartError, Verdict};
+pub use lookup::{Declared, LookupContext};
 pub use pool::{Checkout, Pool};
-pub(crate) use replay::Replay;
-pub use state::Surroundings;
-pub use world::{Endpoint, Read, Recorder, Snapshot, World};
+pub use state::InstanceContext;
+pub use trace::{Extent, Trace};
+pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};

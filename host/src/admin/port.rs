@@ -1,5 +1,5 @@
-//! The admin port's HTTP server: small answers to GET and HEAD, nothing else. Bounded in connections and in the time that
-//! a request may take to arrive; a body is never read.
+//! The HTTP server of the admin port: `/livez`, `/readyz`, `/metrics` and `/filters`, by GET and HEAD. The number of
+//! connections and the time to receive a request head are bounded. The server never reads a request body.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,61 +14,52 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::status::StatusBoard;
+use super::AdminMetrics;
+use super::status::FilterStatus;
 use weir_runtime::Engine;
 use weir_store::{ReflectorStatus, Reflectors};
 use weir_upstream::Tasks;
 
-/// Connections at a time: probes, one or two scrapers and a person.
+/// The most connections at a time. Probes, scrapers and an operator need a few.
 const MAX_CONNECTIONS: usize = 64;
-/// For a request's head, which also bounds an idle connection.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause after the system refused a connection: it is out of file descriptors.
-const REFUSED: Duration = Duration::from_millis(100);
+/// The time to receive a request head, and with it the time that a connection may be idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause after `accept` failed, probably because the process has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the admin port shows. Clones share it.
+/// The server of the admin port. Clones share its state.
 #[derive(Clone)]
-pub struct Admin(Arc<Shown>);
+pub struct Admin(Arc<Shared>);
 
-struct Shown {
-    board: Arc<StatusBoard>,
+struct Shared {
+    status: Arc<FilterStatus>,
     engine: Engine,
     reflectors: Reflectors,
     registry: Registry,
-    sampled: Sampled,
-    /// One scrape at a time: the sampled values and the text belong together.
+    metrics: Arc<AdminMetrics>,
+    /// Held from sampling to encoding, so that the text is consistent.
     scraping: Mutex<()>,
 }
 
-/// What is read when asked, not counted as it happens.
-#[derive(Default)]
-struct Sampled {
-    resident_memory: Gauge,
-    code_cache_hits: Gauge,
-    code_cache_misses: Gauge,
-    warm_instances: Gauge,
-    ready: Gauge,
-    reflectors: Gauge,
-    reflectors_degraded: Gauge,
-    reflector_objects: Gauge,
-}
-
 impl Admin {
-    /// Over the daemon's status and figures.
+    /// Creates the server. `metrics` must be registered in `registry`.
     #[must_use]
-    pub fn new(board: Arc<StatusBoard>, mut registry: Registry, engine: Engine, reflectors: Reflectors) -> Self {
-        let sampled = Sampled::default();
-        sampled.register(&mut registry);
-        Self(Arc::new(Shown { board, engine, reflectors, registry, sampled, scraping: Mutex::default() }))
+    pub fn new(
+        status: Arc<FilterStatus>,
+        registry: Registry,
+        metrics: Arc<AdminMetrics>,
+        engine: Engine,
+        reflectors: Reflectors,
+    ) -> Self {
+        Self(Arc::new(Shared { status, engine, reflectors, registry, metrics, scraping: Mutex::default() }))
     }
 
-    /// Serves until the daemon stops; returns at once.
+    /// Starts to serve and returns. The server stops with the daemon.
     pub fn serve(&self, listener: TcpListener, tasks: &Tasks) {
         let (admin, spawner) = (self.clone(), tasks.clone());
         tasks.spawn_until_stop(async move {
@@ -78,8 +69,8 @@ impl Admin {
                 match listener.accept().await {
                     Ok((stream, _)) => admin.connection(stream, permit, &spawner),
                     Err(error) => {
-                        tracing::warn!(%error, "the admin port can not accept a connection");
-                        tokio::time::sleep(REFUSED).await;
+                        tracing::warn!(%error, "cannot accept a connection on the admin port");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
             }
@@ -95,7 +86,7 @@ impl Admin {
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
+                .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
             tokio::pin!(connection);
             let ended = tokio::select! {
@@ -106,7 +97,7 @@ impl Admin {
                 }
             };
             if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to the admin port failed");
+                tracing::debug!(%error, "connection to the admin port failed");
             }
             drop(permit);
         });
@@ -121,7 +112,7 @@ impl Admin {
         }
         match path {
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
-            "/readyz" => match self.0.board.ready() {
+            "/readyz" => match self.0.status.ready() {
                 Ok(()) => with(StatusCode::OK, TEXT, "ok\n"),
                 Err(missing) => with(StatusCode::SERVICE_UNAVAILABLE, TEXT, self.unready(missing)),
             },
@@ -130,18 +121,18 @@ impl Admin {
                 Err(error) => with(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             },
             "/filters" => with(StatusCode::OK, "application/json", self.filters()),
-            _ => with(StatusCode::NOT_FOUND, TEXT, "there is /livez, /readyz, /metrics and /filters\n"),
+            _ => with(StatusCode::NOT_FOUND, TEXT, "not found; paths are /livez, /readyz, /metrics and /filters\n"),
         }
     }
 
-    /// Why the daemon is not ready, and the errors of reflectors that may be the cause.
+    /// Says why the daemon is not ready. The errors of reflectors are included: loading a filter may wait for them.
     fn unready(&self, missing: String) -> String {
         let errors = self.0.reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
         errors.fold(format!("not ready: {missing}"), |text, error| format!("{text}; {error}")) + "\n"
     }
 
     fn filters(&self) -> String {
-        let mut json = self.0.board.to_json();
+        let mut json = self.0.status.to_json();
         if let Some(json) = json.as_object_mut() {
             json.insert("lookups".into(), self.0.reflectors.status().iter().map(lookup).collect());
         }
@@ -149,44 +140,11 @@ impl Admin {
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
-        let shown = &self.0;
-        let _turn = shown.scraping.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.sampled.take(shown);
+        let Shared { status, engine, reflectors, registry, metrics, scraping } = &*self.0;
+        let _scraping = scraping.lock().unwrap_or_else(PoisonError::into_inner);
+        metrics.sample(status, engine, reflectors);
         let mut text = String::new();
-        encode(&mut text, &shown.registry).map(|()| text)
-    }
-}
-
-impl Sampled {
-    fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "process_resident_memory",
-            "Memory that the daemon has in use",
-            Unit::Bytes,
-            self.resident_memory.clone(),
-        );
-        let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        gauge("weir_code_cache_hits", "Modules whose compiled code was on disk", &self.code_cache_hits);
-        gauge("weir_code_cache_misses", "Modules that had to be compiled", &self.code_cache_misses);
-        gauge("weir_warm_instances", "Instances of filter modules that wait for work", &self.warm_instances);
-        gauge("weir_reflectors", "Reflectors that list and watch looked-up resources", &self.reflectors);
-        gauge("weir_reflectors_degraded", "Reflectors whose last list or watch failed", &self.reflectors_degraded);
-        gauge("weir_reflector_objects", "Objects in the stores of all reflectors", &self.reflector_objects);
-        gauge("weir_ready", "1 when a complete set of filters is in force", &self.ready);
-    }
-
-    fn take(&self, shown: &Shown) {
-        let set = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        let (hits, misses) = shown.engine.cache_hits_and_misses();
-        set(&self.resident_memory, resident_memory().unwrap_or(0));
-        set(&self.code_cache_hits, hits);
-        set(&self.code_cache_misses, misses);
-        set(&self.warm_instances, shown.board.warm_instances());
-        let reflectors = shown.reflectors.status();
-        set(&self.reflectors, reflectors.len());
-        set(&self.reflectors_degraded, reflectors.iter().filter(|reflector| reflector.state.error.is_some()).count());
-        set(&self.reflector_objects, reflectors.iter().map(|reflector| reflector.objects).sum());
-        set(&self.ready, usize::from(shown.board.ready().is_ok()));
+        encode(&mut text, registry).map(|()| text)
     }
 }
 
@@ -202,19 +160,11 @@ fn lookup(reflector: &ReflectorStatus) -> Value {
     })
 }
 
-/// As the kernel counts it; none where it does not tell.
-fn resident_memory() -> Option<usize> {
-    // A read from the kernel's memory, not from a disk.
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
-}
-
 fn with(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    // A proxy between must not answer for the daemon.
+    // An HTTP cache must not answer for the daemon.
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
@@ -224,20 +174,21 @@ mod tests {
     use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::status::{Reloaded, Trouble};
+    use super::super::status::{ReloadError, ReloadResult};
     use super::*;
     use weir_kube::Lookup;
 
     use crate::proxy::ProxyMetrics;
     use crate::reload::ReloadMetrics;
 
-    fn admin() -> (Admin, Arc<StatusBoard>, ReloadMetrics) {
-        let (board, mut registry) = (Arc::new(StatusBoard::default()), Registry::default());
-        let metrics = ReloadMetrics::default();
+    fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
+        let (status, mut registry) = (Arc::new(FilterStatus::default()), Registry::default());
+        let (reload, metrics) = (Arc::<ReloadMetrics>::default(), Arc::<AdminMetrics>::default());
+        reload.register(&mut registry);
         metrics.register(&mut registry);
         ProxyMetrics::default().register(&mut registry);
         let reflectors = Reflectors::new(None, Tasks::default());
-        (Admin::new(board.clone(), registry, Engine::new(None).unwrap(), reflectors), board, metrics)
+        (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors), status, reload)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
@@ -249,26 +200,26 @@ mod tests {
 
     #[tokio::test]
     async fn alive_before_ready_and_readyz_says_what_is_missing() {
-        let (admin, board, _) = admin();
+        let (admin, filters, _) = admin();
         assert_eq!(get(&admin, "/livez").await, (StatusCode::OK, "ok\n".into()));
         let (status, text) = get(&admin, "/readyz").await;
         assert_eq!(
             (status, text.as_str()),
             (StatusCode::SERVICE_UNAVAILABLE, "not ready: no configuration was read yet\n")
         );
-        let trouble = Trouble { filter: Some("a".parse().unwrap()), reason: "no such module".into() };
-        board.refused(Reloaded::refused("f.yaml", vec![trouble]));
+        let error = ReloadError { filter: Some("a".parse().unwrap()), reason: "no such module".into() };
+        filters.refused(ReloadResult::refused("f.yaml", vec![error]));
         let (status, text) = get(&admin, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(text, "not ready: f.yaml was refused: filter a: no such module\n");
-        board.live(&[], Reloaded::applied("f.yaml", &[]));
-        assert_eq!(get(&admin, "/readyz").await.0, StatusCode::OK, "no filters is a complete set");
+        filters.live(&[], ReloadResult::applied("f.yaml", &[]));
+        assert_eq!(get(&admin, "/readyz").await.0, StatusCode::OK, "a set without filters is complete");
     }
 
     #[tokio::test]
-    async fn filters_tells_the_last_reload() {
-        let (admin, board, _) = admin();
-        board.live(&[], Reloaded::applied("ConfigMap kube-system/weir-filters", &["a warning".into()]));
+    async fn filters_shows_the_last_reload() {
+        let (admin, filters, _) = admin();
+        filters.live(&[], ReloadResult::applied("ConfigMap kube-system/weir-filters", &["a warning".into()]));
         let (status, text) = get(&admin, "/filters").await;
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(status, StatusCode::OK);
@@ -279,23 +230,26 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_are_openmetrics_with_the_daemons_own_figures() {
-        let (admin, board, metrics) = admin();
+        let (admin, filters, metrics) = admin();
         metrics.reload("applied");
         let (_, text) = get(&admin, "/metrics").await;
         assert!(text.ends_with("# EOF\n"), "{text}");
-        for line in
-            ["weir_reloads_total{result=\"applied\"} 1", "weir_ready 0", "weir_code_cache_hits 0", "weir_watches 0"]
-        {
+        for line in [
+            "weir_reloads_total{result=\"applied\"} 1",
+            "weir_ready 0",
+            "weir_code_cache_hits_total 0",
+            "weir_watches 0",
+        ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         let memory = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes ")).unwrap();
         assert!(memory.parse::<u64>().unwrap() > 1 << 20, "{memory}");
-        board.live(&[], Reloaded::applied("f", &[]));
+        filters.live(&[], ReloadResult::applied("f", &[]));
         assert!(get(&admin, "/metrics").await.1.contains("weir_ready 1"));
     }
 
     #[tokio::test]
-    async fn a_lookup_in_trouble_is_told_where_one_looks_for_it() {
+    async fn a_failing_reflector_is_reported_on_every_path() {
         let (admin, ..) = admin();
         let lookup = Lookup::all("services".parse().unwrap());
         let _handle = admin.0.reflectors.open(&lookup);

@@ -1,5 +1,5 @@
-//! What `/readyz` and `/filters` tell: one record per configured filter and the result of the last reload. Written by
-//! the reloader, read by the admin port.
+//! The state that `/readyz` and `/filters` report: one record for each configured filter, and the result of the last reload.
+//! The reloader writes it, the admin port reads it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,121 +9,116 @@ use serde_json::{Value, json};
 use weir_runtime::Filter;
 use weir_runtime::{FilterEntry, FilterName};
 
-/// The board; one per daemon, shared by reference.
+/// The state of all filters.
 #[derive(Debug, Default)]
-pub struct StatusBoard(Mutex<Board>);
+pub struct FilterStatus(Mutex<FilterRecords>);
 
 #[derive(Debug, Default)]
-struct Board {
+struct FilterRecords {
     live: Option<Vec<(Arc<Filter>, jiff::Timestamp)>>,
     loading: BTreeMap<String, jiff::Timestamp>,
     errors: BTreeMap<String, (String, jiff::Timestamp)>,
-    last: Option<Reloaded>,
+    last: Option<ReloadResult>,
 }
 
-/// How a reload ended.
+/// The result of a reload.
 #[derive(Debug, Clone)]
-pub struct Reloaded {
+pub struct ReloadResult {
     at: jiff::Timestamp,
     source: String,
-    troubles: Vec<Trouble>,
+    errors: Vec<ReloadError>,
     warnings: Vec<String>,
 }
 
-/// Why a reload was refused.
+/// A reason to refuse a configuration.
 #[derive(Debug, Clone)]
-pub struct Trouble {
-    /// The filter it concerns; none: the configuration as a whole.
+pub struct ReloadError {
+    /// The filter, unless the configuration as a whole is invalid.
     pub filter: Option<FilterName>,
-    /// For people.
+    /// A message for the operator.
     pub reason: String,
 }
 
-impl Reloaded {
-    /// The configuration is in force.
+impl ReloadResult {
+    /// The configuration is in force now.
     #[must_use]
     pub fn applied(source: &str, warnings: &[String]) -> Self {
-        Self {
-            at: jiff::Timestamp::now(),
-            source: source.to_owned(),
-            troubles: Vec::new(),
-            warnings: warnings.to_vec(),
-        }
+        Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors: Vec::new(), warnings: warnings.to_vec() }
     }
 
     /// The configuration was refused.
     #[must_use]
-    pub fn refused(source: &str, troubles: Vec<Trouble>) -> Self {
-        Self { at: jiff::Timestamp::now(), source: source.to_owned(), troubles, warnings: Vec::new() }
+    pub fn refused(source: &str, errors: Vec<ReloadError>) -> Self {
+        Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors, warnings: Vec::new() }
     }
 }
 
-impl StatusBoard {
-    /// A filter is being loaded.
+impl FilterStatus {
+    /// Records that a filter is being loaded.
     pub fn loading(&self, entry: &FilterEntry) {
-        let mut board = self.lock();
-        board.loading.entry(entry.name.to_string()).or_insert_with(jiff::Timestamp::now);
+        let mut state = self.lock();
+        state.loading.entry(entry.name.to_string()).or_insert_with(jiff::Timestamp::now);
     }
 
-    /// These filters are in force.
-    pub fn live(&self, filters: &[Arc<Filter>], reloaded: Reloaded) {
-        let mut board = self.lock();
-        let before = board.live.take().unwrap_or_default();
+    /// Records that these filters are in force.
+    pub fn live(&self, filters: &[Arc<Filter>], result: ReloadResult) {
+        let mut state = self.lock();
+        let before = state.live.take().unwrap_or_default();
         let since = |filter: &Arc<Filter>| {
-            before.iter().find(|(old, _)| Arc::ptr_eq(old, filter)).map_or(reloaded.at, |(_, since)| *since)
+            before.iter().find(|(old, _)| Arc::ptr_eq(old, filter)).map_or(result.at, |(_, since)| *since)
         };
-        board.live = Some(filters.iter().map(|filter| (filter.clone(), since(filter))).collect());
-        board.loading.clear();
-        board.errors.clear();
-        board.last = Some(reloaded);
+        state.live = Some(filters.iter().map(|filter| (filter.clone(), since(filter))).collect());
+        state.loading.clear();
+        state.errors.clear();
+        state.last = Some(result);
     }
 
-    /// A configuration was refused; what was in force stays.
-    pub fn refused(&self, reloaded: Reloaded) {
-        let mut board = self.lock();
-        board.loading.clear();
-        board.errors = reloaded
-            .troubles
+    /// Records that a configuration was refused. The filters in force stay.
+    pub fn refused(&self, result: ReloadResult) {
+        let mut state = self.lock();
+        state.loading.clear();
+        state.errors = result
+            .errors
             .iter()
-            .filter_map(|trouble| Some((trouble.filter.as_ref()?.to_string(), (trouble.reason.clone(), reloaded.at))))
+            .filter_map(|error| Some((error.filter.as_ref()?.to_string(), (error.reason.clone(), result.at))))
             .collect();
-        board.last = Some(reloaded);
+        state.last = Some(result);
     }
 
-    /// Whether a complete set is in force.
+    /// Checks that a complete filter set is in force.
     ///
     /// # Errors
-    /// With what is missing, for people.
+    /// A message that says what is missing.
     pub fn ready(&self) -> Result<(), String> {
-        let board = self.lock();
-        if board.live.is_some() {
+        let state = self.lock();
+        if state.live.is_some() {
             return Ok(());
         }
-        Err(match &board.last {
-            None if board.loading.is_empty() => "no configuration was read yet".to_owned(),
+        Err(match &state.last {
+            None if state.loading.is_empty() => "no configuration was read yet".to_owned(),
             None => {
-                let names: Vec<_> = board.loading.keys().map(String::as_str).collect();
+                let names: Vec<_> = state.loading.keys().map(String::as_str).collect();
                 format!("filters are loading: {}", names.join(", "))
             }
-            Some(reloaded) => {
-                let reasons: Vec<_> = reloaded.troubles.iter().map(Trouble::to_string).collect();
-                format!("{} was refused: {}", reloaded.source, reasons.join("; "))
+            Some(result) => {
+                let reasons: Vec<_> = result.errors.iter().map(ReloadError::to_string).collect();
+                format!("{} was refused: {}", result.source, reasons.join("; "))
             }
         })
     }
 
-    /// Instances of all filters in force that wait for work.
+    /// The number of idle instances of all filters in force.
     #[must_use]
-    pub fn warm_instances(&self) -> usize {
+    pub fn idle_instances(&self) -> usize {
         self.lock().live.iter().flatten().map(|(filter, _)| filter.warm_instances()).sum()
     }
 
-    /// The answer of `/filters`.
+    /// The response of `/filters`.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let board = self.lock();
-        let live = board.live.iter().flatten().map(|(filter, since)| {
-            let error = board.errors.get(filter.name().as_ref());
+        let state = self.lock();
+        let live = state.live.iter().flatten().map(|(filter, since)| {
+            let error = state.errors.get(filter.name().as_ref());
             let state = if filter.is_suspended() {
                 "suspended"
             } else if error.is_some() {
@@ -152,34 +147,34 @@ impl StatusBoard {
                 "lastError": filter.last_error().or_else(|| error.map(|(reason, _)| reason.clone())),
             })
         });
-        let is_live = |name: &str| board.live.iter().flatten().any(|(filter, _)| filter.name().as_ref() == name);
-        let failed = board.errors.iter().filter(|(name, _)| !is_live(name)).map(
+        let is_live = |name: &str| state.live.iter().flatten().any(|(filter, _)| filter.name().as_ref() == name);
+        let failed = state.errors.iter().filter(|(name, _)| !is_live(name)).map(
             |(name, (reason, at))| json!({"name": name, "state": "failed", "since": at.to_string(), "lastError": reason}),
         );
-        let loading = board
+        let loading = state
             .loading
             .iter()
-            .filter(|(name, _)| !is_live(name) && !board.errors.contains_key(*name))
+            .filter(|(name, _)| !is_live(name) && !state.errors.contains_key(*name))
             .map(|(name, at)| json!({"name": name, "state": "loading", "since": at.to_string()}));
         let filters: Vec<_> = live.chain(failed).chain(loading).collect();
-        let last = board.last.as_ref().map(|reloaded| {
+        let last = state.last.as_ref().map(|result| {
             json!({
-                "result": if reloaded.troubles.is_empty() { "applied" } else { "refused" },
-                "at": reloaded.at.to_string(),
-                "source": reloaded.source,
-                "errors": reloaded.troubles.iter().map(Trouble::to_string).collect::<Vec<_>>(),
-                "warnings": reloaded.warnings,
+                "result": if result.errors.is_empty() { "applied" } else { "refused" },
+                "at": result.at.to_string(),
+                "source": result.source,
+                "errors": result.errors.iter().map(ReloadError::to_string).collect::<Vec<_>>(),
+                "warnings": result.warnings,
             })
         });
-        json!({ "ready": board.live.is_some(), "filters": filters, "lastReload": last })
+        json!({ "ready": state.live.is_some(), "filters": filters, "lastReload": last })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Board> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FilterRecords> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for ReloadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.filter {
             Some(filter) => write!(f, "filter {filter}: {}", self.reason),

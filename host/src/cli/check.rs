@@ -1,4 +1,4 @@
-//! `weir check`: a configuration and its modules, proven as the daemon would prove them, but for the cluster.
+//! `weir check`: validates a configuration and its modules as the daemon does, without a cluster.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,40 +6,40 @@ use std::sync::Arc;
 use super::loader;
 use crate::config::{CheckFlags, Configuration, ConfigurationError};
 use crate::lookups::FileView;
-use crate::reload::prove;
+use crate::reload::prepare;
 use weir_runtime::{Endpoint, EngineError};
 
-/// Why a configuration is refused.
+/// A reason to refuse a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("{}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// It is no configuration.
+    /// The configuration is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
-    /// Filters do not load; a line each.
+    /// Filters cannot be loaded: one line for each.
     #[error("{0}")]
     Filters(String),
-    /// No engine.
+    /// This machine cannot run compiled modules.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// No runtime.
-    #[error("weir check")]
+    /// The tokio runtime cannot be created.
+    #[error("cannot start the tokio runtime")]
     System(#[source] std::io::Error),
 }
 
-/// Checks a configuration and prints a line for each filter; warnings go to standard error.
+/// Validates a configuration and prints a line for each filter. Warnings go to standard error.
 ///
 /// # Errors
-/// With everything that would keep a daemon from taking it.
+/// All reasons for which a daemon would refuse the configuration.
 pub fn check(flags: &CheckFlags) -> Result<(), CheckError> {
     let file = |source| CheckError::File { path: flags.config.clone(), source };
     let text = std::fs::read_to_string(&flags.config).map_err(file)?;
@@ -53,14 +53,14 @@ pub fn check(flags: &CheckFlags) -> Result<(), CheckError> {
 }
 
 async fn load_all(name: &str, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CheckError> {
-    // Stands for `--pod-address`, which is the daemon's and not the configuration's.
+    // A stand-in for `--pod-address`, which the daemon knows and this command does not.
     let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
     let world = FileView::new("weir-check", [], Vec::new(), Some(endpoint))
         .map_err(|error| CheckError::Filters(error.to_string()))?;
     let loader = loader(Arc::new(world))?;
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     for entry in &configuration.filters {
-        match prove(&loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
+        match prepare(&loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
             Ok(filter) => {
                 let rules: Vec<_> = filter.rules().iter().map(ToString::to_string).collect();
                 let about = filter.description();
@@ -73,8 +73,8 @@ async fn load_all(name: &str, configuration: &Configuration, flags: &CheckFlags)
                     rules.join(" ")
                 );
             }
-            Err(reason) => problems.push(format!("{name}: filter {}: {reason}", entry.name)),
+            Err(reason) => errors.push(format!("{name}: filter {}: {reason}", entry.name)),
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(CheckError::Filters(problems.join("\n"))) }
+    if errors.is_empty() { Ok(()) } else { Err(CheckError::Filters(errors.join("\n"))) }
 }

@@ -1,4 +1,4 @@
-//! `weir run`: one filter, objects from files, and what it makes of them as a diff.
+//! `weir run`: runs one filter on objects from files and prints the changes as a diff.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -12,91 +12,86 @@ use weir_document::{Document, resource_of};
 
 use super::loader;
 use crate::config::RunFlags;
-use weir_kube::VerbClass;
-use weir_runtime::{Digest, FilterEntry};
+use crate::lookups::FileView;
+use weir_kube::{GroupResource, VerbClass};
+use weir_runtime::{Digest, Endpoint, EngineError, FilterEntry, FilterSet, LoadError, MAX_MODULE, Outcome};
 use weir_store::{FileObjectsError, read_objects};
 
-use crate::lookups::FileView;
-use weir_kube::GroupResource;
-use weir_runtime::{Endpoint, EngineError};
-use weir_runtime::{FilterSet, Outcome};
-use weir_runtime::{LoadError, MAX_MODULE};
+/// The largest file of objects, in bytes.
+const MAX_OBJECTS: usize = 256 << 20;
 
-/// Largest file of objects that is read, in bytes.
-const OBJECTS: usize = 256 << 20;
-
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ran {
-    /// Objects shown to the filter.
+pub struct RunSummary {
+    /// Objects that the filter ran on.
     pub objects: usize,
-    /// Objects on which it failed.
+    /// Objects that it failed on.
     pub failed: usize,
 }
 
-/// Why nothing was run.
+/// A reason why the filter did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A file can't be read.
+    /// A file cannot be read.
     #[error("{}", path.display())]
     File {
-        /// Which.
+        /// The name of the file or flag.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Files do not hold Kubernetes objects.
+    /// A file does not contain Kubernetes objects.
     #[error("{what}")]
     Objects {
-        /// Which.
+        /// The name of the file or flag.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: FileObjectsError,
     },
-    /// A file's name, or the settings, can't be a filter's.
+    /// The file name of the module, or the settings, are not valid for a filter.
     #[error("{}: {reason}", path.display())]
     Entry {
-        /// Which module.
+        /// The module.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// The module does not load.
+    /// The module cannot be loaded.
     #[error("module {}", path.display())]
     Load {
-        /// Which.
+        /// The name of the file or flag.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<LoadError>,
     },
-    /// No engine.
+    /// This machine cannot run compiled modules.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// No runtime, or standard output is closed.
-    #[error("weir run")]
+    /// The tokio runtime cannot be created, or standard output is closed.
+    #[error("cannot start the tokio runtime or write to standard output")]
     System(#[source] std::io::Error),
 }
 
-/// Runs a filter and prints what it makes of each object.
+/// Runs a filter and prints the outcome for each object.
 ///
 /// # Errors
-/// When a file or the module can't be used. A filter that fails on an object is no error here, but counted.
-pub fn run(flags: &RunFlags) -> Result<Ran, RunError> {
+/// A file or the module is not usable. If the filter fails on an object, the result counts the failure.
+pub fn run(flags: &RunFlags) -> Result<RunSummary, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::System)?;
-    let (text, ran) = runtime.block_on(show(flags))?;
+    let (text, summary) = runtime.block_on(run_filter(flags))?;
     std::io::stdout().write_all(text.as_bytes()).map_err(RunError::System)?;
-    Ok(ran)
+    Ok(summary)
 }
 
-async fn show(flags: &RunFlags) -> Result<(String, Ran), RunError> {
+async fn run_filter(flags: &RunFlags) -> Result<(String, RunSummary), RunError> {
     let set = load(flags).await?;
-    let (mut text, mut ran) = (String::new(), Ran::default());
+    let (mut text, mut summary) = (String::new(), RunSummary::default());
     for object in objects(&flags.object)? {
-        ran.objects += 1;
+        summary.objects += 1;
         let field = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
         let resource = resource_of(field("apiVersion"), field("kind"));
         let title = title(&object, &resource);
@@ -104,22 +99,22 @@ async fn show(flags: &RunFlags) -> Result<(String, Ran), RunError> {
         let Some(chain) = set.chain("weir-run", &resource, VerbClass::Read) else { continue };
         let document = Document::json(Bytes::from(object.to_string()));
         for outcome in chain.run(vec![document]).await {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = match outcome {
                 Outcome::Unchanged => writeln!(text, "{title}: unchanged"),
                 Outcome::Hidden => writeln!(text, "{title}: hidden"),
                 Outcome::Edited(bytes) => writeln!(text, "{title}: edited\n{}", diff(&object, &bytes)),
                 Outcome::Failed(failure) => {
-                    ran.failed += 1;
+                    summary.failed += 1;
                     writeln!(text, "{title}: failed ({}): {}", failure.class.label(), failure.message)
                 }
             };
         }
     }
-    Ok((text, ran))
+    Ok((text, summary))
 }
 
-/// A set of the one filter, for every object.
+/// Loads the filter as a set of one that matches all objects.
 async fn load(flags: &RunFlags) -> Result<FilterSet, RunError> {
     let module = read(&flags.module, MAX_MODULE)?;
     let mut cluster = Vec::new();
@@ -135,9 +130,9 @@ async fn load(flags: &RunFlags) -> Result<FilterSet, RunError> {
     loop {
         match loader.load(&entry, flags.module.display().to_string(), digest, &module).await {
             Ok(filter) => return Ok(FilterSet::new(vec![Arc::new(filter)])),
-            // Here there is nobody to protect from the author's own lookups, but a daemon wants it written.
+            // Outside a cluster a lookup reads only the files that the author gave. A daemon requires the grant.
             Err(LoadError::Grant(resource)) if !entry.granted().contains(&resource) => {
-                eprintln!("weir: note: in a configuration its entry needs `grants:` with {resource}");
+                eprintln!("weir: note: the configuration of this filter needs {resource} in `grants`");
                 let mut grants = entry.granted();
                 grants.push(resource);
                 entry.grants = Some(grants);
@@ -153,15 +148,15 @@ fn entry(flags: &RunFlags) -> Result<FilterEntry, RunError> {
     let name = stem.parse().map_err(|error| refused(format!("{error}")))?;
     let settings = match serde_json::from_str(&flags.settings) {
         Ok(Value::Object(settings)) => settings,
-        _ => return Err(refused("--settings is no JSON object".to_owned())),
+        _ => return Err(refused("--settings: not a JSON object".to_owned())),
     };
-    // All objects that were given, whatever the module would match by itself.
+    // All given objects, whatever the module's own rules match.
     let every = "*/*".parse().map_err(|error| refused(format!("{error}")))?;
     Ok(FilterEntry { settings, ..FilterEntry::of(name, Some(vec![every])) })
 }
 
 fn objects(path: &Path) -> Result<Vec<Value>, RunError> {
-    let bytes = read(path, OBJECTS)?;
+    let bytes = read(path, MAX_OBJECTS)?;
     read_objects(&String::from_utf8_lossy(&bytes))
         .map_err(|source| RunError::Objects { what: path.display().to_string(), source })
 }

@@ -1,31 +1,32 @@
-//! One entry of `filters.yaml` → a [`FilterEntry`], or every problem it has.
+//! Parses and validates `filters.yaml`.
 
 use serde_json::{Map, Value};
 use weir_document::Path;
 
+use super::error::ErrorReport;
+use super::keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 use super::manifest::{kind, yaml};
-use super::problem::Problems;
 use weir_kube::GroupResource;
 use weir_runtime::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleFile, TimeLimit};
 
 /// The ConfigMap key of the ordered form.
 pub(super) const FILTERS_YAML: &str = "filters.yaml";
 
-/// More are refused: a chain that long is a mistake.
+/// The most filters of a configuration. A longer chain is a mistake.
 pub(super) const MAX_FILTERS: usize = 100;
-/// Rules, grants or edits of one filter.
+/// The most rules, grants or edits of one filter.
 const MAX_ITEMS: usize = 200;
 
-/// Reads `filters.yaml`. Entries with problems are left out; the problems decide.
-pub(super) fn read_list(text: &str, problems: &mut Problems) -> Vec<FilterEntry> {
-    let Some(value) = problems.keep(FILTERS_YAML, yaml(text)) else {
+/// Parses `filters.yaml`. Invalid entries are left out and reported.
+pub(super) fn read_list(text: &str, report: &mut ErrorReport) -> Vec<FilterEntry> {
+    let Some(value) = report.ok(FILTERS_YAML, yaml(text)) else {
         return Vec::new();
     };
     let mut top = match value {
         Value::Object(top) => top,
         Value::Null => Map::new(),
         other => {
-            problems.add(FILTERS_YAML, format_args!("must be a mapping with the key `filters`, is {}", kind(&other)));
+            report.add(FILTERS_YAML, format_args!("must be a mapping with the key `filters`, is {}", kind(&other)));
             return Vec::new();
         }
     };
@@ -33,27 +34,26 @@ pub(super) fn read_list(text: &str, problems: &mut Problems) -> Vec<FilterEntry>
         Some(Value::Array(list)) => list,
         None | Some(Value::Null) => Vec::new(),
         Some(other) => {
-            problems.add(format!("{FILTERS_YAML}: filters"), format_args!("must be a list, is {}", kind(&other)));
+            report.add(format!("{FILTERS_YAML}: filters"), format_args!("must be a list, is {}", kind(&other)));
             Vec::new()
         }
     };
     for key in top.keys() {
-        problems.add(format!("{FILTERS_YAML}: {key}"), "unknown key: the only one is `filters`");
+        report.add(format!("{FILTERS_YAML}: {key}"), "unknown key; the only valid key is `filters`");
     }
     if list.len() > MAX_FILTERS {
         let reason = format!("{} filters are too many: at most {MAX_FILTERS}", list.len());
-        problems.add(format!("{FILTERS_YAML}: filters"), reason);
+        report.add(format!("{FILTERS_YAML}: filters"), reason);
         return Vec::new();
     }
     let mut entries: Vec<FilterEntry> = Vec::with_capacity(list.len());
     for (i, value) in list.into_iter().enumerate() {
         let at = format!("{FILTERS_YAML}: filters[{i}]");
-        let Some(entry) = read_entry(&at, value, problems) else {
+        let Some(entry) = read_entry(&at, value, report) else {
             continue;
         };
         if entries.iter().any(|other| other.name == entry.name) {
-            problems
-                .add(format!("{at}.name"), format_args!("{:?} is used twice: names are unique", entry.name.as_str()));
+            report.add(format!("{at}.name"), format_args!("{:?} is used twice: names are unique", entry.name.as_str()));
         } else {
             entries.push(entry);
         }
@@ -61,21 +61,21 @@ pub(super) fn read_list(text: &str, problems: &mut Problems) -> Vec<FilterEntry>
     entries
 }
 
-/// The keys of an entry that were not read yet, and where they stand.
-struct Keys<'a> {
+/// The keys of a mapping that have not been parsed yet, and its position in the text.
+struct EntryKeys<'a> {
     at: &'a str,
     map: Map<String, Value>,
-    problems: &'a mut Problems,
+    report: &'a mut ErrorReport,
 }
 
-fn read_entry(at: &str, value: Value, problems: &mut Problems) -> Option<FilterEntry> {
+fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<FilterEntry> {
     let Value::Object(map) = value else {
-        problems.add(at, format_args!("must be a mapping with at least `name`, is {}", kind(&value)));
+        report.add(at, format_args!("must be a mapping with at least `name`, is {}", kind(&value)));
         return None;
     };
-    let mut keys = Keys { at, map, problems };
+    let mut keys = EntryKeys { at, map, report };
     if !keys.map.contains_key("name") {
-        keys.problem("name", "missing: every filter has a name");
+        keys.error("name", "missing: every filter has a name");
     }
     let name = keys.text("name").and_then(|text| keys.parsed::<FilterName, _>("name", &text));
     let module = keys.text("module").and_then(|text| keys.parsed("module", &text));
@@ -86,11 +86,11 @@ fn read_entry(at: &str, value: Value, problems: &mut Problems) -> Option<FilterE
     let writes = keys.text("writes").and_then(|text| keys.parsed("writes", &text));
     let grants = keys.list::<GroupResource>("grants");
     if let Some(i) = grants.iter().flatten().position(|grant| grant.resource == "secrets" && grant.group.is_empty()) {
-        keys.problem(&format!("grants[{i}]"), "secrets are never granted to a filter");
+        keys.error(&format!("grants[{i}]"), "secrets are never granted to a filter");
     }
     let limits = keys.limits();
     let edits = keys.edits();
-    keys.unknown("name, module, digest, match, settings, failurePolicy, writes, grants, limits and edits");
+    keys.unknown(FILTER_KEYS);
 
     let name = name?;
     Some(FilterEntry {
@@ -107,19 +107,19 @@ fn read_entry(at: &str, value: Value, problems: &mut Problems) -> Option<FilterE
     })
 }
 
-impl Keys<'_> {
-    fn problem(&mut self, key: &str, reason: impl std::fmt::Display) {
-        self.problems.add(format!("{}.{key}", self.at), reason);
+impl EntryKeys<'_> {
+    fn error(&mut self, key: &str, reason: impl std::fmt::Display) {
+        self.report.add(format!("{}.{key}", self.at), reason);
     }
 
-    /// Takes a key out of the map: what is left at the end is unknown. Null counts as missing.
+    /// Removes a key and returns its value. Null counts as missing.
     fn take(&mut self, key: &str) -> Option<Value> {
         self.map.shift_remove(key).filter(|value| !value.is_null())
     }
 
-    /// A value of the wrong type.
+    /// Reports a value of the wrong type.
     fn mistyped(&mut self, key: &str, wanted: &str, given: &Value) {
-        self.problem(key, format_args!("must be {wanted}, is {}", kind(given)));
+        self.error(key, format_args!("must be {wanted}, is {}", kind(given)));
     }
 
     fn text(&mut self, key: &str) -> Option<String> {
@@ -143,7 +143,7 @@ impl Keys<'_> {
     }
 
     fn parsed<T: std::str::FromStr<Err = E>, E: std::fmt::Display>(&mut self, key: &str, text: &str) -> Option<T> {
-        self.problems.keep(format!("{}.{key}", self.at), text.parse())
+        self.report.ok(format!("{}.{key}", self.at), text.parse())
     }
 
     /// A list of strings, each parsed. None when the key is missing or null.
@@ -151,7 +151,7 @@ impl Keys<'_> {
         let items = match self.take(key)? {
             Value::Array(items) if items.len() <= MAX_ITEMS => items,
             Value::Array(items) => {
-                self.problem(key, format_args!("{} items are too many: at most {MAX_ITEMS}", items.len()));
+                self.error(key, format_args!("{} items are too many: at most {MAX_ITEMS}", items.len()));
                 return None;
             }
             other => {
@@ -175,10 +175,10 @@ impl Keys<'_> {
             return Limits::default();
         };
         let at = format!("{}.limits", self.at);
-        let mut keys = Keys { at: &at, map, problems: self.problems };
+        let mut keys = EntryKeys { at: &at, map, report: self.report };
         let memory = keys.number_or_text("memory").and_then(|text| keys.parsed::<MemoryLimit, _>("memory", &text));
         let time = keys.text("time").and_then(|text| keys.parsed::<TimeLimit, _>("time", &text));
-        keys.unknown("memory and time");
+        keys.unknown(LIMIT_KEYS);
         Limits { memory: memory.unwrap_or_default(), time: time.unwrap_or_default() }
     }
 
@@ -200,15 +200,18 @@ impl Keys<'_> {
         for (i, text) in texts.iter().enumerate() {
             let at = format!("{}.edits[{i}]", self.at);
             paths.extend(
-                self.problems.keep(at, Path::parse(text).map_err(|error| format!("{text:?} is not a path: {error}"))),
+                self.report.ok(at, Path::parse(text).map_err(|error| format!("{text:?} is not a path: {error}"))),
             );
         }
         paths
     }
 
-    fn unknown(self, known: &str) {
-        for key in self.map.keys() {
-            self.problems.add(format!("{}.{key}", self.at), format_args!("unknown key: known are {known}"));
+    /// Reports all keys that the table does not list.
+    fn unknown(self, table: &[ConfigKey]) {
+        let names: Vec<_> = table.iter().map(|key| key.name).collect();
+        for key in self.map.keys().filter(|key| !names.contains(&key.as_str())) {
+            let reason = format!("unknown key; valid keys are {}", names.join(", "));
+            self.report.add(format!("{}.{key}", self.at), reason);
         }
     }
 }

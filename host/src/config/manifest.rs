@@ -1,5 +1,5 @@
-//! A ConfigMap as text or as the API gives it → its `data` and `binaryData`, unread. Memory: what the text holds; the text
-//! is bounded.
+//! Reads `data` and `binaryData` of a ConfigMap, from a manifest or from an object of the API. The size of a manifest is
+//! bounded, and with it the memory that reading takes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Map, Value};
 
-use super::problem::Problems;
+use super::error::ErrorReport;
 
 /// The two maps of a ConfigMap.
 #[derive(Debug, Default)]
@@ -18,10 +18,10 @@ pub(super) struct Manifest {
     pub(super) binary_data: BTreeMap<String, Bytes>,
 }
 
-/// The API server takes 1 MiB; base64, quoting and a margin on top.
+/// The API server accepts 1 MiB. The rest is for base64, quoting and indentation.
 const MAX_TEXT: usize = 4 << 20;
 
-/// Reads YAML; JSON is YAML. One line for an error, without an excerpt: it goes to logs and statuses.
+/// Parses YAML, and thereby JSON. An error is one line without an excerpt of the text, for logs and `/filters`.
 pub(super) fn yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options)
@@ -29,50 +29,47 @@ pub(super) fn yaml(text: &str) -> Result<Value, String> {
 }
 
 impl Manifest {
-    /// From the text of a manifest.
-    pub(super) fn read(text: &str, problems: &mut Problems) -> Self {
+    /// Parses a manifest.
+    pub(super) fn read(text: &str, report: &mut ErrorReport) -> Self {
         let mut manifest = Self::default();
         if text.len() > MAX_TEXT {
-            problems.add("", format_args!("{} bytes are too many for a ConfigMap: at most {MAX_TEXT}", text.len()));
+            report.add("", format_args!("{} bytes are too many for a ConfigMap: at most {MAX_TEXT}", text.len()));
             return manifest;
         }
-        let Some(value) = problems.keep("", yaml(text)) else {
+        let Some(value) = report.ok("", yaml(text)) else {
             return manifest;
         };
         let Value::Object(mut top) = value else {
-            problems.add("", "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data");
+            report.add("", "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data");
             return manifest;
         };
         for (key, wanted) in [("apiVersion", "v1"), ("kind", "ConfigMap")] {
             match top.shift_remove(key) {
                 Some(Value::String(given)) if given == wanted => {}
-                Some(given) => problems.add(key, format_args!("must be {wanted}, is {given}")),
-                None => problems.add(key, format_args!("missing: must be {wanted}")),
+                Some(given) => report.add(key, format_args!("must be {wanted}, is {given}")),
+                None => report.add(key, format_args!("missing: must be {wanted}")),
             }
         }
         top.shift_remove("metadata");
         top.shift_remove("immutable");
-        for (key, text) in strings(&mut top, "data", problems) {
+        for (key, text) in strings(&mut top, "data", report) {
             manifest.data.insert(key, text);
         }
-        for (key, text) in strings(&mut top, "binaryData", problems) {
-            // Block scalars fold lines into the text; kubectl writes none, people do.
+        for (key, text) in strings(&mut top, "binaryData", report) {
+            // kubectl writes base64 on one line; block scalars of hand-written manifests contain line breaks.
             let text: String = text.split_ascii_whitespace().collect();
             let at = format!("binaryData.{key}");
-            if let Some(bytes) =
-                problems.keep(at, STANDARD.decode(text).map_err(|error| format!("not base64: {error}")))
-            {
+            if let Some(bytes) = report.ok(at, STANDARD.decode(text).map_err(|error| format!("not base64: {error}"))) {
                 manifest.binary_data.insert(key, bytes.into());
             }
         }
         for key in top.keys() {
-            problems
-                .add(key, "unknown key: a ConfigMap has apiVersion, kind, metadata, immutable, data and binaryData");
+            report.add(key, "unknown key; a ConfigMap has apiVersion, kind, metadata, immutable, data and binaryData");
         }
         manifest
     }
 
-    /// From the API's object.
+    /// Copies the maps of an object of the API.
     pub(super) fn of(map: &ConfigMap) -> Self {
         let data = map.data.iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
         let binary = map.binary_data.iter().flatten();
@@ -80,8 +77,8 @@ impl Manifest {
     }
 }
 
-/// The members of `top[key]`, which must be strings.
-fn strings(top: &mut Map<String, Value>, key: &str, problems: &mut Problems) -> Vec<(String, String)> {
+/// Removes `top[key]` and returns its members, which must be strings.
+fn strings(top: &mut Map<String, Value>, key: &str, report: &mut ErrorReport) -> Vec<(String, String)> {
     match top.shift_remove(key) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Object(members)) => members
@@ -89,19 +86,19 @@ fn strings(top: &mut Map<String, Value>, key: &str, problems: &mut Problems) -> 
             .filter_map(|(name, value)| match value {
                 Value::String(text) => Some((name, text)),
                 other => {
-                    problems.add(format!("{key}.{name}"), format_args!("must be a string, is {}", kind(&other)));
+                    report.add(format!("{key}.{name}"), format_args!("must be a string, is {}", kind(&other)));
                     None
                 }
             })
             .collect(),
         Some(other) => {
-            problems.add(key, format_args!("must be a mapping of strings, is {}", kind(&other)));
+            report.add(key, format_args!("must be a mapping of strings, is {}", kind(&other)));
             Vec::new()
         }
     }
 }
 
-/// What a value is, for messages.
+/// The type of a value, for messages.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

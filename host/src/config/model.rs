@@ -1,7 +1,7 @@
-//! The filters' configuration: raw → validated in one step, from a manifest's text or from the API's ConfigMap.
+//! The filters' configuration, validated in one step, from a manifest file or from the ConfigMap.
 //!
-//! Two forms live in one ConfigMap: `filters.yaml`, an ordered list; and flat keys `filter_<name>`, which replace the
-//! match rules of a listed filter (empty: it is off) or stand for a filter with defaults.
+//! A ConfigMap has two forms of configuration. `filters.yaml` is an ordered list. A flat key `filter_<name>` replaces the
+//! match rules of a listed filter, or adds a filter with defaults; an empty value disables the filter.
 
 use std::collections::BTreeMap;
 
@@ -9,60 +9,60 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::entry::{FILTERS_YAML, MAX_FILTERS, read_list};
+use super::error::{ConfigurationError, ErrorReport};
 use super::manifest::Manifest;
-use super::problem::{ConfigurationError, Problems};
 use weir_runtime::{FilterEntry, FilterName, MatchRule, ModuleFile};
 
-/// What the filters' ConfigMap says. The default is that of an absent ConfigMap: no filters.
+/// The validated configuration. The default has no filters; it is used if the ConfigMap does not exist.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Configuration {
-    /// In the order of the chain. Filters that are off are left out.
+    /// The enabled filters, in the order of the chain.
     pub filters: Vec<FilterEntry>,
-    /// Modules inside the ConfigMap, by file name; they go before the modules directory.
+    /// Modules inside the ConfigMap, by file name. They take precedence over files of `--modules-dir`.
     pub binary_data: BTreeMap<String, Bytes>,
-    /// Valid, but worth telling: shown by `weir check` and on `/filters`.
+    /// Warnings about valid but probably unintended values, shown by `weir check`, in the log and on `/filters`.
     pub warnings: Vec<String>,
 }
 
-/// What the flat keys begin with.
+/// The prefix of flat keys.
 const FLAT: &str = "filter_";
 
 impl Configuration {
-    /// From the text of a ConfigMap manifest, YAML or JSON. `source` names it in messages.
+    /// Parses a ConfigMap manifest, YAML or JSON. `source` is its name in messages.
     ///
     /// # Errors
-    /// Every problem of the text.
+    /// All errors of the text.
     pub fn from_manifest(source: &str, text: &str) -> Result<Self, ConfigurationError> {
-        let mut problems = Problems::default();
-        let manifest = Manifest::read(text, &mut problems);
-        let configuration = Self::validate(manifest, &mut problems);
-        problems.finish(source, configuration)
+        let mut report = ErrorReport::default();
+        let manifest = Manifest::read(text, &mut report);
+        let configuration = Self::validate(manifest, &mut report);
+        report.finish(source, configuration)
     }
 
-    /// From the API's object. `source` names it in messages.
+    /// Parses a ConfigMap of the API. `source` is its name in messages.
     ///
     /// # Errors
-    /// Every problem of its data.
+    /// All errors of its data.
     pub fn from_config_map(source: &str, map: &ConfigMap) -> Result<Self, ConfigurationError> {
-        let mut problems = Problems::default();
-        let configuration = Self::validate(Manifest::of(map), &mut problems);
-        problems.finish(source, configuration)
+        let mut report = ErrorReport::default();
+        let configuration = Self::validate(Manifest::of(map), &mut report);
+        report.finish(source, configuration)
     }
 
-    fn validate(manifest: Manifest, problems: &mut Problems) -> Self {
+    fn validate(manifest: Manifest, report: &mut ErrorReport) -> Self {
         let Manifest { data, binary_data } = manifest;
-        let mut filters = data.get(FILTERS_YAML).map(|text| read_list(text, problems)).unwrap_or_default();
+        let mut filters = data.get(FILTERS_YAML).map(|text| read_list(text, report)).unwrap_or_default();
         for (key, text) in data.iter().filter(|(key, _)| *key != FILTERS_YAML) {
             match key.strip_prefix(FLAT) {
-                Some(name) => overlay(&mut filters, key, name, text, problems),
-                None => problems.add(key, format_args!("unknown key: known are {FILTERS_YAML} and {FLAT}<name>")),
+                Some(name) => apply_flat_key(&mut filters, key, name, text, report),
+                None => report.add(key, format_args!("unknown key; valid keys are {FILTERS_YAML} and {FLAT}<name>")),
             }
         }
         if filters.len() > MAX_FILTERS {
-            problems.add("", format_args!("{} filters are too many: at most {MAX_FILTERS}", filters.len()));
+            report.add("", format_args!("{} filters are too many: at most {MAX_FILTERS}", filters.len()));
         }
         for key in binary_data.keys() {
-            problems.keep(format!("binaryData.{key}"), key.parse::<ModuleFile>());
+            report.ok(format!("binaryData.{key}"), key.parse::<ModuleFile>());
         }
         let mut configuration = Self { filters, binary_data, warnings: Vec::new() };
         configuration.warnings = configuration.find_warnings();
@@ -76,24 +76,28 @@ impl Configuration {
                 warnings.push(format!("filter {}: {warning}", filter.name));
             }
             if filter.matches.as_ref().is_some_and(Vec::is_empty) {
-                warnings.push(format!("filter {}: `match` is an empty list, so it matches nothing", filter.name));
+                warnings.push(format!(
+                    "filter {}: `match` is an empty list, so the filter matches no request",
+                    filter.name
+                ));
             }
         }
         let unused = |key: &&String| !self.filters.iter().any(|filter| filter.module.as_str() == key.as_str());
-        warnings
-            .extend(self.binary_data.keys().filter(unused).map(|key| format!("binaryData.{key} is used by no filter")));
+        warnings.extend(
+            self.binary_data.keys().filter(unused).map(|key| format!("binaryData.{key}: no filter uses this module")),
+        );
         warnings
     }
 }
 
 /// Applies one flat key.
-fn overlay(filters: &mut Vec<FilterEntry>, key: &str, name: &str, text: &str, problems: &mut Problems) {
-    let Some(name) = problems.keep(key, name.parse::<FilterName>()) else {
+fn apply_flat_key(filters: &mut Vec<FilterEntry>, key: &str, name: &str, text: &str, report: &mut ErrorReport) {
+    let Some(name) = report.ok(key, name.parse::<FilterName>()) else {
         return;
     };
     let mut rules = Vec::new();
     for rule in text.split(',').map(str::trim).filter(|rule| !rule.is_empty()) {
-        rules.extend(problems.keep(key, rule.parse::<MatchRule>()));
+        rules.extend(report.ok(key, rule.parse::<MatchRule>()));
     }
     let listed = filters.iter().position(|filter| filter.name == name);
     match (listed, text.trim().is_empty()) {

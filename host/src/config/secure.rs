@@ -1,4 +1,4 @@
-//! The HTTPS port and the address that pods reach it at.
+//! Validates the flags of the HTTPS port and of the address for pods.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,45 +8,45 @@ use super::flags::ServeFlags;
 /// The HTTPS port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecureConfig {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
-    /// What it shows.
+    /// The source of its certificate.
     pub certificate: ServingCertificate,
-    /// What client certificates are verified by; none: they are not asked for.
+    /// The CA bundle for client certificates. Without it, none are requested.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Where the HTTPS port's certificate comes from.
+/// The source of the certificate of the HTTPS port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServingCertificate {
-    /// Somebody else keeps it; taken anew when it changes.
+    /// Files that the operator maintains. Weir reloads them when they change.
     Files {
-        /// PEM chain.
+        /// PEM certificate chain.
         certificate: PathBuf,
-        /// Its key.
+        /// Private key.
         key: PathBuf,
     },
-    /// The daemon asks the cluster for one: without it, pods could not verify whom they talk to.
+    /// A CertificateSigningRequest. Pods trust the CA of the cluster.
     Requested,
 }
 
-/// How pods of this node reach the daemon.
+/// The address at which pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodsConfig {
-    /// Its address for them.
+    /// The address.
     pub address: IpAddr,
     /// The HTTPS port.
     pub port: u16,
-    /// The interface that is made when no other has the address; none: nothing is made.
+    /// The interface to create if no interface has the address.
     pub interface: Option<String>,
 }
 
-/// The longest name that Linux gives an interface.
+/// The longest name of a network interface in Linux (`IFNAMSIZ` without the final zero byte).
 const LONGEST_INTERFACE: usize = 15;
 
 impl SecureConfig {
-    /// None: there is no such port.
-    pub(super) fn from_flags(flags: &ServeFlags, problems: &mut Vec<String>) -> Option<Self> {
+    /// Returns none if no flag asks for the port.
+    pub(super) fn from_flags(flags: &ServeFlags, errors: &mut Vec<String>) -> Option<Self> {
         let certificate = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 ServingCertificate::Files { certificate: certificate.clone(), key: key.clone() }
@@ -58,15 +58,15 @@ impl SecureConfig {
                     ("--secure-bind-address", flags.secure_bind_address.is_some()),
                 ] {
                     if given {
-                        problems.push(format!(
-                            "{flag}: goes with --tls-cert-file and --tls-private-key-file, or with --pod-address"
+                        errors.push(format!(
+                            "{flag}: needs --tls-cert-file and --tls-private-key-file, or --pod-address"
                         ));
                     }
                 }
                 return None;
             }
             _ => {
-                problems.push("--tls-cert-file and --tls-private-key-file: give both or none".to_owned());
+                errors.push("--tls-cert-file and --tls-private-key-file: give both or none".to_owned());
                 return None;
             }
         };
@@ -77,32 +77,34 @@ impl SecureConfig {
 }
 
 impl PodsConfig {
-    /// None: pods are not to reach the daemon.
-    pub(super) fn from_flags(flags: &ServeFlags, problems: &mut Vec<String>) -> Option<Self> {
+    /// Returns none without `--pod-address`.
+    pub(super) fn from_flags(flags: &ServeFlags, errors: &mut Vec<String>) -> Option<Self> {
         let interface = Some(flags.pod_interface.clone()).filter(|name| !name.is_empty());
         if let Some(name) = interface.as_ref().filter(|name| !is_interface(name)) {
-            problems.push(format!("--pod-interface: {name:?} is not the name of an interface"));
+            errors.push(format!("--pod-interface: {name:?} is not a valid interface name"));
         }
         let address = flags.pod_address?;
         let kind = match address {
             _ if address.is_loopback() => Some("loopback"),
             _ if address.is_unspecified() => Some("unspecified"),
             _ if address.is_multicast() => Some("multicast"),
-            // It would mean another interface in each pod.
+            // Link-local addresses are scoped to an interface, and pods have interfaces of their own.
             IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("link-local IPv6"),
             _ => None,
         };
         if let Some(kind) = kind {
-            problems.push(format!("--pod-address: pods can not reach the {kind} address {address}"));
+            errors.push(format!("--pod-address: pods cannot reach the {kind} address {address}"));
         }
         if flags.secure_port == 0 {
-            problems.push("--secure-port: 0 is no port that pods could be told".to_owned());
+            errors.push(
+                "--secure-port: 0 is not allowed with --pod-address, because filters pass the port to pods".to_owned(),
+            );
         }
         Some(Self { address, port: flags.secure_port, interface })
     }
 }
 
-/// As the kernel judges it.
+/// The check of the kernel, `dev_valid_name`.
 fn is_interface(name: &str) -> bool {
     (1..=LONGEST_INTERFACE).contains(&name.len())
         && !matches!(name, "." | "..")

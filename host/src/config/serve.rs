@@ -1,4 +1,4 @@
-//! What `weir serve` runs with: the flags, validated in one step, every problem at once.
+//! The configuration of `weir serve`: validates all flags in one step and reports all errors at once.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,100 +14,100 @@ use weir_upstream::{ServerMode, ServerSource};
 /// A validated `weir serve`.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
-    /// The API server and the daemon's own identity there.
+    /// The API servers and the daemon's own credential.
     pub upstream: ServerSource,
-    /// Which of several API servers is asked.
+    /// The selection among several API servers.
     pub server_mode: ServerMode,
-    /// The node credential, attached to requests of local clients that send none of their own; none: nothing is attached.
+    /// The kubeconfig of the node credential, which Weir attaches to requests of local clients without a credential.
     pub node_kubeconfig: Option<PathBuf>,
     /// The uids of the processes whose requests get it.
     pub node_credential_uids: Vec<u32>,
-    /// The local node.
+    /// The name of this node.
     pub node_name: String,
     /// The plain HTTP port.
     pub bind: SocketAddr,
-    /// Whether `bind` may be other than loopback; checked already.
+    /// Whether `bind` may be another address than loopback. Validated.
     pub allow_remote_plaintext: bool,
-    /// The HTTPS port; none: there is no such port.
+    /// The HTTPS port, if there is one.
     pub secure: Option<SecureConfig>,
-    /// How pods reach the daemon; none: they are not to.
+    /// The address for pods, if they can reach the daemon.
     pub pods: Option<PodsConfig>,
     /// The admin port.
     pub admin: SocketAddr,
-    /// Where the filters' configuration comes from.
+    /// The source of the filters' configuration.
     pub source: ConfigSource,
-    /// Where modules are dropped; none: only those inside the ConfigMap.
+    /// The directory of modules. Without it, only modules inside the ConfigMap are available.
     pub modules_dir: Option<PathBuf>,
-    /// Where compiled modules are kept; none: nothing is kept between starts.
+    /// The cache directory. Without it, nothing is kept between starts.
     pub cache_dir: Option<PathBuf>,
-    /// How long a request may wait for the first complete set.
+    /// The longest time that a request waits for the first filter set.
     pub start_wait: Duration,
-    /// How long requests may take to finish when the daemon stops.
+    /// The longest time to finish open requests when the daemon stops.
     pub drain: Duration,
-    /// Which clients get large filtered answers compressed.
+    /// The clients whose large filtered responses are compressed.
     pub compression: Compression,
-    /// Bytes for answers that are held until they are whole, all together.
+    /// Total bytes for responses that must be buffered.
     pub answer_memory: usize,
-    /// How to log.
+    /// Format and level of the log.
     pub log: LogConfig,
 }
 
-/// Where the filters' configuration comes from. Shown as in messages: `ConfigMap kube-system/weir-filters`.
+/// The source of the filters' configuration. `Display` is its name in messages: `ConfigMap kube-system/weir-filters`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigSource {
-    /// Watched through the API.
+    /// A ConfigMap, watched through the API.
     ConfigMap {
-        /// Its namespace.
+        /// The namespace.
         namespace: String,
-        /// Its name.
+        /// The name.
         name: String,
     },
-    /// A manifest, watched through the file system.
+    /// A manifest file, watched through the file system.
     File(PathBuf),
 }
 
-/// How to log.
+/// Format and level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Text or JSON lines.
+    /// Text or JSON.
     pub format: LogFormat,
     /// 0: info; 1: debug; 2 and more: trace.
     pub verbosity: u8,
 }
 
-/// Which clients get large filtered answers as gzip, if they accept it.
+/// The clients whose large filtered responses are compressed with gzip, if they accept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Compression {
     /// None.
     Never,
-    /// Those that are not on loopback, where it costs CPU and saves nothing.
+    /// All but loopback clients, for which compression costs CPU and saves nothing.
     #[default]
     Remote,
     /// All.
     Always,
 }
 
-/// How a log line is written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Only root: a hostNetwork pod reaches the loopback port, too, and runs as any other user.
+/// Only root. A hostNetwork pod reaches the loopback port, too, but usually runs as another user.
 const DEFAULT_NODE_CREDENTIAL_UIDS: [u32; 1] = [0];
 
 impl ServeConfig {
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
-        let mut problems = Vec::new();
-        let upstream = upstream::from_flags(&flags, in_cluster, &mut problems);
-        let secure = SecureConfig::from_flags(&flags, &mut problems);
-        let pods = PodsConfig::from_flags(&flags, &mut problems);
+        let mut errors = Vec::new();
+        let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
+        let secure = SecureConfig::from_flags(&flags, &mut errors);
+        let pods = PodsConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
-            problems.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
+            errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
         }
         let node_credential_uids = match flags.node_credential_uids {
             uids if uids.is_empty() => DEFAULT_NODE_CREDENTIAL_UIDS.to_vec(),
@@ -115,40 +115,40 @@ impl ServeConfig {
         };
         let node_name = flags.node_name.filter(|name| !name.is_empty());
         if node_name.is_none() {
-            problems.push("--node-name: missing: the name of this node in the cluster".to_owned());
+            errors.push("--node-name: missing: give the name of this node in the cluster".to_owned());
         }
         if !flags.bind_address.is_loopback() && !flags.allow_remote_plaintext {
-            problems.push(format!(
-                "--bind-address: {} is not a loopback address: give --allow-remote-plaintext if that is meant",
+            errors.push(format!(
+                "--bind-address: {} is not a loopback address: this needs --allow-remote-plaintext",
                 flags.bind_address
             ));
         }
         if flags.config_map.is_some() && flags.config_file.is_some() {
-            problems.push("--config-map and --config-file: only one of them".to_owned());
+            errors.push("--config-map and --config-file: give only one of them".to_owned());
         }
-        let named = config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut problems);
+        let named = config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut errors);
         let source = flags.config_file.map(ConfigSource::File).or(named);
         let start_wait = duration(&flags.start_wait);
         if start_wait.is_none() {
-            problems.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
+            errors.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
         }
         let drain = duration(&flags.drain_timeout);
         if drain.is_none() {
-            problems.push(format!(
+            errors.push(format!(
                 "--drain-timeout: {:?} is not a duration: write it as 10s or 500ms",
                 flags.drain_timeout
             ));
         }
         let answer_memory = quantity(&flags.answer_memory).and_then(|bytes| usize::try_from(bytes).ok());
         if answer_memory.is_none() {
-            problems.push(format!(
+            errors.push(format!(
                 "--answer-memory: {:?} is not an amount of memory: write it as 256Mi",
                 flags.answer_memory
             ));
         }
         match (upstream, node_name, source, start_wait, drain, answer_memory) {
             (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(answer_memory))
-                if problems.is_empty() =>
+                if errors.is_empty() =>
             {
                 Ok(Self {
                     upstream,
@@ -171,18 +171,18 @@ impl ServeConfig {
                     log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
                 })
             }
-            _ => Err(problems),
+            _ => Err(errors),
         }
     }
 
-    /// What the `node` import answers: none without `--pod-address`.
+    /// The endpoint that the `node` import returns: none without `--pod-address`.
     #[must_use]
     pub fn secure_endpoint(&self) -> Option<Endpoint> {
         self.pods.as_ref().map(|pods| Endpoint { host: pods.address.to_string(), port: pods.port })
     }
 }
 
-fn config_map(text: &str, problems: &mut Vec<String>) -> Option<ConfigSource> {
+fn config_map(text: &str, errors: &mut Vec<String>) -> Option<ConfigSource> {
     let word = |part: &str| {
         !part.is_empty()
             && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
@@ -192,9 +192,21 @@ fn config_map(text: &str, problems: &mut Vec<String>) -> Option<ConfigSource> {
             Some(ConfigSource::ConfigMap { namespace: namespace.to_owned(), name: name.to_owned() })
         }
         _ => {
-            problems.push(format!("--config-map: {text:?} is not NAMESPACE/NAME, e.g. kube-system/weir-filters"));
+            errors.push(format!("--config-map: {text:?} is not NAMESPACE/NAME, e.g. kube-system/weir-filters"));
             None
         }
+    }
+}
+
+impl ConfigSource {
+    /// The directory to watch for changes of a manifest file.
+    #[must_use]
+    pub fn directory(&self) -> Option<PathBuf> {
+        let Self::File(path) = self else { return None };
+        Some(match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        })
     }
 }
 

@@ -1,33 +1,35 @@
-//! Metrics of the pod address.
+//! Metrics of the address for pods.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The metrics of the pod address.
+/// The metrics of the address for pods.
 #[derive(Debug, Default)]
 pub struct PodMetrics {
-    /// Has no series if no pod address is configured.
+    /// Has no series without `--pod-address`.
     address: Family<NoLabels, Gauge>,
 }
 
-/// The empty label set of a gauge that is exported only once it is set.
+/// The labels of a metric that has at most one series, and none before its first value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
 impl PodMetrics {
-    /// Sets whether an interface has the pod address.
-    pub(super) fn address(&self, there: bool) {
-        self.address.get_or_create(&NoLabels {}).set(i64::from(there));
+    /// Sets whether an interface has the address.
+    pub(super) fn address(&self, up: bool) {
+        self.address.get_or_create(&NoLabels {}).set(i64::from(up));
     }
 
-    /// Registers the metrics.
+    /// Creates a series of each metric.
+    #[cfg(test)]
+    pub(crate) fn sample(&self) {
+        self.address(false);
+    }
+
+    /// Registers all metrics under their exported names.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "weir_pod_address_up",
-            "1 if a network interface has the address at which pods reach the daemon",
-            self.address.clone(),
-        );
+        registry.register("weir_pod_address_up", "1 if an interface has the pod address, else 0", self.address.clone());
     }
 }

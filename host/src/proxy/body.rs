@@ -1,8 +1,8 @@
-//! The bodies that the proxy sends, why one breaks off, and what is tied to a body's life.
+//! The bodies of answers to clients, and why one is aborted.
 //!
-//! An answer that cannot be finished is aborted, never closed: a well-formed shorter list would make informers delete
-//! what is missing. What a request occupies upstream lives in its body ([`weir_upstream::UpstreamBody`]) and is given
-//! back when that is dropped, at its end or because the client has gone; so does its count.
+//! Weir aborts an answer that it cannot finish, and never closes it: a well-formed shorter list would make informers
+//! delete the missing objects. A request's upstream resources live in its body ([`weir_upstream::UpstreamBody`]). They are
+//! freed when the body is dropped, at its end or because the client is gone. Then the request is counted, too.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,37 +20,37 @@ use weir_upstream::AnswerError;
 
 use super::metrics::ProxyMetrics;
 
-/// A boxed body of an answer to a client.
+/// The boxed body of an answer to a client.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// Why a body breaks off after its headers were sent.
+/// Why a body is aborted after its headers were sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum BodyError {
-    /// The API server's side broke off.
+    /// The API server's answer broke off.
     #[error(transparent)]
     Upstream(#[from] AnswerError),
     /// A filter with policy Fail failed on an object.
     #[error("{0}")]
     Filter(Failure),
-    /// What the API server sent is not what it said it was.
-    #[error("the API server's answer is not usable: {0}")]
-    Garbage(String),
-    /// An unfiltered watch of something that a filter now matches; the client is to come back.
-    #[error("filters now match what this watch shows")]
-    Cut,
-    /// The daemon stops.
+    /// The API server's answer does not have the form that its headers announce.
+    #[error("the API server's answer is invalid: {0}")]
+    InvalidAnswer(String),
+    /// Filters now match the resource of a forwarded watch; the client must watch again.
+    #[error("filters now match the resource of this watch")]
+    NowFiltered,
+    /// The daemon is stopping.
     #[error("the daemon is stopping")]
     Stopping,
 }
 
-/// No body.
+/// Returns a body without bytes.
 #[must_use]
 pub(super) fn empty() -> ResponseBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is there already.
+/// Returns a body of these bytes.
 #[must_use]
 pub(super) fn full(bytes: Bytes) -> ResponseBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
@@ -62,19 +62,19 @@ impl From<hyper::Error> for BodyError {
     }
 }
 
-/// Holds on to something as long as a body lives.
-struct Holding<T> {
+/// A body that owns a guard.
+struct GuardedBody<T> {
     inner: ResponseBody,
-    _held: T,
+    _guard: T,
 }
 
-/// Ties something to the life of an answer's body.
+/// Keeps a guard until an answer's body is dropped.
 #[must_use]
-pub(super) fn holding<T: Send + Unpin + 'static>(answer: Response<ResponseBody>, held: T) -> Response<ResponseBody> {
-    answer.map(|inner| Holding { inner, _held: held }.boxed_unsync())
+pub(super) fn guarded<T: Send + Unpin + 'static>(answer: Response<ResponseBody>, guard: T) -> Response<ResponseBody> {
+    answer.map(|inner| GuardedBody { inner, _guard: guard }.boxed_unsync())
 }
 
-impl<T: Unpin> Body for Holding<T> {
+impl<T: Unpin> Body for GuardedBody<T> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -91,13 +91,13 @@ impl<T: Unpin> Body for Holding<T> {
     }
 }
 
-/// Counts a request when its body ends.
-struct Metered {
+/// A body that counts its request when it ends.
+struct MeteredBody {
     inner: ResponseBody,
     meter: Meter,
 }
 
-/// What is counted of one request; counted when it is dropped.
+/// Counts one request, with its status code, size and duration, when it is dropped.
 #[derive(Debug)]
 pub(super) struct Meter {
     metrics: Arc<ProxyMetrics>,
@@ -108,20 +108,20 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For a request that began at `begun`.
+    /// Starts with a request that began at `begun`.
     #[must_use]
     pub(super) fn new(metrics: Arc<ProxyMetrics>, class: &'static str, begun: Instant) -> Self {
         Self { metrics, class, code: 0, bytes: 0, begun }
     }
 
-    /// Ties the count to the body of an answer.
+    /// Attaches the meter to the body of an answer.
     #[must_use]
     pub(super) fn attach(mut self, answer: Response<ResponseBody>) -> Response<ResponseBody> {
         self.code = answer.status().as_u16();
-        answer.map(|inner| Metered { inner, meter: self }.boxed_unsync())
+        answer.map(|inner| MeteredBody { inner, meter: self }.boxed_unsync())
     }
 
-    /// Counts a request whose bytes went another way than through a body.
+    /// Counts a request whose bytes did not pass through a body, such as an upgraded stream.
     pub(super) fn finish(mut self, code: StatusCode, bytes: u64) {
         self.code = code.as_u16();
         self.bytes = bytes;
@@ -130,12 +130,12 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // Code 0 stands for a client that went away before there was an answer.
+        // Code 0: the client left before there was an answer.
         self.metrics.request(self.class, self.code, self.bytes, self.begun.elapsed());
     }
 }
 
-impl Body for Metered {
+impl Body for MeteredBody {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -5,17 +5,20 @@
 //! reaches the loopback port, too. Nor does a web page through a browser: the request's Host must be a loopback name (a
 //! name of the page's own server could resolve to this port), and the request must not come from a page.
 
+mod access;
+pub(super) mod reviews;
+
 use std::net::IpAddr;
 
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 
+use self::access::Review;
 use super::Proxy;
-use super::access::Review;
-use super::certificate::Subject;
 use super::headers::brings_credential;
-use super::listener::Peer;
 use super::respond::Refusal;
+use super::server::certificate::Subject;
+use super::server::listener::Peer;
 use weir_kube::RequestInfo;
 use weir_upstream::Identity;
 

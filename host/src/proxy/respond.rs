@@ -87,7 +87,7 @@ pub(super) enum Refusal {
     Filter(Failure),
     /// 502: the API server's answer cannot be read as what was asked for.
     #[error("the API server's answer is not usable: {0}")]
-    Garbage(String),
+    InvalidAnswer(String),
     /// 502, or 504 where nothing more came: the API server's answer broke off.
     #[error("the API server's answer is not usable: {0}")]
     Broken(#[from] BodyError),
@@ -127,7 +127,7 @@ impl Refusal {
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Broken(BodyError::Upstream(AnswerError::Silent(_))) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Garbage(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
+            Self::InvalidAnswer(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,

@@ -8,13 +8,14 @@ use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
-use super::compress::compressed;
-use super::forward::Forward;
-use super::listener::Peer;
-use super::read::{Read, ReadParts};
 use super::respond::Refusal;
-use super::write::Write;
-use super::{Proxy, forward, get, headers, list, watch};
+use super::response::forward::Forward;
+use super::response::gzip::compressed;
+use super::response::read::{ReadParts, ReadRequest};
+use super::response::write::Write;
+use super::response::{forward, get, list, watch};
+use super::server::listener::Peer;
+use super::{Proxy, headers};
 use weir_kube::Encoding;
 use weir_kube::VerbClass;
 use weir_kube::{RequestInfo, ResourceRequest, Verb, client_component};
@@ -76,7 +77,7 @@ impl Proxy {
         let compress = self.compression.is_for(peer.address.ip());
         let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
         let RequestInfo { forward: path, query, .. } = parsed;
-        let read = Read::new(ReadParts {
+        let read = ReadRequest::new(ReadParts {
             chain,
             component,
             identity,
@@ -103,7 +104,7 @@ impl Proxy {
         Ok(Admitted { parsed, upgrade, component, identity })
     }
 
-    async fn filtered(self: &Arc<Self>, read: Read, begun: Instant) -> Response<ResponseBody> {
+    async fn filtered(self: &Arc<Self>, read: ReadRequest, begun: Instant) -> Response<ResponseBody> {
         let class = match read.resource.verb {
             Verb::List => "list",
             Verb::Watch => "watch",

@@ -3,6 +3,7 @@
 
 mod filtered;
 mod identity;
+mod rooms;
 mod script;
 mod tls;
 mod types;

@@ -1,4 +1,4 @@
-//! What is exported of reloads.
+//! Metrics of reloads.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -17,13 +17,17 @@ struct ResultLabel {
 }
 
 impl ReloadMetrics {
-    /// Counts a reload by its result: `applied`, `unchanged`, `refused`.
+    /// Counts a reload by its result: `applied`, `unchanged` or `refused`.
     pub(crate) fn reload(&self, result: &'static str) {
         self.reloads.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Registers every family under its public name.
+    /// Registers all metrics under their exported names.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("weir_reloads", "Reloads by result", self.reloads.clone());
+        registry.register(
+            "weir_reloads",
+            "Reloads of the configuration, by result: applied, unchanged or refused",
+            self.reloads.clone(),
+        );
     }
 }

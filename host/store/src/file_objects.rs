@@ -13,7 +13,7 @@ use weir_kube::LabelSelector;
 
 use super::indexed_objects::{Delta, IndexedObjects};
 use super::stored_object::read_object;
-use weir_document::{LookedUp, Selection};
+use weir_document::{CachedObject, Selection};
 use weir_kube::{InterfaceAddress, Lookup};
 
 /// A fixed set of objects. Clones share it.
@@ -177,7 +177,7 @@ impl FileState {
 impl FileObjects {
     /// One object; `None` if it does not exist.
     #[must_use]
-    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.0.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 

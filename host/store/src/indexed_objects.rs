@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rpds::RedBlackTreeMapSync;
 use weir_kube::LabelSelector;
 
-use self::cache::IndexCaches;
+use self::cache::{ChangedObject, IndexCaches};
 use super::change::ObjectKey;
-use weir_document::{LookedUp, Selection};
+use weir_document::{CachedObject, Selection};
 
 /// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +27,7 @@ pub(super) struct StoreKey(Arc<str>);
 /// One object of the store.
 #[derive(Debug, Clone)]
 pub(super) struct StoredObject {
-    pub(super) object: Arc<LookedUp>,
+    pub(super) object: Arc<CachedObject>,
     /// The `metadata.resourceVersion`. Objects with equal versions are equal.
     pub(super) version: Box<str>,
 }
@@ -101,7 +101,7 @@ impl IndexedObjects {
     }
 
     /// The objects of a namespace, or of all namespaces, in order.
-    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&StoreKey, &Arc<LookedUp>)> {
+    fn of_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = (&StoreKey, &Arc<CachedObject>)> {
         let (from, to) = match namespace {
             Some(namespace) => (joined(namespace, ""), Some(format!("{namespace}\u{1}"))),
             None => (String::new(), None),
@@ -117,7 +117,7 @@ impl IndexedObjects {
             return Ok(found);
         }
         let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
-        let chosen: Vec<(StoreKey, Arc<LookedUp>)> = match self.indexed(label_selector) {
+        let chosen: Vec<(StoreKey, Arc<CachedObject>)> = match self.indexed(label_selector) {
             Some(some) => some
                 .into_iter()
                 .filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace() == namespace))
@@ -134,7 +134,7 @@ impl IndexedObjects {
 
     /// Answers the first requirement of a selector from an index, if that requirement is an equality. The result is a
     /// superset of the objects that the whole selector matches.
-    fn indexed(&self, label_selector: &str) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
+    fn indexed(&self, label_selector: &str) -> Option<Vec<(StoreKey, Arc<CachedObject>)>> {
         let (label, value) = first_equality(label_selector)?;
         if let Some(found) = self.caches().indexed(label, value) {
             return Some(found);
@@ -147,8 +147,7 @@ impl IndexedObjects {
     /// The next version and its changed keys; `None` if the deltas change nothing.
     pub(super) fn next(&self, deltas: Vec<Delta>) -> Option<(Self, Vec<StoreKey>)> {
         let mut map = self.map.clone();
-        let mut caches = self.caches().clone();
-        let mut changed = Vec::new();
+        let mut changed: Vec<ChangedObject> = Vec::new();
         for delta in deltas {
             let (key, new) = match delta {
                 Delta::Put(key, held) => (key, Some(held)),
@@ -162,16 +161,22 @@ impl IndexedObjects {
                 }
                 _ => {}
             }
-            caches.apply(&key, old.as_ref().map(|held| &held.object), new.as_ref().map(|held| &held.object));
+            let object = |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.object.clone());
+            changed.push((key.clone(), object(&old), object(&new)));
             match new {
-                Some(held) => map.insert_mut(key.clone(), held),
+                Some(held) => map.insert_mut(key, held),
                 None => drop(map.remove_mut(key.as_str())),
             }
-            changed.push(key);
         }
-        changed.sort_unstable();
-        changed.dedup();
-        (!changed.is_empty()).then(|| (Self { map, caches: Mutex::new(caches) }, changed))
+        if changed.is_empty() {
+            return None;
+        }
+        let mut caches = self.caches().clone();
+        caches.apply(&changed);
+        let mut keys: Vec<_> = changed.into_iter().map(|(key, ..)| key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Some((Self { map, caches: Mutex::new(caches) }, keys))
     }
 
     fn caches(&self) -> std::sync::MutexGuard<'_, IndexCaches> {
@@ -180,7 +185,7 @@ impl IndexedObjects {
 }
 
 /// Whether a selector matches the labels of an object. Unreadable labels count as absent.
-fn selects(selector: &LabelSelector, object: &LookedUp) -> bool {
+fn selects(selector: &LabelSelector, object: &CachedObject) -> bool {
     selector.is_empty() || selector.matches(|label| object.document().label(label).ok().flatten())
 }
 

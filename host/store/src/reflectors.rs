@@ -115,6 +115,12 @@ impl Reflectors {
         Changes(self.0.store.subscribe())
     }
 
+    /// The version of the current snapshot.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0.store.version()
+    }
+
     /// The current version of the store. Cheap: a pointer is cloned.
     #[must_use]
     pub fn snapshot(&self) -> Arc<StoreSnapshot> {

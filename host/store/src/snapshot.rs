@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use super::change::{Change, MAX_KEYS, QUEUE_LENGTH};
 use super::indexed_objects::{Delta, IndexedObjects};
-use weir_document::{LookedUp, Selection};
+use weir_document::{CachedObject, Selection};
 use weir_kube::{InterfaceAddress, Lookup};
 
 /// Distinguishes a reflector from an earlier one of the same lookup that is still stopping.
@@ -19,6 +19,7 @@ pub(super) struct ReflectorId(pub(super) u64);
 /// One consistent version of the store.
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
+    version: u64,
     reflectors: HashMap<Arc<Lookup>, (ReflectorId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
     addresses: Arc<[InterfaceAddress]>,
 }
@@ -32,7 +33,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new() -> Self {
-        let state = StoreSnapshot { reflectors: HashMap::default(), addresses: Arc::new([]) };
+        let state = StoreSnapshot { version: 0, reflectors: HashMap::default(), addresses: Arc::new([]) };
         Self {
             state: ArcSwap::from_pointee(state),
             writing: Mutex::default(),
@@ -42,6 +43,10 @@ impl Store {
 
     pub(super) fn snapshot(&self) -> Arc<StoreSnapshot> {
         self.state.load_full()
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.state.load().version
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<Change>> {
@@ -121,6 +126,7 @@ impl Store {
     fn write(&self, step: impl FnOnce(&mut StoreSnapshot)) {
         let _guard = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = StoreSnapshot::clone(&self.state.load());
+        next.version += 1;
         step(&mut next);
         self.state.store(Arc::new(next));
     }
@@ -131,9 +137,15 @@ impl StoreSnapshot {
         self.reflectors.get(lookup).map(|(_, objects)| objects)
     }
 
+    /// Grows with every change of the store; equal versions are the same state.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// One object; `None` if it does not exist. `lookup` is the lookup of an open reflector.
     #[must_use]
-    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<LookedUp>> {
+    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use weir_document::{Document, Path, TypeMeta};
 
 use super::indexed_objects::{StoreKey, StoredObject};
-use weir_document::LookedUp;
+use weir_document::CachedObject;
 
 /// The paths that are read of every object.
 struct ObjectPaths {
@@ -51,7 +51,7 @@ pub(super) fn read_object(
     let key = read_key(&document)?;
     let Some(paths) = PATHS.as_ref() else {
         // Unreachable: the paths are constants, and a test parses them.
-        return Ok((key, StoredObject { object: Arc::new(LookedUp::new(document)), version: Box::default() }));
+        return Ok((key, StoredObject { object: Arc::new(CachedObject::new(document)), version: Box::default() }));
     };
     let version = document.text(&paths.version)?.unwrap_or_default().into();
     document.remove(&paths.managed_fields)?;
@@ -66,7 +66,7 @@ pub(super) fn read_object(
     if let Some(type_meta) = default_type {
         document = document.with_type(type_meta.clone());
     }
-    Ok((key, StoredObject { object: Arc::new(LookedUp::new(document)), version }))
+    Ok((key, StoredObject { object: Arc::new(CachedObject::new(document)), version }))
 }
 
 /// The key of a deleted object.

@@ -42,4 +42,11 @@ impl UpstreamMetrics {
         registry.register("weir_server_up", "1 while an API server works", self.server_up.clone());
         registry.register("weir_server_requests", "Requests to API servers by result", self.server_requests.clone());
     }
+
+    /// Creates a series of each metric, so that the generated documentation shows its labels.
+    #[doc(hidden)]
+    pub fn sample(&self) {
+        self.server_up(&"".into(), false);
+        self.server_request(&"".into(), "");
+    }
 }

@@ -1,15 +1,17 @@
 //! Stops calling a module that fails again and again: every call of it would cost its whole time budget.
 //!
-//! Only faults of the module count (traps, time, memory, …), not its refusals of single objects and not unreadable
-//! objects: one odd object must not switch a filter off for all others. After [`FAULTS`] in a row the breaker is open
-//! for one second, then twice as long each time up to a minute; when a pause is over one batch tries the module again.
+//! Only faults of the module count (traps, time, memory, …), not errors that it returns for single objects and not
+//! unreadable objects: one odd object must not switch a filter off for all others. After [`FAULTS`] in a row the breaker
+//! opens for one second, then for twice as long each time, up to a minute. After each pause exactly one batch probes the
+//! module: its first verdict closes the breaker, its first fault opens it again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::outcome::FailureClass;
+use crate::FailureClass;
 
 /// Faults in a row that open the breaker.
 const FAULTS: u32 = 5;
@@ -20,19 +22,55 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// The breaker of one filter.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct Breaker {
+    state: Mutex<State>,
+    /// Whether faults are counted: replays look here first.
+    counting: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
     faults: u32,
     openings: u32,
-    open_until: Option<Instant>,
+    probes: u64,
+    phase: Phase,
 }
 
-/// What the breaker did because of a call's end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Closed,
+    Open {
+        until: Instant,
+    },
+    /// One batch tries the module.
+    Probing {
+        probe: u64,
+    },
+}
+
+/// Whether a batch may call the module.
+#[derive(Debug)]
+pub(super) enum Admission<'a> {
+    /// The breaker is closed.
+    Admitted,
+    /// This batch is the one that probes the module.
+    Probe(Probe<'a>),
+    /// The breaker is open, or another batch probes.
+    Refused,
+}
+
+/// A probing batch. If it ends without a verdict and without a fault, the next batch probes.
+#[derive(Debug)]
+pub(super) struct Probe<'a> {
+    breaker: &'a Breaker,
+    probe: u64,
+}
+
+/// A change of the breaker at the end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Nothing changed.
+pub(super) enum Transition {
+    /// None.
     None,
     /// It opened, for this long.
     Opened(Duration),
@@ -41,39 +79,86 @@ pub(super) enum Turn {
 }
 
 impl Breaker {
-    /// Whether the module must not be called now.
+    /// Whether calls are suspended.
     pub(super) fn is_open(&self) -> bool {
-        self.lock().open_until.is_some_and(|until| Instant::now() < until)
+        self.lock().phase != Phase::Closed
     }
 
-    /// A call came to an answer.
-    pub(super) fn answered(&self) -> Turn {
+    /// A batch begins.
+    pub(super) fn admit(&self) -> Admission<'_> {
+        let mut state = self.lock();
+        match state.phase {
+            Phase::Closed => Admission::Admitted,
+            Phase::Open { until } if Instant::now() >= until => {
+                state.probes += 1;
+                let probe = state.probes;
+                state.phase = Phase::Probing { probe };
+                Admission::Probe(Probe { breaker: self, probe })
+            }
+            Phase::Open { .. } | Phase::Probing { .. } => Admission::Refused,
+        }
+    }
+
+    /// Whether a batch may call the module now: the breaker may have moved since it was admitted.
+    pub(super) fn permits(&self, admission: &Admission<'_>) -> bool {
+        match (self.lock().phase, admission) {
+            (Phase::Closed, _) => true,
+            (Phase::Probing { probe }, Admission::Probe(batch)) => batch.probe == probe,
+            (Phase::Open { .. } | Phase::Probing { .. }, _) => false,
+        }
+    }
+
+    /// A verdict was replayed. It proves nothing for the module, but faults on objects among it are not in a row.
+    pub(super) fn replayed(&self) {
+        if self.counting.load(Ordering::Relaxed) {
+            let mut state = self.lock();
+            state.faults = 0;
+            self.counting.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A call returned a verdict.
+    pub(super) fn succeeded(&self) -> Transition {
         let mut state = self.lock();
         state.faults = 0;
+        self.counting.store(false, Ordering::Relaxed);
         state.openings = 0;
-        if state.open_until.take().is_some() { Turn::Closed } else { Turn::None }
+        match std::mem::take(&mut state.phase) {
+            Phase::Closed => Transition::None,
+            Phase::Open { .. } | Phase::Probing { .. } => Transition::Closed,
+        }
     }
 
     /// A call failed.
-    pub(super) fn failed(&self, class: FailureClass) -> Turn {
+    pub(super) fn failed(&self, class: FailureClass) -> Transition {
         if matches!(class, FailureClass::Refused | FailureClass::Document | FailureClass::BreakerOpen) {
-            return Turn::None;
+            return Transition::None;
         }
         let mut state = self.lock();
         state.faults += 1;
+        self.counting.store(true, Ordering::Relaxed);
         // After a pause the first fault opens it again.
-        if state.faults < FAULTS && state.open_until.is_none() {
-            return Turn::None;
+        if state.faults < FAULTS && state.phase == Phase::Closed {
+            return Transition::None;
         }
         let pause = FIRST.saturating_mul(1 << state.openings.min(10)).min(LONGEST);
         state.faults = 0;
         state.openings = state.openings.saturating_add(1);
-        state.open_until = Instant::now().checked_add(pause);
-        Turn::Opened(pause)
+        state.phase = Phase::Open { until: Instant::now() + pause };
+        Transition::Opened(pause)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        let mut state = self.breaker.lock();
+        if state.phase == (Phase::Probing { probe: self.probe }) {
+            state.phase = Phase::Open { until: Instant::now() };
+        }
     }
 }
 
@@ -85,24 +170,57 @@ mod tests {
     async fn opens_after_faults_in_a_row_and_backs_off() {
         let breaker = Breaker::default();
         for _ in 1..FAULTS {
-            assert_eq!(breaker.failed(FailureClass::Time), Turn::None);
+            assert_eq!(breaker.failed(FailureClass::Time), Transition::None);
         }
-        assert_eq!(breaker.failed(FailureClass::Trap), Turn::Opened(FIRST));
-        assert!(breaker.is_open());
+        assert_eq!(breaker.failed(FailureClass::Trap), Transition::Opened(FIRST));
+        assert!(breaker.is_open() && matches!(breaker.admit(), Admission::Refused));
         tokio::time::advance(FIRST).await;
-        assert!(!breaker.is_open());
-        assert_eq!(breaker.failed(FailureClass::Trap), Turn::Opened(2 * FIRST), "one fault after a pause is enough");
+        let probe = breaker.admit();
+        assert!(matches!(probe, Admission::Probe(_)) && breaker.permits(&probe));
+        assert_eq!(
+            breaker.failed(FailureClass::Trap),
+            Transition::Opened(2 * FIRST),
+            "one fault after a pause is enough"
+        );
+        assert!(!breaker.permits(&probe), "the probe has failed");
+        drop(probe);
         tokio::time::advance(2 * FIRST).await;
-        assert_eq!(breaker.answered(), Turn::Closed);
-        assert_eq!(breaker.failed(FailureClass::Trap), Turn::None, "an answer begins the count anew");
+        assert_eq!(breaker.succeeded(), Transition::Closed);
+        assert_eq!(breaker.failed(FailureClass::Trap), Transition::None, "an answer begins the count anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exactly_one_batch_probes_after_a_pause() {
+        let breaker = Breaker::default();
+        while breaker.failed(FailureClass::Trap) == Transition::None {}
+        tokio::time::advance(FIRST).await;
+        let probe = breaker.admit();
+        assert!(matches!(probe, Admission::Probe(_)));
+        let other = breaker.admit();
+        assert!(matches!(other, Admission::Refused) && !breaker.permits(&other));
+        drop(probe);
+        let again = breaker.admit();
+        assert!(matches!(again, Admission::Probe(_)), "the probe called nothing: the next batch probes");
+        breaker.succeeded();
+        assert!(breaker.permits(&other) && matches!(breaker.admit(), Admission::Admitted));
+    }
+
+    #[test]
+    fn faults_with_replayed_verdicts_between_them_are_not_in_a_row() {
+        let breaker = Breaker::default();
+        for _ in 0..10 * FAULTS {
+            assert_eq!(breaker.failed(FailureClass::Trap), Transition::None);
+            breaker.replayed();
+        }
+        assert!(!breaker.is_open());
     }
 
     #[tokio::test(start_paused = true)]
     async fn refusals_and_bad_objects_do_not_count() {
         let breaker = Breaker::default();
         for _ in 0..100 {
-            assert_eq!(breaker.failed(FailureClass::Refused), Turn::None);
-            assert_eq!(breaker.failed(FailureClass::Document), Turn::None);
+            assert_eq!(breaker.failed(FailureClass::Refused), Transition::None);
+            assert_eq!(breaker.failed(FailureClass::Document), Transition::None);
         }
         assert!(!breaker.is_open());
     }
@@ -112,7 +230,7 @@ mod tests {
         let breaker = Breaker::default();
         let mut last = Duration::ZERO;
         for _ in 0..64 {
-            if let Turn::Opened(pause) = breaker.failed(FailureClass::Memory) {
+            if let Transition::Opened(pause) = breaker.failed(FailureClass::Memory) {
                 last = pause;
                 tokio::time::advance(pause).await;
             }

@@ -1,9 +1,12 @@
-//! What a chain made of one document.
+//! Outcomes: what a chain, or the filters of it so far, made of one document.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_document::Document;
+
+use crate::FailureClass;
 
 /// What a chain made of one document.
 #[derive(Debug, Clone)]
@@ -14,8 +17,19 @@ pub enum Outcome {
     Edited(Bytes),
     /// The client does not see this object.
     Hidden,
-    /// A filter with policy `Fail` could not decide: the answer as a whole fails (500 before the first body byte, an
+    /// A filter with policy `Fail` returned no verdict: the answer as a whole fails (500 before the first body byte, an
     /// aborted body or an ERROR event after it). Never send the object.
+    Failed(Failure),
+}
+
+/// What the filters of a chain have made of one document so far.
+#[derive(Debug)]
+pub enum Filtered {
+    /// The client sees it, edited or not.
+    Kept(Document),
+    /// The client does not see it; the filters that follow do not either.
+    Hidden,
+    /// A filter failed on it; the filters that follow do not see it.
     Failed(Failure),
 }
 
@@ -26,47 +40,17 @@ pub struct Failure {
     pub filter: Arc<str>,
     /// The class, a metric label.
     pub class: FailureClass,
-    /// For people: one line, bounded, control characters escaped.
+    /// One line, bounded, control characters escaped.
     pub message: Arc<str>,
 }
 
-/// Why a filter failed on an object; a closed set, used as a metric label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FailureClass {
-    /// The module returned an error for this object.
-    Refused,
-    /// The module trapped: a panic, a bad handle, an undeclared lookup.
-    Trap,
-    /// The module used up its time.
-    Time,
-    /// The module wanted more memory than its limit.
-    Memory,
-    /// The module overflowed its stack.
-    Stack,
-    /// The module ended itself with `exit`.
-    Exit,
-    /// The object's own bytes could not be read, or are ambiguous (a key twice).
-    Document,
-    /// The breaker is open: the module was not called.
-    BreakerOpen,
-    /// The host could not run the module (no instance could be made).
-    Host,
-}
-
-impl FailureClass {
-    /// The metric label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Trap => "trap",
-            Self::Time => "time",
-            Self::Memory => "memory",
-            Self::Stack => "stack",
-            Self::Exit => "exit",
-            Self::Document => "document",
-            Self::BreakerOpen => "breaker-open",
-            Self::Host => "host",
+impl From<Filtered> for Outcome {
+    fn from(filtered: Filtered) -> Self {
+        match filtered {
+            Filtered::Kept(document) if document.is_edited() => Self::Edited(document.bytes().clone()),
+            Filtered::Kept(_) => Self::Unchanged,
+            Filtered::Hidden => Self::Hidden,
+            Filtered::Failed(failure) => Self::Failed(failure),
         }
     }
 }

@@ -9,16 +9,16 @@ use futures_util::future::BoxFuture;
 
 use super::compile::{CompileError, Compiler};
 use crate::RuntimeMetrics;
-use crate::{Bounds, Engine, LinkError, Linked, Pool, RawLookup, StartError, Surroundings, World};
+use crate::{Bounds, ClusterView, Engine, InstanceContext, LinkError, Linked, Pool, RawLookup, StartError};
+use crate::{DependencySet, Filter, FilterParts, Lookups};
 use crate::{Digest, FilterEntry, MatchRule};
-use crate::{Filter, Lookups, Proven, RecordedReads};
 use weir_kube::GroupResource;
 use weir_kube::Lookup;
 
 /// Where lookups come from: feeds in the daemon, files in `weir run`.
 pub trait LookupSource: Send + Sync + std::fmt::Debug {
     /// What filters read.
-    fn world(&self) -> Arc<dyn World>;
+    fn view(&self) -> Arc<dyn ClusterView>;
 
     /// Begins to follow these kinds, and ends when all are complete once. They are followed while the returned value
     /// lives. Waits as long as the API server can't be reached; fails when waiting would not help.
@@ -102,13 +102,13 @@ impl Loader {
             return Err(LoadError::Digest { found: digest, wanted });
         }
         let linked = self.link(digest, module).await?;
-        let reads = RecordedReads::default();
-        let surroundings = |lookups| {
-            Arc::new(Surroundings {
+        let dependencies = DependencySet::default();
+        let context = |lookups| {
+            Arc::new(InstanceContext {
                 filter: entry.name.shared(),
-                world: self.lookups.world(),
+                view: self.lookups.view(),
                 lookups,
-                recorder: reads.recorder(),
+                epoch: dependencies.epoch(),
             })
         };
         let bounds = Bounds {
@@ -117,16 +117,24 @@ impl Loader {
         };
         let settings = entry.settings_json();
         let ticking = self.engine.ticking();
-        let description = linked.describe(surroundings(Vec::new()), bounds).await?;
-        let (_, plan) = linked.instance(surroundings(Vec::new()), bounds, &settings).await?;
+        let description = linked.describe(context(Vec::new()), bounds).await?;
+        let (_, plan) = linked.instance(context(Vec::new()), bounds, &settings).await?;
         drop(ticking);
         let matches = rules(entry, &plan.matches)?;
         let lookups = lookups(entry, &plan.lookups)?;
         let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
-        let pool = Pool::new(linked, surroundings(lookups), bounds, settings, self.instances);
-        let proven =
-            Proven { entry: entry.clone(), digest, source, description, matches, pool, reads, lookups: followed };
-        Ok(Filter::new(proven, self.metrics.clone()))
+        let pool = Pool::new(linked, context(lookups), bounds, settings, self.instances);
+        let parts = FilterParts {
+            entry: entry.clone(),
+            digest,
+            source,
+            description,
+            matches,
+            pool,
+            dependencies,
+            lookups: followed,
+        };
+        Ok(Filter::new(parts, self.metrics.clone()))
     }
 
     /// Forgets code that no filter of these digests uses.

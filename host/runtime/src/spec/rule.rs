@@ -84,6 +84,12 @@ impl MatchRule {
     /// What `weir check` should tell about the rule: it is valid, but does more than it says.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
+        if !self.classes.has(VerbClass::Read) {
+            return Some(format!(
+                "rule {:?} names none of get, list and watch: filters see only what is read, so the rule matches nothing",
+                self.text
+            ));
+        }
         self.partial_read.then(|| {
             format!(
                 "rule {:?} names only some of get, list and watch: it covers all three, so that a list and its watch never disagree",
@@ -239,6 +245,16 @@ mod tests {
         let pods = GroupResource::new("pods", "");
         assert!(rule.matches("kubelet", &pods, VerbClass::Patch) && rule.matches("kubelet", &pods, VerbClass::Update));
         assert!(!rule.matches("kubelet", &pods, VerbClass::Read));
+    }
+
+    #[test]
+    fn a_rule_without_a_read_verb_is_warned_of_because_it_matches_nothing() {
+        for verbs in ["#update", "#patch;update", "#create", "#delete"] {
+            let text = format!("kubelet/pods{verbs}");
+            let warning = rule(&text).warning().unwrap();
+            assert!(warning.contains(&text) && warning.contains("matches nothing"), "{warning}");
+        }
+        assert_eq!(rule("kubelet/pods#get;list;watch;patch;update").warning(), None);
     }
 
     #[test]

@@ -2,48 +2,32 @@
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
-use weir_document::Path;
 
 use super::bindings::weir::filter::cluster;
 use super::bindings::weir::filter::objects::Column;
 use super::fault::Refusal;
-use super::finder::Declared;
-use weir_document::Selection;
-
-use super::found::Found;
-use super::lesson::Step;
+use super::host_call::{HostCall, Observed, SelectionRead};
+use super::lookup::Declared;
 use super::state::{GuestState, ObjectHandle, PathHandle, Phase, SelectionHandle};
 
-/// Most text that one column over a selection may hold, in bytes.
-const COLUMN: usize = 16 << 20;
-
 impl GuestState {
-    /// What is declared of a kind that `filter` asks for.
-    fn asked(&mut self, resource: String) -> Result<Declared> {
+    /// The declared lookups of a kind that `filter` asks for.
+    fn declared(&mut self, resource: String) -> Result<Declared> {
         if self.phase == Phase::Configure {
             return Err(Refusal::LookupInConfigure(resource).into());
         }
-        self.finder.declared(&resource)
+        self.scope.lookups.declared(&resource)
     }
 
-    /// A selection for reading at a path, which is recorded.
-    fn selected(&self, this: &Resource<SelectionHandle>, at: &Path) -> Result<&Selection> {
-        Ok(self.finder.read_all(self.selections.get(this.rep())?, at))
+    /// Evaluates a host call that returns an object, or none.
+    fn look_up(&mut self, call: HostCall) -> Result<Option<Resource<ObjectHandle>>> {
+        let Observed::Hit(hit) = self.evaluate(call)? else { return Ok(None) };
+        Ok(Some(Resource::new_own(self.scope.hits.number(hit)?)))
     }
 
-    fn hold(&mut self, found: Found) -> Result<Resource<ObjectHandle>> {
-        Ok(Resource::new_own(self.held.put(found)?.wrapping_add(1)))
-    }
-
-    /// An object was looked up, or was not there: a step of the call.
-    fn looked_up_by(
-        &mut self,
-        step: impl FnOnce() -> Option<Step>,
-        found: Option<Found>,
-    ) -> Result<Option<Resource<ObjectHandle>>> {
-        let handle = found.map(|found| self.hold(found)).transpose()?;
-        self.lesson.look_up(step, handle.as_ref().map(Resource::rep));
-        Ok(handle)
+    fn select(&mut self, this: &Resource<SelectionHandle>, read: SelectionRead) -> Result<Observed<'_>> {
+        let selection = self.scope.selections.place(this.rep())?;
+        self.evaluate(HostCall::Select(selection, read))
     }
 }
 
@@ -54,9 +38,8 @@ impl cluster::Host for GuestState {
         namespace: Option<String>,
         name: String,
     ) -> Result<Option<Resource<ObjectHandle>>> {
-        let of = self.asked(resource)?;
-        let found = self.finder.get(&of, namespace.as_deref(), &name)?;
-        self.looked_up_by(|| Some(Step::Get(of, namespace.map(Into::into), name.into())), found)
+        let declared = self.declared(resource)?;
+        self.look_up(HostCall::Get { declared, namespace: namespace.map(Into::into), name: name.into() })
     }
 
     fn referent(
@@ -65,11 +48,10 @@ impl cluster::Host for GuestState {
         object: Resource<ObjectHandle>,
         name_at: Resource<PathHandle>,
     ) -> Result<Option<Resource<ObjectHandle>>> {
-        let of = self.asked(resource)?;
+        let declared = self.declared(resource)?;
         let at = self.single(&name_at)?;
-        let found = self.finder.referent(&of, self.reading(&object, &at)?, &at)?;
-        let from = self.lesson.which(object.rep());
-        self.looked_up_by(|| Some(Step::Referent(of, from?, at)), found)
+        let from = self.target(&object)?;
+        self.look_up(HostCall::Referent { declared, from, at })
     }
 
     fn find(
@@ -78,46 +60,54 @@ impl cluster::Host for GuestState {
         namespace: Option<String>,
         label_selector: String,
     ) -> Result<Resource<SelectionHandle>> {
-        self.lesson.interrupt();
-        let of = self.asked(resource)?;
-        let found = self.finder.find(&of, namespace.as_deref(), &label_selector)?;
-        Ok(Resource::new_own(self.selections.put(found)?))
+        let declared = self.declared(resource)?;
+        let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
+        let selection = match self.evaluate(HostCall::Find { declared, namespace, label_selector })? {
+            Observed::Selection(selection) => selection,
+            other => return Err(unexpected(&other)),
+        };
+        Ok(Resource::new_own(self.scope.selections.number(selection)?))
     }
 }
 
 impl cluster::HostSelection for GuestState {
     fn count(&mut self, this: Resource<SelectionHandle>) -> Result<u32> {
-        Ok(u32::try_from(self.selections.get(this.rep())?.selection.objects().len())?)
+        match self.select(&this, SelectionRead::Count)? {
+            Observed::Number(count) => Ok(u32::try_from(count)?),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn at(&mut self, this: Resource<SelectionHandle>, index: u32) -> Result<Option<Resource<ObjectHandle>>> {
-        let held = self.selections.get(this.rep())?;
-        let Some(object) = held.selection.objects().get(index as usize).cloned() else { return Ok(None) };
-        let found = Found { object, lookup: held.lookup.clone() };
-        self.hold(found).map(Some)
+        let selection = self.scope.selections.place(this.rep())?;
+        self.look_up(HostCall::Select(selection, SelectionRead::At(index)))
     }
 
     fn column(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<Column> {
-        let at = self.path(at.rep())?;
-        let mut all = weir_document::Column::default();
-        for object in self.selected(&this, at)?.objects() {
-            object.document().column_into(at, &mut all)?;
-            if all.text.len() > COLUMN {
-                return Err(Refusal::TooMany(COLUMN, "bytes in a column").into());
-            }
+        let at = self.path(&at)?;
+        match self.select(&this, SelectionRead::Column(at))? {
+            Observed::Column(column) => Ok(Column { text: column.text, ends: column.ends }),
+            other => Err(unexpected(&other)),
         }
-        Ok(Column { text: all.text, ends: all.ends })
     }
 
     fn fingerprint(&mut self, this: Resource<SelectionHandle>, at: Resource<PathHandle>) -> Result<u64> {
-        let at = self.path(at.rep())?;
-        Ok(self.selected(&this, at)?.fingerprint(at)?)
+        let at = self.path(&at)?;
+        match self.select(&this, SelectionRead::Fingerprint(at))? {
+            Observed::Number(number) => Ok(number),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn drop(&mut self, selection: Resource<SelectionHandle>) -> Result<()> {
         if selection.owned() {
-            self.selections.free(selection.rep());
+            self.scope.selections.free(selection.rep());
         }
         Ok(())
     }
+}
+
+/// A host call returned what it never returns: a mistake of the host, contained as a fault of this call.
+pub(super) fn unexpected(observed: &Observed<'_>) -> wasmtime::Error {
+    wasmtime::Error::msg(format!("the host returned {observed:?}"))
 }

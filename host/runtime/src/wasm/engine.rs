@@ -1,12 +1,12 @@
 //! The one wasmtime engine of the process, and the thread that ticks its epochs.
 //!
-//! A tick is [`TICK`] of wall time. The thread ticks only while an instance is checked out ([`Ticking`]) and a moment
-//! longer, and is parked otherwise: a thousand wake-ups a second for nothing would cost an edge node more than all its
-//! filters. A moment longer, because batches of a list follow one another: waking the thread for each costs more than
-//! the batch's calls.
+//! A tick is [`TICK`] of wall time. The thread ticks while an instance is checked out ([`Ticking`]) and for [`LINGER`]
+//! ticks longer; otherwise it is parked, because a thousand wake-ups a second cost an edge node more than its filters.
+//! It lingers because the batches of a list follow one another: waking the thread for each costs more than the batch.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,7 +47,13 @@ pub enum EngineError {
 struct Ticker {
     state: Mutex<Ticks>,
     woken: Condvar,
+    /// Ticks so far.
+    count: Arc<AtomicU64>,
 }
+
+/// Counts the engine's ticks. Read twice for every host call: one load of an atomic.
+#[derive(Debug, Clone)]
+pub(super) struct Clock(Arc<AtomicU64>);
 
 #[derive(Default)]
 struct Ticks {
@@ -82,13 +88,14 @@ impl Engine {
         let cache = cache.map(open_cache).transpose()?;
         config.cache(cache.clone());
         let inner = wasmtime::Engine::new(&config).map_err(EngineError::Unsupported)?;
-        let ticker = Arc::new(Ticker { state: Mutex::default(), woken: Condvar::new() });
+        let ticker = Arc::new(Ticker { state: Mutex::default(), woken: Condvar::new(), count: Arc::default() });
         let (weak, at) = (inner.weak(), Arc::downgrade(&ticker));
         std::thread::Builder::new()
             .name("weir-epochs".into())
             .spawn(move || {
                 while let Some(ticker) = at.upgrade() {
                     ticker.wait_until_running();
+                    ticker.count.fetch_add(1, Ordering::Relaxed);
                     drop(ticker);
                     let Some(engine) = weak.upgrade() else { return };
                     engine.increment_epoch();
@@ -110,6 +117,11 @@ impl Engine {
     #[must_use]
     pub fn cache_hits_and_misses(&self) -> (usize, usize) {
         self.cache.as_ref().map_or((0, 0), |cache| (cache.cache_hits(), cache.cache_misses()))
+    }
+
+    /// The clock of the ticks.
+    pub(super) fn clock(&self) -> Clock {
+        Clock(self.ticker.count.clone())
     }
 
     /// Starts the ticks, if they do not run yet.
@@ -134,6 +146,13 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
     let mut config = CacheConfig::new();
     config.with_directory(directory_text).with_files_total_size_soft_limit(CACHE_SIZE);
     Cache::new(config).map_err(refused)
+}
+
+impl Clock {
+    /// Ticks so far; wraps.
+    pub(super) fn ticks(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Ticker {

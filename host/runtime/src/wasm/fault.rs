@@ -1,13 +1,34 @@
-//! What went wrong in a call of a module, told apart by the error's type, never by its text.
+//! Faults of calls of a module, classified by the error's type, never by its text.
 
 use wasmtime::Trap;
 
-use crate::FailureClass;
-
-/// Longest message of a fault that is kept, in bytes.
+/// Longest message of a fault, in bytes.
 const MESSAGE: usize = 1024;
 
-/// A call of a module that did not come to an answer. The instance it happened in is gone.
+/// Why a filter failed on an object; a closed set, used as a metric label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FailureClass {
+    /// The module returned an error for this object.
+    Refused,
+    /// The module trapped: a panic, a stale handle, an undeclared lookup.
+    Trap,
+    /// The module used up its time.
+    Time,
+    /// The module wanted more memory than its limit.
+    Memory,
+    /// The module overflowed its stack.
+    Stack,
+    /// The module ended itself with `exit`.
+    Exit,
+    /// The object's own bytes could not be read, or are ambiguous (a repeated key).
+    Document,
+    /// The breaker is open: the module was not called.
+    BreakerOpen,
+    /// The host could not run the module (no instance could be made).
+    Host,
+}
+
+/// A call of a module that returned no verdict. Its instance is discarded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
@@ -29,12 +50,37 @@ pub(super) enum Refusal {
     AddressesInConfigure,
     #[error("path {0:?} has [*], which get and text do not take: use column")]
     WildcardRead(String),
-    #[error("no object has the handle {0}")]
+    #[error("handle {0} is stale or unknown")]
     BadHandle(u32),
     #[error("more than {0} {1} at once")]
     TooMany(usize, &'static str),
     #[error("label selector {0:?}: {1}")]
     Selector(String, String),
+}
+
+impl FailureClass {
+    /// The metric label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Trap => "trap",
+            Self::Time => "time",
+            Self::Memory => "memory",
+            Self::Stack => "stack",
+            Self::Exit => "exit",
+            Self::Document => "document",
+            Self::BreakerOpen => "breaker-open",
+            Self::Host => "host",
+        }
+    }
+
+    /// Whether another call on the same object under the same snapshot fails as well: the fault does not depend on the
+    /// state of the instance or of the machine.
+    #[must_use]
+    pub fn is_repeatable(self) -> bool {
+        matches!(self, Self::Refused | Self::Trap | Self::Exit | Self::Document)
+    }
 }
 
 impl Fault {
@@ -44,8 +90,8 @@ impl Fault {
         Self { class, message: one_line(message, MESSAGE) }
     }
 
-    /// Classifies what a call returned. `memory_refused`: the module was refused memory during the call.
-    /// `said`: the end of what it wrote to standard error, where a panic leaves its message.
+    /// Classifies the error of a call. `memory_refused`: the module was refused memory during the call. `said`: the last
+    /// lines of its standard error, where a panic writes its message.
     pub(super) fn of(error: &wasmtime::Error, memory_refused: bool, said: &str) -> Self {
         if let Some(error) = error.downcast_ref::<weir_document::Error>() {
             return Self::new(FailureClass::Document, &error.to_string());

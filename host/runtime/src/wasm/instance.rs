@@ -1,5 +1,5 @@
-//! A linked module, and one instance of it with its settings taken in. An instance in which anything went wrong is
-//! dropped by whoever holds it: its memory may be in any state.
+//! A linked module, and one configured instance of it. After any fault the holder drops the instance: its memory may be
+//! in any state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::approve::{Refused, approve};
 use super::bindings::exports::weir::filter::module;
 use super::bindings::{Filter as Bindings, FilterPre};
 use super::engine::{Engine, TICK};
-use super::fault::Fault;
-use super::lesson::Lesson;
-use super::state::{GuestState, Phase, Surroundings};
+use super::fault::{FailureClass, Fault};
+use super::state::{GuestState, InstanceContext};
+use super::trace::Trace;
+use super::view::Snapshot;
 use super::wasi;
-use crate::FailureClass;
 
 /// Most bytes that one call may carry from the module to the host: an object of etcd's size limit, replaced whole,
 /// with room.
@@ -42,7 +42,7 @@ pub struct Bounds {
     pub time: Duration,
 }
 
-/// What a module says of itself.
+/// A module's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// The filter's name, as its author calls it.
@@ -53,12 +53,12 @@ pub struct Description {
     pub summary: String,
 }
 
-/// What a module wants, given its settings; strings are as the module wrote them.
+/// The plan of a module for its settings; strings are as the module wrote them.
 #[derive(Debug, Clone)]
 pub struct RawPlan {
     /// Match rules, used when the configuration names none.
     pub matches: Vec<String>,
-    /// What it will look up.
+    /// The kinds that it looks up.
     pub lookups: Vec<module::Lookup>,
 }
 
@@ -72,7 +72,7 @@ pub enum LinkError {
     /// Not a component, or one that does not validate.
     #[error("it is not a valid WebAssembly component: {0:#}")]
     Invalid(wasmtime::Error),
-    /// Refused by what it imports or exports.
+    /// It imports or exports what a filter may not.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// An import or export has another type than the contract's.
@@ -92,7 +92,7 @@ pub enum StartError {
     Settings(String),
 }
 
-/// One instance that has taken in its settings.
+/// One configured instance.
 pub struct Instance {
     store: Store<GuestState>,
     bindings: Bindings,
@@ -100,15 +100,22 @@ pub struct Instance {
     objects: u64,
 }
 
-/// What a filter said of an object. The object comes back, edited or not.
+/// What a filter made of an object.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Verdict {
     /// Whether the client may see it.
     pub keep: bool,
     /// The object after this filter's edits.
     pub object: Document,
-    /// What the filter asked of it, if that was wanted.
-    pub lesson: Lesson,
+}
+
+/// How a call of `filter` ended. A call that faulted has a trace too: the fault may depend on what it looked up.
+#[derive(Debug)]
+pub struct Called {
+    /// The verdict, or the fault that took its place.
+    pub verdict: Result<Verdict, Fault>,
+    /// What the call read.
+    pub trace: Trace,
 }
 
 impl Linked {
@@ -137,29 +144,29 @@ impl Linked {
         &self.engine
     }
 
-    /// Asks a fresh instance what it is.
+    /// Has a fresh instance describe itself.
     ///
     /// # Errors
     /// When it faults.
-    pub async fn describe(&self, surroundings: Arc<Surroundings>, bounds: Bounds) -> Result<Description, StartError> {
-        let (mut store, bindings) = self.start(surroundings, bounds).await.map_err(StartError::Fault)?;
+    pub async fn describe(&self, context: Arc<InstanceContext>, bounds: Bounds) -> Result<Description, StartError> {
+        let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
         let said = bindings.weir_filter_module().call_describe(&mut store).await;
         let said = said.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
         let line = |text: &str| super::fault::one_line(text, TEXT);
         Ok(Description { name: line(&said.name), version: line(&said.version), summary: line(&said.summary) })
     }
 
-    /// Brings up an instance with its settings taken in.
+    /// Makes an instance and configures it.
     ///
     /// # Errors
     /// When the module faults, or refuses the settings.
     pub async fn instance(
         &self,
-        surroundings: Arc<Surroundings>,
+        context: Arc<InstanceContext>,
         bounds: Bounds,
         settings: &str,
     ) -> Result<(Instance, RawPlan), StartError> {
-        let (mut store, bindings) = self.start(surroundings, bounds).await.map_err(StartError::Fault)?;
+        let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
         let plan = match bindings.weir_filter_module().call_configure(&mut store, settings).await {
             Ok(Ok(plan)) => RawPlan { matches: plan.matches, lookups: plan.lookups },
             Ok(Err(reason)) => return Err(StartError::Settings(super::fault::one_line(&reason, TEXT))),
@@ -170,27 +177,20 @@ impl Linked {
 
     async fn start(
         &self,
-        surroundings: Arc<Surroundings>,
+        context: Arc<InstanceContext>,
         bounds: Bounds,
     ) -> Result<(Store<GuestState>, Bindings), Fault> {
         let host = |error: &wasmtime::Error| Fault::new(FailureClass::Host, &format!("{error:#}"));
-        let state = GuestState::new(surroundings, bounds.memory);
+        let state = GuestState::new(context, bounds.memory, self.engine.clock());
         let mut store = Store::try_new(self.engine.inner(), state).map_err(|error| host(&error))?;
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(HOSTCALL);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut store| {
-            let budget = &mut store.data_mut().budget;
-            // A slice counts only when the module really ran into it: a thread that the system put aside loses one.
-            Ok(match budget.checked_sub(1) {
-                None => UpdateDeadline::Interrupt,
-                Some(left) => {
-                    *budget = left;
-                    UpdateDeadline::Yield(1)
-                }
-            })
+            let in_time = store.data_mut().budget.charge();
+            Ok(if in_time { UpdateDeadline::Yield(1) } else { UpdateDeadline::Interrupt })
         });
-        store.data_mut().begin(Phase::Configure, ticks(START), None, false);
+        store.data_mut().begin_configure(ticks(START));
         match self.pre.instantiate_async(&mut store).await {
             Ok(bindings) => Ok((store, bindings)),
             Err(error) => Err(fault(&mut store, &error)),
@@ -199,29 +199,33 @@ impl Linked {
 }
 
 impl Instance {
-    /// Shows the module one object. On `Err` the instance is dead and must be dropped; the object is lost with it
-    /// (whoever calls keeps a [`Document`] clone, which is cheap). Dropping the future kills the instance too.
+    /// Filters one object. After a fault the instance is dead and must be dropped; the object is lost with it (the caller
+    /// keeps a [`Document`] clone, which is cheap). Dropping the future kills the instance too.
     ///
-    /// # Errors
-    /// When the module faults, or says that it can't judge this object.
-    pub async fn filter(&mut self, object: Document, learn: bool) -> Result<Answer, Fault> {
+    /// The call sees `snapshot`, or without one the newest at its first lookup. `record`: its host calls are recorded.
+    pub async fn filter(&mut self, object: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
         self.objects += 1;
-        self.store.data_mut().begin(Phase::Filter, self.ticks, Some(object), learn);
+        self.store.data_mut().begin_filter(self.ticks, object, snapshot, record);
         self.store.set_epoch_deadline(1);
-        let verdict = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0)).await;
-        match verdict {
-            Ok(Ok(verdict)) => {
-                let over = self.store.data_mut().end();
-                let lost = || Fault::new(FailureClass::Host, "the object was lost in the call");
-                let (object, lesson) = over.ok_or_else(lost)?;
-                Ok(Answer { keep: matches!(verdict, module::Verdict::Keep), object, lesson })
-            }
+        let result = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0)).await;
+        let (object, trace) = self.store.data_mut().end_filter();
+        let verdict = match result {
+            Ok(Ok(verdict)) => match object {
+                Some(object) => Ok(Verdict { keep: matches!(verdict, module::Verdict::Keep), object }),
+                None => Err(Fault::new(FailureClass::Host, "the object was lost in the call")),
+            },
             Ok(Err(reason)) => Err(Fault::new(FailureClass::Refused, &reason)),
             Err(error) => Err(fault(&mut self.store, &error)),
-        }
+        };
+        Called { verdict, trace }
     }
 
-    /// Objects shown to it so far.
+    /// Whether it holds so many paths that it is to be replaced.
+    pub(super) fn is_cluttered(&self) -> bool {
+        self.store.data().paths.are_many()
+    }
+
+    /// Objects filtered so far.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.objects
@@ -241,7 +245,7 @@ fn ticks(time: Duration) -> u64 {
 
 fn fault(store: &mut Store<GuestState>, error: &wasmtime::Error) -> Fault {
     let state = store.data_mut();
-    Fault::of(error, state.memory.refused, &state.printed.last())
+    Fault::of(error, state.memory.refused, &state.output.last())
 }
 
 impl std::fmt::Debug for Linked {

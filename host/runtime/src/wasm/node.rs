@@ -3,7 +3,9 @@
 use wasmtime::Result;
 
 use super::bindings::weir::filter::{log, node};
+use super::cluster::unexpected;
 use super::fault::{Refusal, one_line};
+use super::host_call::{HostCall, Observed};
 use super::state::{GuestState, Phase};
 
 /// Longest message that is logged, in bytes.
@@ -11,15 +13,17 @@ const MESSAGE: usize = 1024;
 
 impl node::Host for GuestState {
     fn name(&mut self) -> Result<String> {
-        Ok(self.surroundings.world.node_name().to_owned())
+        Ok(self.context.view.node_name().to_owned())
     }
 
     fn addresses(&mut self) -> Result<Vec<node::Address>> {
         if self.phase == Phase::Configure {
             return Err(Refusal::AddressesInConfigure.into());
         }
-        self.lesson.interrupt();
-        let addresses = self.finder.addresses();
+        let addresses = match self.evaluate(HostCall::Addresses)? {
+            Observed::Addresses(addresses) => addresses,
+            other => return Err(unexpected(&other)),
+        };
         Ok(addresses
             .iter()
             .map(|address| node::Address {
@@ -32,23 +36,23 @@ impl node::Host for GuestState {
     }
 
     fn secure_endpoint(&mut self) -> Result<Option<node::Endpoint>> {
-        let endpoint = self.surroundings.world.secure_endpoint();
+        let endpoint = self.context.view.secure_endpoint();
         Ok(endpoint.map(|endpoint| node::Endpoint { host: endpoint.host, port: endpoint.port }))
     }
 }
 
 impl log::Host for GuestState {
     fn write(&mut self, level: log::Level, message: String) -> Result<()> {
-        if !self.printed.may_log() {
+        if !self.output.may_log() {
             return Ok(());
         }
-        let (filter, message) = (&self.surroundings.filter, one_line(&message, MESSAGE));
+        let (filter, message) = (&self.context.filter, one_line(&message, MESSAGE));
         match level {
-            log::Level::Trace => tracing::trace!(%filter, message, "the module says"),
-            log::Level::Debug => tracing::debug!(%filter, message, "the module says"),
-            log::Level::Info => tracing::info!(%filter, message, "the module says"),
-            log::Level::Warn => tracing::warn!(%filter, message, "the module says"),
-            log::Level::Error => tracing::error!(%filter, message, "the module says"),
+            log::Level::Trace => tracing::trace!(%filter, message, "log line of the filter module"),
+            log::Level::Debug => tracing::debug!(%filter, message, "log line of the filter module"),
+            log::Level::Info => tracing::info!(%filter, message, "log line of the filter module"),
+            log::Level::Warn => tracing::warn!(%filter, message, "log line of the filter module"),
+            log::Level::Error => tracing::error!(%filter, message, "log line of the filter module"),
         }
         Ok(())
     }

@@ -1,18 +1,19 @@
 //! Warm instances of one filter, checked out per batch of objects and never for the life of a body or a watch.
 //!
-//! At most [`Pool::new`]'s number are out at once; as many are kept warm. Which one comes out is random, so that no
-//! module can count on seeing the same objects twice. One that faulted, grew large or is old is not taken back.
+//! At most [`Pool::new`]'s number are checked out at once; as many are kept warm. The choice is random, so that no module
+//! can rely on seeing the same objects twice. An instance that faulted, grew large or is old is not taken back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::engine::Ticking;
-use super::fault::Fault;
-use super::finder::Finder;
+use super::evaluate::Scope;
+use super::fault::{FailureClass, Fault};
 use super::instance::{Bounds, Instance, Linked, StartError};
-use super::state::Surroundings;
-use crate::FailureClass;
+use super::lookup::LookupContext;
+use super::state::InstanceContext;
+use super::view::ClusterView;
 
 /// Objects after which an instance is replaced: nothing that leaks in a module lasts.
 const OBJECTS: u64 = 100_000;
@@ -21,7 +22,7 @@ const OBJECTS: u64 = 100_000;
 #[derive(Debug)]
 pub struct Pool {
     linked: Linked,
-    surroundings: Arc<Surroundings>,
+    context: Arc<InstanceContext>,
     bounds: Bounds,
     settings: String,
     permits: Arc<Semaphore>,
@@ -31,7 +32,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Warm {
     idle: Vec<Instance>,
-    /// State of the random choice; quality does not matter, only that modules can't foresee it.
+    /// State of the random choice. Its quality does not matter, only that modules can not predict it.
     dice: u64,
 }
 
@@ -45,11 +46,11 @@ pub struct Checkout {
 impl Pool {
     /// A pool of instances of one module with one filter's settings; at most `most` are out at once.
     #[must_use]
-    pub fn new(linked: Linked, surroundings: Arc<Surroundings>, bounds: Bounds, settings: String, most: usize) -> Self {
+    pub fn new(linked: Linked, context: Arc<InstanceContext>, bounds: Bounds, settings: String, most: usize) -> Self {
         let dice = foldhash::fast::RandomState::default();
         let dice = std::hash::BuildHasher::hash_one(&dice, &settings) | 1;
         let permits = Arc::new(Semaphore::new(most));
-        Self { linked, surroundings, bounds, settings, permits, warm: Mutex::new(Warm { idle: Vec::new(), dice }) }
+        Self { linked, context, bounds, settings, permits, warm: Mutex::new(Warm { idle: Vec::new(), dice }) }
     }
 
     /// A warm instance, or a fresh one. Waits while all are out. Cancel-safe.
@@ -74,7 +75,7 @@ impl Pool {
 
     async fn make(&self, permit: OwnedSemaphorePermit) -> Result<Checkout, Fault> {
         let ticking = self.linked.engine().ticking();
-        let made = self.linked.instance(self.surroundings.clone(), self.bounds, &self.settings).await;
+        let made = self.linked.instance(self.context.clone(), self.bounds, &self.settings).await;
         let (instance, _plan) = made.map_err(|error| match error {
             StartError::Fault(fault) => fault,
             refused @ StartError::Settings(_) => Fault::new(FailureClass::Host, &refused.to_string()),
@@ -82,15 +83,23 @@ impl Pool {
         Ok(Checkout { instance, _permit: permit, _ticking: ticking })
     }
 
-    /// One who looks up as the instances do.
+    /// A scope for replays, with the lookups of the instances.
     #[must_use]
-    pub fn finder(&self) -> Finder {
-        Finder::new(self.surroundings.clone())
+    pub fn scope(&self) -> Scope {
+        Scope::new(LookupContext::new(self.context.clone()))
+    }
+
+    /// Answers the lookups of the instances.
+    #[must_use]
+    pub fn view(&self) -> &dyn ClusterView {
+        &*self.context.view
     }
 
     /// Takes an instance back, if it is still good.
     pub fn give_back(&self, checkout: Checkout) {
-        let worn = checkout.instance.objects() >= OBJECTS || checkout.instance.memory() > self.bounds.memory / 2;
+        let instance = &checkout.instance;
+        let worn =
+            instance.objects() >= OBJECTS || instance.memory() > self.bounds.memory / 2 || instance.is_cluttered();
         if !worn {
             self.lock().idle.push(checkout.instance);
         }

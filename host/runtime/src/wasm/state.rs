@@ -1,28 +1,27 @@
-//! What the host keeps for one instance: the object at hand, the handles it gave out, and what bounds it.
-//! Everything here dies with the instance; handles to looked-up objects die with the call.
+//! What the host keeps for one instance: the filtered object, the handles that the guest holds, and the instance's
+//! bounds. Everything here dies with the instance; handles of looked-up objects end with the call.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime::{ResourceLimiter, Result};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
-use weir_document::{Document, Path, StringSet};
+use weir_document::{Document, StringSet};
 use weir_kube::Lookup;
 
+use super::dependency::Epoch;
+use super::engine::Clock;
+use super::evaluate::{Scope, evaluate};
 use super::fault::Refusal;
-use super::finder::Finder;
-use super::found::{Found, FoundSelection};
-use super::lesson::Lesson;
-use super::wasi::{self, Printed};
-use super::world::{Recorder, World};
+use super::handles::Slots;
+use super::host_call::{HostCall, Observed};
+use super::lookup::LookupContext;
+use super::paths::Paths;
+use super::trace::{Recorder, Trace};
+use super::view::{ClusterView, Snapshot};
+use super::wasi::{self, Output};
 
-/// Distinct paths of one instance.
-const PATHS: usize = 4096;
-/// Looked-up objects that one call may hold at once.
-const LOOKED_UP: usize = 16_384;
-/// Selections that one call may hold at once.
-const SELECTIONS: usize = 256;
 /// String sets that one instance may hold at once.
 const STRING_SETS: usize = 64;
 /// What they may take in memory together, in bytes.
@@ -30,14 +29,14 @@ const STRING_SETS_WEIGHT: usize = 8 << 20;
 /// Elements of one of the module's tables.
 const TABLE_ELEMENTS: usize = 1 << 20;
 
-/// The handle of the object at hand; looked-up objects are numbered from 1.
-pub(super) const AT_HAND: u32 = 0;
+/// The handle of the filtered object.
+pub(super) const OBJECT: u32 = 0;
 
-/// A guest's handle to an object: the one at hand, or a looked-up one.
+/// A guest's handle to an object: the filtered one, or a looked-up one.
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct ObjectHandle;
-/// A guest's handle to a path: an index into the instance's interned paths.
+/// A guest's handle to a path.
 #[derive(Debug)]
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct PathHandle;
@@ -50,17 +49,17 @@ pub struct StringSetHandle;
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct SelectionHandle;
 
-/// What an instance may see and how it is told; the same for all instances of a filter.
+/// What all instances of a filter have in common: its name, what they see, and where their dependencies are stored.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct InstanceContext {
     /// The filter's name, for the log.
     pub filter: Arc<str>,
-    /// Where lookups are answered.
-    pub world: Arc<dyn World>,
-    /// What the filter's plan declared and its configuration granted. Empty until the probe has run.
+    /// Answers lookups.
+    pub view: Arc<dyn ClusterView>,
+    /// What the filter's plan declares and its configuration grants. Empty until the module is validated.
     pub lookups: Vec<Arc<Lookup>>,
-    /// Where reads are recorded.
-    pub recorder: Arc<dyn Recorder>,
+    /// The epoch of the filter's dependency set.
+    pub epoch: Arc<Epoch>,
 }
 
 /// Which export runs.
@@ -72,38 +71,32 @@ pub(super) enum Phase {
     Filter,
 }
 
-/// The maps of metadata that are read by key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Map {
-    Labels,
-    Annotations,
-}
-
 /// The data of one store.
 #[allow(unreachable_pub, reason = "the generated bindings name it")]
 pub struct GuestState {
     wasi: WasiCtx,
     table: ResourceTable,
-    pub(super) printed: Printed,
+    pub(super) output: Output,
     pub(super) memory: MemoryLimit,
-    /// Ticks left to the running call.
-    pub(super) budget: u64,
+    pub(super) budget: Budget,
     pub(super) phase: Phase,
-    pub(super) surroundings: Arc<Surroundings>,
-    /// The object at hand; present while `filter` runs.
-    pub(super) object: Option<Document>,
-    /// Answers this call's lookups.
-    pub(super) finder: Finder,
-    paths: Vec<Path>,
-    path_numbers: HashMap<String, u32, foldhash::fast::RandomState>,
-    /// Numbers of the paths of labels and annotations.
-    label_paths: HashMap<String, u32, foldhash::fast::RandomState>,
-    annotation_paths: HashMap<String, u32, foldhash::fast::RandomState>,
-    pub(super) held: Slots<Found>,
-    pub(super) selections: Slots<FoundSelection>,
+    pub(super) context: Arc<InstanceContext>,
+    /// Present while `filter` runs.
+    object: Option<Cow<'static, Document>>,
+    pub(super) scope: Scope,
+    recorder: Recorder,
+    pub(super) paths: Paths,
     pub(super) string_sets: StringSets,
-    /// What the running call does, as far as it can be told.
-    pub(super) lesson: Lesson,
+}
+
+/// The time that a call may still take, in ticks. The guest is charged for each tick in which it runs, and for each that
+/// ends in a host call.
+#[derive(Debug)]
+pub(super) struct Budget {
+    clock: Clock,
+    left: u64,
+    /// Ticks that ended in host calls since the guest was charged last.
+    host: u64,
 }
 
 /// Caps the memory and tables of an instance and remembers whether it was refused.
@@ -114,16 +107,7 @@ pub(super) struct MemoryLimit {
     pub(super) refused: bool,
 }
 
-/// Handles by number; freed numbers are used again, so that the table stays as small as what is held at once.
-#[derive(Debug)]
-pub(super) struct Slots<T> {
-    slots: Vec<Option<T>>,
-    free: Vec<u32>,
-    limit: usize,
-    what: &'static str,
-}
-
-/// String sets by number, bounded in what they take in memory.
+/// String sets by number, bounded in the memory that they take.
 #[derive(Debug)]
 pub(super) struct StringSets {
     sets: Slots<Arc<StringSet>>,
@@ -131,90 +115,86 @@ pub(super) struct StringSets {
 }
 
 impl GuestState {
-    pub(super) fn new(surroundings: Arc<Surroundings>, memory: usize) -> Self {
-        let printed = Printed::new(surroundings.filter.clone());
+    pub(super) fn new(context: Arc<InstanceContext>, memory: usize, clock: Clock) -> Self {
+        let output = Output::new(context.filter.clone());
         Self {
-            wasi: wasi::context(&printed),
+            wasi: wasi::context(&output),
             table: ResourceTable::new(),
-            printed,
+            output,
             memory: MemoryLimit { limit: memory, peak: 0, refused: false },
-            budget: 0,
+            budget: Budget { clock, left: 0, host: 0 },
             phase: Phase::Configure,
-            finder: Finder::new(surroundings.clone()),
-            surroundings,
+            scope: Scope::new(LookupContext::new(context.clone())),
+            context,
             object: None,
-            paths: Vec::new(),
-            path_numbers: HashMap::default(),
-            label_paths: HashMap::default(),
-            annotation_paths: HashMap::default(),
-            held: Slots::new(LOOKED_UP, "looked-up objects"),
-            selections: Slots::new(SELECTIONS, "selections"),
+            recorder: Recorder::default(),
+            paths: Paths::new(),
             string_sets: StringSets::new(),
-            lesson: Lesson::default(),
         }
     }
 
-    /// A call begins; `learn`: what it asks is wanted.
-    pub(super) fn begin(&mut self, phase: Phase, budget: u64, object: Option<Document>, learn: bool) {
-        self.lesson.begin(learn);
-        self.phase = phase;
-        self.budget = budget;
-        self.object = object;
+    /// describe or configure begins.
+    pub(super) fn begin_configure(&mut self, ticks: u64) {
+        self.phase = Phase::Configure;
+        self.begin(ticks);
+    }
+
+    /// filter begins; `record`: its host calls are recorded.
+    pub(super) fn begin_filter(
+        &mut self,
+        ticks: u64,
+        object: Document,
+        snapshot: Option<Arc<dyn Snapshot>>,
+        record: bool,
+    ) {
+        self.phase = Phase::Filter;
+        self.object = Some(Cow::Owned(object));
+        self.scope.begin(snapshot);
+        self.recorder.begin(record);
+        self.begin(ticks);
+    }
+
+    fn begin(&mut self, ticks: u64) {
+        self.budget.left = ticks;
+        self.budget.host = 0;
         self.memory.refused = false;
-        self.printed.begin();
+        self.output.begin();
     }
 
-    /// A call is over: what it held is let go, the object comes back, and what it asked of it.
-    pub(super) fn end(&mut self) -> Option<(Document, Lesson)> {
-        self.finder.end();
-        if self.lesson.listens() && self.printed.has_spoken() {
-            // A line that people are meant to see is not saved.
-            self.lesson.interrupt();
+    /// filter is over, well or not: its handles are stale from here on. The object comes back with the call's trace.
+    pub(super) fn end_filter(&mut self) -> (Option<Document>, Trace) {
+        if self.output.was_written() {
+            // A call that wrote a log line is never elided.
+            self.recorder.discard();
         }
-        Some((self.object.take()?, std::mem::take(&mut self.lesson)))
+        let dependencies = self.scope.end();
+        (self.object.take().map(Cow::into_owned), self.recorder.end(dependencies))
     }
 
-    /// Interns a path and gives its number.
-    pub(super) fn intern(&mut self, expression: &str) -> Result<Result<u32, String>> {
-        if let Some(number) = self.path_numbers.get(expression) {
-            return Ok(Ok(*number));
-        }
-        if self.paths.len() >= PATHS {
-            return Err(Refusal::TooMany(PATHS, "paths").into());
-        }
-        Ok(Path::parse(expression).map_err(|error| error.to_string()).map(|path| {
-            let number = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
-            self.paths.push(path);
-            self.path_numbers.insert(expression.to_owned(), number);
-            number
-        }))
+    /// Evaluates a host call of the guest.
+    pub(super) fn evaluate(&mut self, call: HostCall) -> Result<Observed<'_>> {
+        let Self { object, scope, recorder, budget, .. } = self;
+        let object = object.as_mut().ok_or(Refusal::BadHandle(OBJECT))?;
+        let began = budget.clock.ticks();
+        let observed = evaluate(&call, object, scope)?;
+        budget.host += budget.clock.ticks().wrapping_sub(began);
+        recorder.record(call, &observed);
+        Ok(observed)
     }
+}
 
-    pub(super) fn path(&self, number: u32) -> Result<&Path> {
-        self.paths.get(number as usize).ok_or_else(|| Refusal::BadHandle(number).into())
-    }
-
-    /// The path of one label or annotation.
-    pub(super) fn member(&mut self, map: Map, key: &str) -> Result<Path> {
-        let known = match map {
-            Map::Labels => self.label_paths.get(key),
-            Map::Annotations => self.annotation_paths.get(key),
-        };
-        if let Some(number) = known {
-            return self.path(*number).cloned();
+impl Budget {
+    /// The guest has run into the end of a tick; false: its time is used up.
+    pub(super) fn charge(&mut self) -> bool {
+        // A tick counts only when the guest really ran into its end: a thread that the system put aside loses one.
+        let ticks = std::mem::take(&mut self.host).max(1);
+        match self.left.checked_sub(ticks) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
         }
-        let quoted = key.replace('\\', "\\\\").replace('\'', "\\'");
-        let name = match map {
-            Map::Labels => "labels",
-            Map::Annotations => "annotations",
-        };
-        let number = self.intern(&format!("metadata.{name}['{quoted}']"))?.map_err(wasmtime::Error::msg)?;
-        let paths = match map {
-            Map::Labels => &mut self.label_paths,
-            Map::Annotations => &mut self.annotation_paths,
-        };
-        paths.insert(key.to_owned(), number);
-        self.path(number).cloned()
     }
 }
 
@@ -224,45 +204,17 @@ impl WasiView for GuestState {
     }
 }
 
-impl<T> Slots<T> {
-    fn new(limit: usize, what: &'static str) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), limit, what }
-    }
-
-    pub(super) fn put(&mut self, value: T) -> Result<u32> {
-        if let Some(slot) = self.free.pop().and_then(|number| self.slots.get_mut(number as usize).zip(Some(number))) {
-            *slot.0 = Some(value);
-            return Ok(slot.1);
-        }
-        if self.slots.len() >= self.limit {
-            return Err(Refusal::TooMany(self.limit, self.what).into());
-        }
-        self.slots.push(Some(value));
-        u32::try_from(self.slots.len() - 1).map_err(Into::into)
-    }
-
-    pub(super) fn get(&self, number: u32) -> Result<&T> {
-        self.slots.get(number as usize).and_then(Option::as_ref).ok_or_else(|| Refusal::BadHandle(number).into())
-    }
-
-    pub(super) fn free(&mut self, number: u32) -> Option<T> {
-        let value = self.slots.get_mut(number as usize)?.take()?;
-        self.free.push(number);
-        Some(value)
-    }
-}
-
 impl StringSets {
     fn new() -> Self {
         Self { sets: Slots::new(STRING_SETS, "string sets"), weight: 0 }
     }
 
-    pub(super) fn put(&mut self, set: StringSet) -> Result<u32> {
-        let weight = set.weight();
+    pub(super) fn put(&mut self, strings: StringSet) -> Result<u32> {
+        let weight = strings.weight();
         if self.weight + weight > STRING_SETS_WEIGHT {
             return Err(Refusal::TooMany(STRING_SETS_WEIGHT, "bytes in string sets").into());
         }
-        let number = self.sets.put(Arc::new(set))?;
+        let number = self.sets.put(Arc::new(strings))?;
         self.weight += weight;
         Ok(number)
     }
@@ -272,8 +224,8 @@ impl StringSets {
     }
 
     pub(super) fn free(&mut self, number: u32) {
-        if let Some(set) = self.sets.free(number) {
-            self.weight -= set.weight();
+        if let Some(strings) = self.sets.free(number) {
+            self.weight -= strings.weight();
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The little of WASI that a filter may import: what a Rust program with the standard library always does, plus clocks
-//! that stand still. Environment and arguments are empty, standard input is closed, random numbers are constant;
-//! what the module prints goes to the daemon's log, line by line and bounded.
+//! The part of WASI that a filter may import: what a Rust program with the standard library always imports, and clocks.
+//! Environment and arguments are empty, standard input is closed, random numbers are constant, clocks stand still.
+//! Standard output and error go to the daemon's log, line by line and bounded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,9 +46,10 @@ pub(super) const INTERFACES: &[&str] = &[
     "wasi:random/insecure-seed",
 ];
 
-/// What a module printed: whole lines are logged as they come; the last ones are kept for the message of a panic.
+/// Standard output and error of a module: whole lines are logged as they come; the last ones are kept for the message of
+/// a panic.
 #[derive(Debug, Clone)]
-pub(super) struct Printed(Arc<Mutex<Lines>>);
+pub(super) struct Output(Arc<Mutex<Lines>>);
 
 #[derive(Debug)]
 struct Lines {
@@ -88,10 +89,10 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
 }
 
 /// The closed context of one instance.
-pub(super) fn context(printed: &Printed) -> WasiCtx {
+pub(super) fn context(output: &Output) -> WasiCtx {
     WasiCtx::builder()
-        .stdout(printed.clone())
-        .stderr(printed.clone())
+        .stdout(output.clone())
+        .stderr(output.clone())
         .secure_random(Deterministic::new(vec![0]))
         .insecure_random(Deterministic::new(vec![0]))
         .insecure_random_seed(0)
@@ -100,7 +101,7 @@ pub(super) fn context(printed: &Printed) -> WasiCtx {
         .build()
 }
 
-/// A clock that stands still: what a filter answers must not depend on when it is asked.
+/// A clock that stands still: a verdict must not depend on the time of the call.
 struct Still;
 
 impl HostWallClock for Still {
@@ -123,12 +124,12 @@ impl HostMonotonicClock for Still {
     }
 }
 
-impl Printed {
+impl Output {
     pub(super) fn new(filter: Arc<str>) -> Self {
         Self(Arc::new(Mutex::new(Lines { filter, partial: Vec::new(), last: String::new(), logged: 0 })))
     }
 
-    /// A new call begins: its lines are counted anew.
+    /// A call begins: its lines are counted from 0.
     pub(super) fn begin(&self) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.logged = 0;
@@ -137,7 +138,7 @@ impl Printed {
     }
 
     /// Whether this call has printed or logged anything.
-    pub(super) fn has_spoken(&self) -> bool {
+    pub(super) fn was_written(&self) -> bool {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.logged > 0 || !lines.partial.is_empty()
     }
@@ -177,7 +178,7 @@ impl Lines {
         let line = one_line(&String::from_utf8_lossy(&std::mem::take(&mut self.partial)), LINE);
         if self.logged < LINES {
             self.logged += 1;
-            tracing::info!(filter = %self.filter, line, "the module printed");
+            tracing::info!(filter = %self.filter, line, "output of the filter module");
         }
         if self.last.len() + line.len() < LINE {
             if !self.last.is_empty() {
@@ -188,13 +189,13 @@ impl Lines {
     }
 }
 
-impl IsTerminal for Printed {
+impl IsTerminal for Output {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for Printed {
+impl StdoutStream for Output {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(tokio::io::sink())
     }
@@ -205,12 +206,12 @@ impl StdoutStream for Printed {
 }
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for Printed {
+impl Pollable for Output {
     async fn ready(&mut self) {}
 }
 
 #[wasmtime_wasi::async_trait]
-impl OutputStream for Printed {
+impl OutputStream for Output {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.take(&bytes);
         Ok(())

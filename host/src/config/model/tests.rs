@@ -1,10 +1,11 @@
-//! The rules of the configuration, each with the message its breach gets.
+//! The rules of the configuration, each with the error message of its violation.
 
 use weir_document::Path;
 use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{FailurePolicy, Limits};
 
 use super::*;
+use crate::config::keys::{FILTER_KEYS, LIMIT_KEYS};
 use weir_runtime::Digest;
 
 /// A manifest around `filters.yaml`.
@@ -20,15 +21,15 @@ fn indent(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
 }
 
-/// The problems as `key: reason`.
-fn problems(result: Result<Configuration, ConfigurationError>) -> Vec<String> {
+/// The errors as `key: reason`.
+fn errors(result: Result<Configuration, ConfigurationError>) -> Vec<String> {
     let error = result.expect_err("must be refused");
     assert_eq!(error.source_name(), "weir.yaml");
-    error.problems().iter().map(ToString::to_string).collect()
+    error.errors().iter().map(ToString::to_string).collect()
 }
 
-fn only_problem(result: Result<Configuration, ConfigurationError>) -> String {
-    let mut found = problems(result);
+fn only_error(result: Result<Configuration, ConfigurationError>) -> String {
+    let mut found = errors(result);
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
 }
@@ -127,8 +128,8 @@ fn an_empty_config_map_has_no_filters() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_with_key_and_reason() {
-    let found = problems(listed(
+fn all_errors_are_reported_at_once_with_key_and_reason() {
+    let found = errors(listed(
         r#"
 filters:
   - name: a
@@ -163,9 +164,9 @@ filters:
         "filters.yaml: filters[0].grants[0]: secrets are never granted to a filter",
         r#"filters.yaml: filters[0].limits.memory: "lots" is not an amount of memory"#,
         "filters.yaml: filters[0].limits.time: 1h is outside 1ms to 10s",
-        "filters.yaml: filters[0].limits.cpu: unknown key: known are memory and time",
+        "filters.yaml: filters[0].limits.cpu: unknown key; valid keys are memory, time",
         r#"filters.yaml: filters[0].edits[0]: "spec..volumes" is not a path: "#,
-        "filters.yaml: filters[0].matches: unknown key: known are name, module,",
+        "filters.yaml: filters[0].matches: unknown key; valid keys are name, module,",
         r#"filters.yaml: filters[1].name: "a" is used twice: names are unique"#,
         r#"filters.yaml: filters[2].name: "a" is used twice: names are unique"#,
         r#"filters.yaml: filters[3].name: "B" is not a filter name"#,
@@ -182,16 +183,30 @@ filters:
 #[test]
 fn unknown_keys_of_every_level_are_named() {
     assert_eq!(
-        only_problem(manifest("data: {filterz.yaml: ''}")),
-        "filterz.yaml: unknown key: known are filters.yaml and filter_<name>"
+        only_error(manifest("data: {filterz.yaml: ''}")),
+        "filterz.yaml: unknown key; valid keys are filters.yaml and filter_<name>"
     );
-    assert!(only_problem(manifest("dta: {}")).starts_with("dta: unknown key: a ConfigMap has"));
-    assert_eq!(only_problem(listed("filter: []")), "filters.yaml: filter: unknown key: the only one is `filters`");
+    assert!(only_error(manifest("dta: {}")).starts_with("dta: unknown key; a ConfigMap has"));
+    assert_eq!(only_error(listed("filter: []")), "filters.yaml: filter: unknown key; the only valid key is `filters`");
+}
+
+/// The table lists no key that the parser ignores. The parser accepts no key that the table does not list.
+#[test]
+fn the_parser_reads_every_key_of_the_table() {
+    for key in FILTER_KEYS {
+        let error =
+            only_error(listed(&format!("filters: [{{name: a, {}: true}}]", key.name).replace("name: a, name", "name")));
+        assert!(error.contains(&format!(".{}: must be", key.name)), "{error}");
+    }
+    for key in LIMIT_KEYS {
+        let error = only_error(listed(&format!("filters: [{{name: a, limits: {{{}: true}}}}]", key.name)));
+        assert!(error.contains(&format!(".limits.{}: must be", key.name)), "{error}");
+    }
 }
 
 #[test]
 fn what_is_not_a_config_map_is_refused() {
-    let of = |text: &str| problems(Configuration::from_manifest("weir.yaml", text));
+    let of = |text: &str| errors(Configuration::from_manifest("weir.yaml", text));
     assert!(of("a: [")[0].starts_with("not YAML: "), "{:?}", of("a: ["));
     assert_eq!(of("[]"), ["not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"]);
     assert_eq!(of("a\n")[0], "not a ConfigMap manifest: expected a mapping with apiVersion, kind and data");
@@ -206,42 +221,39 @@ fn what_is_not_a_config_map_is_refused() {
 
 #[test]
 fn mistyped_data_is_refused_by_key() {
-    assert_eq!(only_problem(manifest("data: []")), "data: must be a mapping of strings, is a list");
-    assert_eq!(only_problem(manifest("data: {filter_a: 1}")), "data.filter_a: must be a string, is a number");
-    assert!(only_problem(manifest("binaryData: {a.wasm: '*'}")).starts_with("binaryData.a.wasm: not base64: "));
+    assert_eq!(only_error(manifest("data: []")), "data: must be a mapping of strings, is a list");
+    assert_eq!(only_error(manifest("data: {filter_a: 1}")), "data.filter_a: must be a string, is a number");
+    assert!(only_error(manifest("binaryData: {a.wasm: '*'}")).starts_with("binaryData.a.wasm: not base64: "));
     assert!(
-        only_problem(manifest("binaryData: {readme: 'AA=='}"))
+        only_error(manifest("binaryData: {readme: 'AA=='}"))
             .starts_with(r#"binaryData.readme: "readme" is not a module"#)
     );
-    assert!(only_problem(listed("filters: {a: 1}")).starts_with("filters.yaml: filters: must be a list, is a mapping"));
-    assert!(only_problem(listed("- name: a")).starts_with("filters.yaml: must be a mapping with the key `filters`"));
-    assert!(only_problem(listed("a: [")).starts_with("filters.yaml: not YAML: "));
+    assert!(only_error(listed("filters: {a: 1}")).starts_with("filters.yaml: filters: must be a list, is a mapping"));
+    assert!(only_error(listed("- name: a")).starts_with("filters.yaml: must be a mapping with the key `filters`"));
+    assert!(only_error(listed("a: [")).starts_with("filters.yaml: not YAML: "));
     assert!(
-        only_problem(listed("filters: [{name: a, match: x}]"))
-            .ends_with("match: must be a list of strings, is a string")
+        only_error(listed("filters: [{name: a, match: x}]")).ends_with("match: must be a list of strings, is a string")
     );
-    assert!(
-        only_problem(listed("filters: [{name: a, limits: x}]")).ends_with("limits: must be a mapping, is a string")
-    );
+    assert!(only_error(listed("filters: [{name: a, limits: x}]")).ends_with("limits: must be a mapping, is a string"));
 }
 
 #[test]
 fn bad_flat_keys_are_refused_by_key() {
-    assert!(only_problem(manifest("data: {filter_A: 'a/pods'}")).starts_with(r#"filter_A: "A" is not a filter name"#));
-    assert!(only_problem(manifest("data: {filter_a: 'pods'}")).starts_with(r#"filter_a: rule "pods": write it as"#));
+    assert!(only_error(manifest("data: {filter_A: 'a/pods'}")).starts_with(r#"filter_A: "A" is not a filter name"#));
+    assert!(only_error(manifest("data: {filter_a: 'pods'}")).starts_with(r#"filter_a: rule "pods": write it as"#));
 }
 
 #[test]
 fn the_number_of_filters_and_items_is_bounded() {
     let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
-    assert!(only_problem(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
+    assert!(only_error(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
     let rules: String = (0..201).map(|_| "a/pods,").collect();
     assert!(
-        only_problem(listed(&format!("filters: [{{name: a, match: [{rules}]}}]"))).contains("201 items are too many")
+        only_error(listed(&format!("filters: [{{name: a, match: [{rules}]}}]"))).contains("201 items are too many")
     );
     let broken: String = (0..99).map(|i| format!("{{name: F{i}}},")).collect();
-    let found = problems(listed(&format!("filters: [{broken}]")));
-    assert_eq!(found.last().unwrap(), "…: and 49 more problems");
+    let found = errors(listed(&format!("filters: [{broken}]")));
+    assert_eq!(found.last().unwrap(), "…: and 49 more errors");
 }
 
 #[test]
@@ -251,13 +263,13 @@ fn what_is_valid_but_surprising_is_a_warning() {
     )
     .unwrap();
     assert_eq!(configuration.warnings.len(), 3, "{:?}", configuration.warnings);
-    assert_eq!(configuration.warnings[0], "filter a: `match` is an empty list, so it matches nothing");
+    assert_eq!(configuration.warnings[0], "filter a: `match` is an empty list, so the filter matches no request");
     assert!(configuration.warnings[1].starts_with("filter b: rule \"x/pods#list\" names only some"));
-    assert_eq!(configuration.warnings[2], "binaryData.c.wasm is used by no filter");
+    assert_eq!(configuration.warnings[2], "binaryData.c.wasm: no filter uses this module");
 }
 
 #[test]
-fn a_message_names_the_source_and_every_problem_in_one_line() {
+fn a_message_names_the_source_and_all_errors_in_one_line() {
     let error = manifest("data: {x: '', y: ''}").unwrap_err().to_string();
     assert!(error.starts_with("weir.yaml: x: unknown key"), "{error}");
     assert!(error.contains("; y: unknown key"), "{error}");

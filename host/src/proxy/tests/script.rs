@@ -1,16 +1,15 @@
-//! A filter that is a function: lets the proxy's tests say what becomes of each object, and when what it looked up changed.
+//! A filter that is a function: the proxy's tests decide what becomes of each object, and when a looked-up value changes.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::sync::watch;
 use weir_document::Document;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Judged, MatchRule, Outcome, Writes};
+use weir_runtime::{DocumentFilter, FilterSet, Filtered, MatchRule, Outcome, Writes, tick};
 
-type Judge = dyn Fn(&Document) -> Outcome + Send + Sync;
+type Decide = dyn Fn(&Document) -> Outcome + Send + Sync;
 
 /// What stands in for filters in a test.
 #[derive(Clone)]
@@ -18,20 +17,19 @@ pub(crate) struct Script {
     name: Arc<str>,
     identity: u64,
     rule: Option<MatchRule>,
-    judge: Arc<Judge>,
+    decide: Arc<Decide>,
     generation: watch::Sender<u64>,
 }
 
 impl Script {
-    /// Judges objects by a function; it never edits.
-    pub(crate) fn new(judge: impl Fn(&Document) -> Outcome + Send + Sync + 'static) -> Self {
-        static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+    /// Decides on objects by a function; it never edits.
+    pub(crate) fn new(decide: impl Fn(&Document) -> Outcome + Send + Sync + 'static) -> Self {
         Self {
             name: "script".into(),
-            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
+            identity: tick(),
             rule: None,
-            judge: Arc::new(judge),
-            generation: watch::Sender::new(0),
+            decide: Arc::new(decide),
+            generation: watch::Sender::new(tick()),
         }
     }
 
@@ -43,7 +41,7 @@ impl Script {
 
     /// As if something that it looked up had changed.
     pub(crate) fn change(&self) {
-        self.generation.send_modify(|generation| *generation += 1);
+        self.generation.send_replace(tick());
     }
 }
 
@@ -64,17 +62,21 @@ impl DocumentFilter for Script {
         self.identity
     }
 
-    fn generation(&self) -> watch::Receiver<u64> {
+    fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    fn subscribe(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    fn judge<'a>(&'a self, batch: &'a mut [Judged], _guarded: bool) -> BoxFuture<'a, ()> {
+    fn filter<'a>(&'a self, batch: &'a mut [Filtered], _guarded: bool) -> BoxFuture<'a, ()> {
         for slot in batch {
-            let Judged::Kept(document) = &*slot else { continue };
-            *slot = match (self.judge)(document) {
+            let Filtered::Kept(document) = &*slot else { continue };
+            *slot = match (self.decide)(document) {
                 Outcome::Unchanged => continue,
-                Outcome::Hidden => Judged::Hidden,
-                Outcome::Failed(failure) => Judged::Failed(failure),
+                Outcome::Hidden => Filtered::Hidden,
+                Outcome::Failed(failure) => Filtered::Failed(failure),
                 Outcome::Edited(_) => panic!("a script does not edit"),
             };
         }

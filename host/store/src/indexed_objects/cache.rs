@@ -1,4 +1,7 @@
 //! Cached selections and label indexes of one version of the objects, and their update to the next version.
+//!
+//! A change copies one pointer per selection and index. A selection that it concerns is copied once for all objects that
+//! change together. A selection that more than [`MAX_CHANGES`] of them concern is dropped, and rebuilt when it is read.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
@@ -8,23 +11,29 @@ use rpds::RedBlackTreeMapSync;
 use weir_kube::LabelSelector;
 
 use super::{StoreKey, joined, selects};
-use weir_document::{LookedUp, Selection};
+use weir_document::{CachedObject, Selection};
 
 /// An index over one label: `value\0namespace\0name` → the object.
-pub(super) type LabelIndex = RedBlackTreeMapSync<Box<str>, (StoreKey, Arc<LookedUp>)>;
+pub(super) type LabelIndex = RedBlackTreeMapSync<Box<str>, (StoreKey, Arc<CachedObject>)>;
 
 /// The maximum number of cached selections. The oldest is evicted first.
 const MAX_SELECTIONS: usize = 256;
 /// The maximum number of label indexes. Queries for other labels scan all objects.
 const MAX_INDEXES: usize = 8;
 
+/// The maximum number of objects that change together in one selection. With more, the selection is dropped.
+const MAX_CHANGES: usize = 32;
+
+/// An object that differs in the next version: its key, its old and its new state.
+pub(super) type ChangedObject = (StoreKey, Option<Arc<CachedObject>>, Option<Arc<CachedObject>>);
+
 /// Cached selections and label indexes. A clone copies pointers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IndexCaches {
-    selections: HashMap<Box<str>, CachedSelection>,
+    selections: HashMap<Arc<str>, Arc<CachedSelection>>,
     /// Keys of `selections`, oldest first.
-    order: VecDeque<Box<str>>,
-    indexes: HashMap<Box<str>, LabelIndex>,
+    order: VecDeque<Arc<str>>,
+    indexes: HashMap<Arc<str>, LabelIndex>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +46,10 @@ struct CachedSelection {
 }
 
 /// Builds an index over one label.
-pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a StoreKey, &'a Arc<LookedUp>)>) -> LabelIndex {
+pub(super) fn index<'a>(
+    label: &str,
+    objects: impl Iterator<Item = (&'a StoreKey, &'a Arc<CachedObject>)>,
+) -> LabelIndex {
     let mut index = LabelIndex::new_sync();
     for (key, object) in objects {
         if let Some(at) = place(label, key, object) {
@@ -48,7 +60,7 @@ pub(super) fn index<'a>(label: &str, objects: impl Iterator<Item = (&'a StoreKey
 }
 
 /// The key of an object in the index over a label.
-fn place(label: &str, key: &StoreKey, object: &LookedUp) -> Option<Box<str>> {
+fn place(label: &str, key: &StoreKey, object: &CachedObject) -> Option<Box<str>> {
     let value = object.document().label(label).ok().flatten()?;
     Some(joined(&value, key.as_str()).into())
 }
@@ -64,7 +76,7 @@ impl IndexCaches {
         namespace: Option<&str>,
         label_selector: &str,
         selector: LabelSelector,
-        chosen: Vec<(StoreKey, Arc<LookedUp>)>,
+        chosen: Vec<(StoreKey, Arc<CachedObject>)>,
     ) -> Arc<Selection> {
         if let Some(found) = self.selection(namespace, label_selector) {
             return found;
@@ -76,7 +88,7 @@ impl IndexCaches {
         {
             self.selections.remove(&oldest);
         }
-        let name: Box<str> = name_of(namespace, label_selector).into();
+        let name: Arc<str> = name_of(namespace, label_selector).into();
         self.order.push_back(name.clone());
         let cached = CachedSelection {
             namespace: namespace.map(Into::into),
@@ -84,12 +96,12 @@ impl IndexCaches {
             keys: keys.into(),
             selection: selection.clone(),
         };
-        self.selections.insert(name, cached);
+        self.selections.insert(name, Arc::new(cached));
         selection
     }
 
     /// The objects with a label value; `None` if the label is not indexed.
-    pub(super) fn indexed(&self, label: &str, value: &str) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
+    pub(super) fn indexed(&self, label: &str, value: &str) -> Option<Vec<(StoreKey, Arc<CachedObject>)>> {
         let index = self.indexes.get(label)?;
         let (from, to) = (joined(value, ""), format!("{value}\u{1}"));
         let bounds = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
@@ -102,7 +114,7 @@ impl IndexCaches {
         label: &str,
         index: LabelIndex,
         value: &str,
-    ) -> Option<Vec<(StoreKey, Arc<LookedUp>)>> {
+    ) -> Option<Vec<(StoreKey, Arc<CachedObject>)>> {
         if self.indexes.len() >= MAX_INDEXES {
             return None;
         }
@@ -110,52 +122,83 @@ impl IndexCaches {
         self.indexed(label, value)
     }
 
-    /// Updates selections and indexes for one changed object.
-    pub(super) fn apply(&mut self, key: &StoreKey, old: Option<&Arc<LookedUp>>, new: Option<&Arc<LookedUp>>) {
+    /// Updates selections and indexes for these changed objects, in this order.
+    pub(super) fn apply(&mut self, changed: &[ChangedObject]) {
         for (label, index) in &mut self.indexes {
-            if let Some(at) = old.and_then(|old| place(label, key, old)) {
-                index.remove_mut(&at);
-            }
-            if let Some((at, object)) = new.and_then(|new| Some((place(label, key, new)?, new))) {
-                index.insert_mut(at, (key.clone(), object.clone()));
-            }
-        }
-        for cached in self.selections.values_mut() {
-            if cached.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace()) {
-                cached.apply(key, new);
+            for (key, old, new) in changed {
+                if let Some(at) = old.as_ref().and_then(|old| place(label, key, old)) {
+                    index.remove_mut(&at);
+                }
+                if let Some((at, object)) = new.as_ref().and_then(|new| Some((place(label, key, new)?, new))) {
+                    index.insert_mut(at, (key.clone(), object.clone()));
+                }
             }
         }
+        self.selections.retain(|_, cached| match cached.updated(changed) {
+            SelectionUpdate::Unchanged => true,
+            SelectionUpdate::Next(next) => {
+                *cached = Arc::new(next);
+                true
+            }
+            SelectionUpdate::TooMany => false,
+        });
+        let Self { selections, order, .. } = self;
+        order.retain(|name| selections.contains_key(name));
     }
 }
 
+/// The effect of changed objects on a selection.
+enum SelectionUpdate {
+    /// No changed object concerns it.
+    Unchanged,
+    /// The selection of the next version.
+    Next(CachedSelection),
+    /// More than [`MAX_CHANGES`] objects concern it.
+    TooMany,
+}
+
 impl CachedSelection {
-    fn apply(&mut self, key: &StoreKey, new: Option<&Arc<LookedUp>>) {
-        let new = new.filter(|object| selects(&self.selector, object));
-        let at = self.keys.binary_search(key);
-        if at.is_err() && new.is_none() {
-            return;
+    fn updated(&self, changed: &[ChangedObject]) -> SelectionUpdate {
+        let concerns = |(key, _, new): &&ChangedObject| {
+            self.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace())
+                && (self.keys.binary_search(key).is_ok()
+                    || new.as_ref().is_some_and(|new| selects(&self.selector, new)))
+        };
+        let concerning: Vec<_> = changed.iter().filter(concerns).take(MAX_CHANGES + 1).collect();
+        if concerning.is_empty() {
+            return SelectionUpdate::Unchanged;
+        }
+        if concerning.len() > MAX_CHANGES {
+            return SelectionUpdate::TooMany;
         }
         let mut keys = self.keys.to_vec();
         let mut objects = self.selection.objects().to_vec();
-        match (at, new) {
-            (Ok(at), Some(new)) => {
-                if let Some(object) = objects.get_mut(at) {
-                    *object = new.clone();
+        for (key, _, new) in concerning {
+            let new = new.as_ref().filter(|object| selects(&self.selector, object));
+            // INVARIANT: `keys` and `objects` have the same length, and an index found in one is valid in both.
+            match (keys.binary_search(key), new) {
+                (Ok(at), Some(new)) => {
+                    if let Some(object) = objects.get_mut(at) {
+                        *object = new.clone();
+                    }
                 }
+                (Err(at), Some(new)) => {
+                    keys.insert(at, key.clone());
+                    objects.insert(at, new.clone());
+                }
+                (Ok(at), None) => {
+                    keys.remove(at);
+                    objects.remove(at);
+                }
+                (Err(_), None) => {}
             }
-            (Err(at), Some(new)) => {
-                keys.insert(at, key.clone());
-                objects.insert(at, new.clone());
-            }
-            // INVARIANT: `keys` and `objects` have the same length, and `at` was found in `keys`.
-            (Ok(at), None) => {
-                keys.remove(at);
-                objects.remove(at);
-            }
-            (Err(_), None) => {}
         }
-        self.keys = keys.into();
-        self.selection = Arc::new(Selection::new(objects));
+        SelectionUpdate::Next(Self {
+            namespace: self.namespace.clone(),
+            selector: self.selector.clone(),
+            keys: keys.into(),
+            selection: Arc::new(Selection::new(objects)),
+        })
     }
 }
 

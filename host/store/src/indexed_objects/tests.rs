@@ -23,7 +23,7 @@ fn remove(namespace: &str, name: &str) -> Delta {
 }
 
 fn names(selection: &Selection) -> Vec<String> {
-    let name = |object: &Arc<LookedUp>| {
+    let name = |object: &Arc<CachedObject>| {
         let document = object.document();
         format!("{}/{}", document.namespace().unwrap().unwrap_or_default(), document.name().unwrap())
     };
@@ -147,4 +147,31 @@ fn the_objects_agree_with_a_plain_map() {
             .collect();
         assert_eq!(names(&objects.find(within, selector).unwrap()), wanted, "{selector:?} in {within:?} at {version}");
     }
+}
+
+#[test]
+fn a_change_copies_pointers_and_a_burst_drops_the_selections_that_it_concerns() {
+    const OBJECTS: u32 = 5000;
+    const SELECTIONS: u32 = 256;
+    let all = (0..OBJECTS).map(|n| put("a", &n.to_string(), 1, &[("shard", &(n % SELECTIONS).to_string())])).collect();
+    let mut objects = next(&IndexedObjects::default(), all);
+    let selector = |n: u32| format!("shard={n}");
+    for n in 0..SELECTIONS {
+        objects.find(None, &selector(n)).unwrap();
+    }
+    let began = std::time::Instant::now();
+    let rounds = 100;
+    for version in 2..2 + rounds {
+        objects = next(&objects, vec![put("a", "7", version, &[("shard", "7")])]);
+    }
+    println!("one change under {SELECTIONS} selections of {OBJECTS} objects: {:?}", began.elapsed() / rounds);
+    let before: Vec<_> = (0..SELECTIONS).map(|n| objects.find(None, &selector(n)).unwrap()).collect();
+    let began = std::time::Instant::now();
+    let burst = (0..OBJECTS).map(|n| put("a", &n.to_string(), 1000, &[("shard", if n < 2000 { "1" } else { "2" })]));
+    let objects = next(&objects, burst.collect());
+    println!("a burst of {OBJECTS} changes: {:?}", began.elapsed());
+    assert_eq!(objects.find(None, "shard=1").unwrap().objects().len(), 2000);
+    assert_eq!(objects.find(None, "shard=2").unwrap().objects().len(), 3000);
+    assert!(objects.find(None, "shard=3").unwrap().objects().is_empty());
+    assert!(!before[3].objects().is_empty(), "an earlier version stays as it was");
 }

@@ -1,5 +1,5 @@
 // Controlplane is a real Kubernetes control plane for tests: etcd and kube-apiserver with certificates of a CA made at
-// each start, RBAC, service-account tokens, OpenYurt's CRDs, and a stub of one node's kubelet.
+// each start, RBAC, service-account tokens, OpenYurt's CRDs, and a stub of one node's kubelet, unless a real one comes.
 //
 // It prints one line of JSON when everything can be used, and ends with SIGTERM, SIGINT or the end of its standard input,
 // so that it never outlives the test that started it.

@@ -1,66 +1,68 @@
-//! What a chain has to say about writes: whether a client that is shown an object through it may write that object back,
-//! and what the client is shown of what it wrote.
+//! Chains and writes: whether a client that sees an object through a chain may write that object back, and what it sees of
+//! an object that it wrote.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_document::Document;
 
-use super::{Chain, DocumentFilter, Judged};
-use crate::{Failure, Writes};
+use super::{Chain, DocumentFilter};
+use crate::Writes;
+use crate::filter::outcome::{Failure, Filtered};
 
-/// What is shown of an object that was written. It is never hidden: its writer knows it.
+/// An object that was written, as its writer sees it. It is never hidden: its writer knows it.
 #[derive(Debug, Clone)]
 pub struct Written {
     /// The object with the edits so far; none: as it came.
     pub edited: Option<Bytes>,
-    /// The filter that failed; those after it were not asked.
+    /// The filter that failed; those after it did not run.
     pub failure: Option<Failure>,
 }
 
 /// Why a client must not write an object back.
 #[derive(Debug, Clone)]
 pub enum Unwritable {
-    /// It is shown less, or something else, than there is: written back, that would become the cluster's state.
+    /// The client sees less than the object, or another state of it: written back, that would become the cluster's state.
     Altered {
         /// The first filter that alters it, by its configured name.
         filter: Arc<str>,
         /// Whether it hides the object.
         hidden: bool,
     },
-    /// What it is shown can not be told.
+    /// A filter failed, so that what the client sees is not known.
     Unknown(Failure),
 }
 
 impl Chain {
-    /// Whether the object may be written back by whom this chain shows it to.
+    /// Whether a client that sees the object through this chain may write it back.
     ///
     /// # Errors
     /// Why not.
-    pub async fn may_write_back(&self, mut document: Document) -> Result<(), Unwritable> {
+    pub async fn may_write_back(&self, document: Document) -> Result<(), Unwritable> {
+        let mut document = document;
         for filter in self.filters.iter() {
             let altered = |hidden| Unwritable::Altered { filter: filter.name().clone(), hidden };
             let refuses = filter.writes() == Writes::Refuse;
             match self.step(&**filter, document.clone()).await {
-                Judged::Kept(next) if refuses && next.bytes() != document.bytes() => return Err(altered(false)),
-                Judged::Kept(next) => document = next,
-                Judged::Hidden if refuses => return Err(altered(true)),
-                Judged::Hidden => return Ok(()),
-                Judged::Failed(failure) if refuses => return Err(Unwritable::Unknown(failure)),
-                Judged::Failed(_) => return Ok(()),
+                Filtered::Kept(next) if refuses && next.bytes() != document.bytes() => return Err(altered(false)),
+                Filtered::Kept(next) => document = next,
+                Filtered::Hidden if refuses => return Err(altered(true)),
+                Filtered::Hidden => return Ok(()),
+                Filtered::Failed(failure) if refuses => return Err(Unwritable::Unknown(failure)),
+                Filtered::Failed(_) => return Ok(()),
             }
         }
         Ok(())
     }
 
-    /// What is shown of an object that was just written.
+    /// An object that was just written, as its writer sees it.
     pub async fn show_written(&self, document: Document) -> Written {
         let (mut document, mut failure) = (document, None);
         for filter in self.filters.iter() {
             match self.step(&**filter, document.clone()).await {
-                Judged::Kept(next) => document = next,
-                Judged::Hidden => {}
-                Judged::Failed(failed) => {
+                Filtered::Kept(next) => document = next,
+                Filtered::Hidden => {}
+                Filtered::Failed(failed) => {
                     failure = Some(failed);
                     break;
                 }
@@ -69,10 +71,10 @@ impl Chain {
         Written { edited: document.is_edited().then(|| document.bytes().clone()), failure }
     }
 
-    async fn step(&self, filter: &dyn DocumentFilter, document: Document) -> Judged {
-        let mut batch = [Judged::Kept(document)];
-        filter.judge(&mut batch, self.guarded).await;
-        let [judged] = batch;
-        judged
+    async fn step(&self, filter: &dyn DocumentFilter, document: Document) -> Filtered {
+        let mut batch = [Filtered::Kept(document)];
+        filter.filter(&mut batch, self.guarded).await;
+        let [filtered] = batch;
+        filtered
     }
 }

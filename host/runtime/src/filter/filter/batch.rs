@@ -1,0 +1,227 @@
+//! One filter on one batch of documents: each is replayed where the trace cache has its verdict, else the module is called.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use weir_document::{Document, Path};
+
+use super::Filter;
+use crate::FailurePolicy;
+use crate::filter::breaker::{Admission, Transition};
+use crate::filter::outcome::{Failure, Filtered};
+use crate::filter::trace_cache::{BatchCache, Replay};
+use crate::metrics::BatchCounts;
+use crate::{Called, Checkout, FailureClass, Fault, Snapshot, Trace, Verdict};
+
+/// A batch under way. Dropping it discards the instance that is out, and what the batch has recorded.
+pub(super) struct Batch<'a> {
+    filter: &'a Filter,
+    began: Instant,
+    counts: BatchCounts,
+    /// The guards of this filter alone: the next one of the chain sets its own.
+    guards: Arc<[Path]>,
+    admission: Admission<'a>,
+    /// While the breaker is open nothing is replayed: the failure policy decides, and a probe is to call the module.
+    replays: bool,
+    cache: BatchCache<'a>,
+    checkout: Option<Checkout>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn begin(filter: &'a Filter, guarded: bool) -> Self {
+        let admission = filter.breaker.admit();
+        Self {
+            filter,
+            began: Instant::now(),
+            counts: BatchCounts::default(),
+            guards: if guarded { filter.guards.clone() } else { Arc::default() },
+            replays: matches!(admission, Admission::Admitted),
+            admission,
+            cache: filter.trace_cache.begin(|| filter.pool.scope()),
+            checkout: None,
+        }
+    }
+
+    /// Filters the documents that are kept so far, in order. Each stays there as the filter leaves it, or as it was if the
+    /// filter failed on it and its policy is `Ignore`.
+    pub(super) async fn run(mut self, batch: &mut [Filtered]) {
+        for slot in batch {
+            if !matches!(slot, Filtered::Kept(_)) {
+                continue;
+            }
+            let Filtered::Kept(document) = std::mem::replace(slot, Filtered::Hidden) else { continue };
+            let before = document.with_guards(self.guards.clone());
+            *slot = match self.verdict(&before).await {
+                Ok(verdict) => self.filtered(verdict, &before),
+                Err(fault) => {
+                    self.counts.failed += 1;
+                    self.failed(fault, before)
+                }
+            };
+        }
+        let Self { filter, began, counts, cache, checkout, .. } = self;
+        cache.end();
+        if let Some(checkout) = checkout {
+            filter.pool.give_back(checkout);
+        }
+        filter.metrics.batch(&filter.name, counts, began.elapsed());
+    }
+
+    /// The filter's verdict on a document, replayed or called.
+    async fn verdict(&mut self, before: &Document) -> Result<Verdict, Fault> {
+        let filter = self.filter;
+        let (mut record, mut snapshot) = (false, None);
+        if self.replays {
+            let (replay, scope) = self.cache.replay(before);
+            let dependencies = scope.map(crate::Scope::end).unwrap_or_default();
+            match replay {
+                Replay::Replayed { keep, object } => {
+                    self.counts.replayed += 1;
+                    filter.breaker.replayed();
+                    filter.dependencies.store(&dependencies, filter.pool.view());
+                    let replayed = Verdict { keep, object };
+                    if filter.is_check_due() {
+                        return self.check(before, replayed, dependencies.snapshot().cloned()).await;
+                    }
+                    return Ok(replayed);
+                }
+                // The call sees what the replay saw, and collects its dependencies again.
+                Replay::Call { record: wanted } => (record, snapshot) = (wanted, dependencies.snapshot().cloned()),
+            }
+        }
+        let Called { verdict, trace } = self.call(before.clone(), snapshot, record).await;
+        // Of a fault too: it may be over when a value changes that the call read.
+        filter.dependencies.store(&trace.dependencies, filter.pool.view());
+        let called = match verdict {
+            Ok(called) => called,
+            Err(fault) => {
+                let transition = filter.breaker.failed(fault.class);
+                self.replays &= !matches!(transition, Transition::Opened(_));
+                self.transition(transition);
+                return Err(fault);
+            }
+        };
+        self.transition(filter.breaker.succeeded());
+        if self.cache.add(&trace, called.keep).is_err() {
+            self.found_impure("two calls of the filter differ after the same results of host calls");
+        }
+        if filter.is_check_due() {
+            return self.check(before, called, trace.dependencies.snapshot().cloned()).await;
+        }
+        Ok(called)
+    }
+
+    /// Calls the module, on the instance that is out or on another one. Any fault retires the instance.
+    async fn call(&mut self, document: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
+        let without_call = |fault| Called { verdict: Err(fault), trace: Trace::default() };
+        if !self.filter.breaker.permits(&self.admission) {
+            let reason = "not called: it failed too often, see /filters";
+            return without_call(Fault::new(FailureClass::BreakerOpen, reason));
+        }
+        let mut checkout = match self.checkout.take() {
+            Some(checkout) => checkout,
+            None => match self.filter.pool.check_out().await {
+                Ok(checkout) => checkout,
+                Err(fault) => return without_call(fault),
+            },
+        };
+        let called = checkout.instance().filter(document, snapshot, record).await;
+        if called.verdict.is_ok() {
+            self.checkout = Some(checkout);
+        }
+        called
+    }
+
+    /// Filters an object again on a fresh instance, under the same snapshot: a verdict that depends on anything but what
+    /// the filter reads through its imports would break every cache. Where the two differ the fresh one holds.
+    async fn check(
+        &mut self,
+        before: &Document,
+        verdict: Verdict,
+        snapshot: Option<Arc<dyn Snapshot>>,
+    ) -> Result<Verdict, Fault> {
+        let filter = self.filter;
+        let Some(mut fresh) = filter.pool.try_fresh().await else { return Ok(verdict) };
+        let Called { verdict: again, trace } = fresh.instance().filter(before.clone(), snapshot, false).await;
+        let differs = match &again {
+            Ok(again) => again.keep != verdict.keep || (again.keep && !same(&again.object, &verdict.object)),
+            Err(fault) => fault.class.is_repeatable(),
+        };
+        if !differs {
+            return Ok(verdict);
+        }
+        self.found_impure("a fresh instance of the filter returned another verdict");
+        filter.dependencies.store(&trace.dependencies, filter.pool.view());
+        again
+    }
+
+    fn found_impure(&mut self, how: &str) {
+        self.cache.disable();
+        self.filter.found_impure(how);
+    }
+
+    /// Counts a verdict and applies it.
+    fn filtered(&mut self, verdict: Verdict, before: &Document) -> Filtered {
+        let Verdict { keep, object } = verdict;
+        if !keep {
+            self.counts.hidden += 1;
+            return Filtered::Hidden;
+        }
+        *if same(&object, before) { &mut self.counts.kept } else { &mut self.counts.edited } += 1;
+        Filtered::Kept(object)
+    }
+
+    /// Applies the failure policy.
+    fn failed(&self, fault: Fault, before: Document) -> Filtered {
+        let filter = self.filter;
+        filter.metrics.failure(&filter.name, fault.class);
+        if fault.class != FailureClass::BreakerOpen {
+            let error = format!("{}: {fault}", fault.class.label());
+            *filter.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            tracing::warn!(
+                filter = %filter.name,
+                digest = %filter.digest,
+                class = fault.class.label(),
+                policy = filter.entry.failure_policy.as_str(),
+                namespace = before.namespace().ok().flatten().as_deref().unwrap_or_default(),
+                object = before.name().ok().as_deref().unwrap_or_default(),
+                "filter failed on an object: {fault}"
+            );
+        }
+        match filter.entry.failure_policy {
+            FailurePolicy::Ignore => Filtered::Kept(before),
+            FailurePolicy::Hide => Filtered::Hidden,
+            FailurePolicy::Fail => Filtered::Failed(Failure {
+                filter: filter.name.clone(),
+                class: fault.class,
+                message: fault.message.into(),
+            }),
+        }
+    }
+
+    fn transition(&self, transition: Transition) {
+        let filter = self.filter;
+        match transition {
+            Transition::None => {}
+            Transition::Opened(pause) => {
+                tracing::error!(
+                    filter = %filter.name,
+                    digest = %filter.digest,
+                    policy = filter.entry.failure_policy.as_str(),
+                    "filter failed too often in a row: not called for {pause:?}, its failure policy applies"
+                );
+                filter.metrics.breaker(&filter.name, true);
+            }
+            Transition::Closed => {
+                tracing::info!(filter = %filter.name, "filter works again");
+                filter.metrics.breaker(&filter.name, false);
+            }
+        }
+    }
+}
+
+/// Whether two states of a document have the same bytes; most often they share them.
+fn same(a: &Document, b: &Document) -> bool {
+    let (a, b) = (a.bytes(), b.bytes());
+    (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a == b
+}

@@ -1,0 +1,140 @@
+//! Evaluates host calls: one function for a call from the guest and for a replay, so that both read the same, in the
+//! same order, with the same errors.
+
+use std::borrow::Cow;
+
+use wasmtime::Result;
+use weir_document::{Column, Document};
+
+use super::dependency::Dependencies;
+use super::fault::Refusal;
+use super::handles::Handles;
+use super::hit::{LookupHit, SelectionHit};
+use super::host_call::{HostCall, Observed, Read, SelectionRead, Target};
+use super::lookup::LookupContext;
+use super::view::Snapshot;
+
+/// Looked-up objects that one call may hold at once.
+const HITS: usize = 16_384;
+/// Selections that one call may hold at once.
+const SELECTIONS: usize = 256;
+/// Most text that one column over a selection may hold, in bytes.
+const COLUMN: usize = 16 << 20;
+
+/// What one filter call has looked up: its handles and dependencies. Serves one call at a time, and everything in it ends
+/// with the call.
+#[derive(Debug)]
+pub struct Scope {
+    pub(crate) lookups: LookupContext,
+    pub(super) hits: Handles<LookupHit>,
+    pub(super) selections: Handles<SelectionHit>,
+}
+
+/// Evaluates a host call on the filtered object.
+///
+/// # Errors
+/// What ends the call of the guest: malformed bytes on the way, a stale handle, a bound exceeded.
+pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &'a mut Scope) -> Result<Observed<'a>> {
+    match call {
+        HostCall::Read(Target::Object, read) => Ok(read.of(object)?),
+        HostCall::Read(Target::Hit(hit), read) => scope.read(*hit, read),
+        HostCall::Edit(Target::Object, edit) => Ok(edit.apply(object.to_mut())),
+        HostCall::Edit(Target::Hit(hit), _) => {
+            scope.hits.get(*hit)?;
+            Ok(Observed::Refused("a looked-up object can not be edited".to_owned()))
+        }
+        HostCall::Get { declared, namespace, name } => {
+            let hit = scope.lookups.get(declared, namespace.as_deref(), name)?;
+            scope.hold(hit)
+        }
+        HostCall::Referent { declared, from, at } => {
+            let hit = match from {
+                Target::Object => scope.lookups.referent(declared, object, at)?,
+                Target::Hit(hit) => {
+                    let from = scope.hits.get(*hit)?;
+                    scope.lookups.depend(from, Some(at));
+                    scope.lookups.referent(declared, from.object.document(), at)?
+                }
+            };
+            scope.hold(hit)
+        }
+        HostCall::Find { declared, namespace, label_selector } => {
+            let selection = scope.lookups.find(declared, namespace.as_deref(), label_selector)?;
+            Ok(Observed::Selection(scope.selections.put(selection)?))
+        }
+        HostCall::Select(selection, read) => scope.select(*selection, read),
+        HostCall::Addresses => Ok(Observed::Addresses(scope.lookups.addresses())),
+    }
+}
+
+impl Scope {
+    /// For the calls of one instance, or for replays.
+    pub(crate) fn new(lookups: LookupContext) -> Self {
+        Self {
+            lookups,
+            hits: Handles::new(HITS, "looked-up objects"),
+            selections: Handles::new(SELECTIONS, "selections"),
+        }
+    }
+
+    /// A call begins, with the snapshot that it is to see; none: the newest at its first lookup.
+    pub fn begin(&mut self, snapshot: Option<std::sync::Arc<dyn Snapshot>>) {
+        self.lookups.begin(snapshot);
+    }
+
+    /// The call is over: its handles are stale from here on.
+    pub fn end(&mut self) -> Dependencies {
+        self.hits.end();
+        self.selections.end();
+        self.lookups.end()
+    }
+
+    fn hold(&mut self, hit: Option<LookupHit>) -> Result<Observed<'static>> {
+        Ok(match hit {
+            Some(hit) => Observed::Hit(self.hits.put(hit)?),
+            None => Observed::Nothing,
+        })
+    }
+
+    fn read(&mut self, hit: u32, read: &Read) -> Result<Observed<'_>> {
+        let hit = self.hits.get(hit)?;
+        if let Some(at) = read.at() {
+            self.lookups.depend(hit, Some(at));
+        }
+        Ok(match read {
+            // These are remembered with the object.
+            Read::Fingerprint(at) => Observed::Number(hit.object.fingerprint(at)?),
+            Read::Text(at) => Observed::text(hit.object.text(at)?),
+            Read::OneOf(at, texts) => Observed::position(hit.object.text(at)?.as_deref(), texts),
+            _ => read.of(hit.object.document())?,
+        })
+    }
+
+    fn select(&mut self, selection: u32, read: &SelectionRead) -> Result<Observed<'static>> {
+        let hit = self.selections.get(selection)?;
+        let objects = hit.selection.objects();
+        Ok(match read {
+            SelectionRead::Count => Observed::Number(objects.len() as u64),
+            SelectionRead::At(index) => {
+                let Some(object) = objects.get(*index as usize).cloned() else { return Ok(Observed::Nothing) };
+                let hit = LookupHit { object, lookup: hit.lookup.clone() };
+                Observed::Hit(self.hits.put(hit)?)
+            }
+            SelectionRead::Column(at) => {
+                self.lookups.depend_on_all(hit, Some(at));
+                let mut all = Column::default();
+                for object in objects {
+                    object.document().column_into(at, &mut all)?;
+                    if all.text.len() > COLUMN {
+                        return Err(Refusal::TooMany(COLUMN, "bytes in a column").into());
+                    }
+                }
+                Observed::Column(all)
+            }
+            SelectionRead::Fingerprint(at) => {
+                self.lookups.depend_on_all(hit, Some(at));
+                Observed::Number(hit.selection.fingerprint(at)?)
+            }
+        })
+    }
+}

@@ -1,0 +1,22 @@
+//! Lookups that found something, with what they asked.
+
+use std::sync::Arc;
+
+use weir_document::{CachedObject, Selection};
+use weir_kube::Lookup;
+
+/// A successful lookup of one object.
+#[derive(Debug, Clone)]
+pub(super) struct LookupHit {
+    pub(super) object: Arc<CachedObject>,
+    pub(super) lookup: Arc<Lookup>,
+}
+
+/// A selection, and the lookup that made it.
+#[derive(Debug)]
+pub(super) struct SelectionHit {
+    pub(super) selection: Arc<Selection>,
+    pub(super) lookup: Arc<Lookup>,
+    pub(super) namespace: Option<Box<str>>,
+    pub(super) label_selector: Box<str>,
+}

@@ -1,0 +1,351 @@
+//! The host calls that a filter makes, and what they return.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use weir_document::{Column, Document, Error, Path, StringSet, Value};
+use weir_kube::InterfaceAddress;
+
+use super::lookup::Declared;
+
+/// Longest argument or result of a host call that is recorded, in bytes.
+const LONG: usize = 256;
+/// Longest result of `lengths` that is recorded, in rows.
+const ROWS: usize = 16;
+
+/// One call from a filter to the host. Handles are named by their order in the call, so that a host call means the same
+/// in every call of the filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostCall {
+    /// A read of an object.
+    Read(Target, Read),
+    /// An edit of an object; only the filtered one accepts it.
+    Edit(Target, Edit),
+    /// `cluster.get`.
+    Get {
+        /// The declared lookups of the resource.
+        declared: Declared,
+        /// None: an object outside namespaces.
+        namespace: Option<Box<str>>,
+        /// The object's name.
+        name: Box<str>,
+    },
+    /// `cluster.referent`.
+    Referent {
+        /// The declared lookups of the resource.
+        declared: Declared,
+        /// The object that refers to another one.
+        from: Target,
+        /// Where it names the other one.
+        at: Path,
+    },
+    /// `cluster.find`.
+    Find {
+        /// The declared lookups of the resource.
+        declared: Declared,
+        /// None: all namespaces.
+        namespace: Option<Box<str>>,
+        /// A Kubernetes label selector.
+        label_selector: Box<str>,
+    },
+    /// A read of the n-th selection of the call.
+    Select(u32, SelectionRead),
+    /// `node.addresses`.
+    Addresses,
+}
+
+/// The object that a host call is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The object that is filtered.
+    Object,
+    /// The object that the n-th successful lookup of the call returned, from 0.
+    Hit(u32),
+}
+
+/// A read of an object; see `wit/objects.wit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// `api-version`.
+    ApiVersion,
+    /// `kind`.
+    Kind,
+    /// `namespace`.
+    Namespace,
+    /// `name`.
+    Name,
+    /// `label`.
+    Label(Box<str>),
+    /// `annotation`.
+    Annotation(Box<str>),
+    /// `get`.
+    Get(Path),
+    /// `text`.
+    Text(Path),
+    /// `one-of`.
+    OneOf(Path, Box<[String]>),
+    /// `lengths`.
+    Lengths(Path),
+    /// `column`.
+    Column(Path),
+    /// `keys`.
+    Keys(Path),
+    /// `fingerprint`.
+    Fingerprint(Path),
+    /// `to-json`; the path is `$`.
+    Json(Path),
+}
+
+/// A read of a selection; see `wit/cluster.wit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SelectionRead {
+    /// `count`.
+    Count,
+    /// `at`.
+    At(u32),
+    /// `column`.
+    Column(Path),
+    /// `fingerprint`.
+    Fingerprint(Path),
+}
+
+/// An edit of the filtered object; see `wit/objects.wit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// `set`.
+    Set(Path, Value),
+    /// `set-rows`.
+    SetRows(Path, Box<[u8]>, Value),
+    /// `remove`.
+    Remove(Path),
+    /// `remove-rows`.
+    RemoveRows(Path, Box<[u8]>),
+    /// `retain`.
+    Retain(Path, Box<[u8]>),
+    /// `retain-in`.
+    RetainIn(Path, Arc<StringSet>),
+    /// `append`.
+    Append(Path, Value),
+    /// `replace`.
+    Replace(Box<str>),
+}
+
+/// What a host call returned.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observed<'a> {
+    /// No value, no object.
+    Nothing,
+    /// A text.
+    Text(Cow<'a, str>),
+    /// A typed value, of `get`.
+    Value(Value),
+    /// Of `one-of`.
+    Position(u32),
+    /// Of `lengths`.
+    Lengths(Vec<u32>),
+    /// A column.
+    Column(Column),
+    /// Of `keys`.
+    Keys(Vec<String>),
+    /// A fingerprint, a count, or how many values an edit removed.
+    Number(u64),
+    /// The n-th lookup hit of the call.
+    Hit(u32),
+    /// The n-th selection of the call.
+    Selection(u32),
+    /// The node's addresses.
+    Addresses(Arc<[InterfaceAddress]>),
+    /// The edit is made.
+    Done,
+    /// The edit is refused, for this reason.
+    Refused(String),
+}
+
+impl HostCall {
+    /// Whether it changes the filtered object.
+    #[must_use]
+    pub fn is_edit(&self) -> bool {
+        matches!(self, Self::Edit(Target::Object, _))
+    }
+
+    /// Whether the filter may keep what it derives under the result: after a fingerprint an instance that has kept it
+    /// makes fewer host calls than one that has not.
+    #[must_use]
+    pub fn is_memo_key(&self) -> bool {
+        matches!(self, Self::Read(_, Read::Fingerprint(_)) | Self::Select(_, SelectionRead::Fingerprint(_)))
+    }
+
+    /// Whether the trace cache replays it. The others return what few objects have in common, or too much.
+    #[must_use]
+    pub fn is_replayed(&self) -> bool {
+        match self {
+            Self::Read(Target::Object, Read::Fingerprint(_))
+            | Self::Read(_, Read::Column(_) | Read::Keys(_) | Read::Json(_))
+            | Self::Select(_, SelectionRead::Column(_))
+            | Self::Addresses => false,
+            Self::Edit(_, edit) => !edit.is_long(),
+            _ => true,
+        }
+    }
+
+    /// The memory that it takes beyond some hundred bytes, in bytes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Edit(_, Edit::RetainIn(_, texts)) => texts.weight(),
+            _ => 0,
+        }
+    }
+}
+
+impl Read {
+    /// The path that is read; none: what identifies an object, which does not change during its life.
+    pub(super) fn at(&self) -> Option<&Path> {
+        match self {
+            Self::ApiVersion | Self::Kind | Self::Namespace | Self::Name | Self::Label(_) | Self::Annotation(_) => None,
+            Self::Get(at)
+            | Self::Text(at)
+            | Self::OneOf(at, _)
+            | Self::Lengths(at)
+            | Self::Column(at)
+            | Self::Keys(at)
+            | Self::Fingerprint(at)
+            | Self::Json(at) => Some(at),
+        }
+    }
+
+    /// Reads from a document.
+    ///
+    /// # Errors
+    /// When the document's bytes are malformed on the way.
+    pub(super) fn of<'a>(&self, document: &'a Document) -> Result<Observed<'a>, Error> {
+        Ok(match self {
+            Self::ApiVersion => Observed::Text(document.api_version()?),
+            Self::Kind => Observed::Text(document.kind()?),
+            Self::Namespace => Observed::text(document.namespace()?),
+            Self::Name => Observed::Text(document.name()?),
+            Self::Label(key) => Observed::text(document.label(key)?),
+            Self::Annotation(key) => Observed::text(document.annotation(key)?),
+            Self::Get(at) => document.get(at)?.map_or(Observed::Nothing, Observed::Value),
+            Self::Text(at) => Observed::text(document.text(at)?),
+            Self::OneOf(at, texts) => Observed::position(document.text(at)?.as_deref(), texts),
+            Self::Lengths(at) => Observed::Lengths(document.lengths(at)?),
+            Self::Column(at) => Observed::Column(document.column(at)?),
+            Self::Keys(at) => Observed::Keys(document.keys(at)?),
+            Self::Fingerprint(at) => Observed::Number(document.fingerprint(at)?),
+            Self::Json(_) => Observed::Text(Cow::Owned(document.to_json()?)),
+        })
+    }
+}
+
+impl Edit {
+    /// Edits a document. A refusal is a result like any other.
+    pub(super) fn apply(&self, document: &mut Document) -> Observed<'static> {
+        let done = |()| Observed::Done;
+        let count = |count: u32| Observed::Number(count.into());
+        let edited = match self {
+            Self::Set(at, value) => document.set(at, value).map(done),
+            Self::SetRows(at, rows, value) => document.set_rows(at, rows, value).map(done),
+            Self::Remove(at) => document.remove(at).map(count),
+            Self::RemoveRows(at, rows) => document.remove_rows(at, rows).map(count),
+            Self::Retain(at, keep) => document.retain(at, keep).map(done),
+            Self::RetainIn(at, texts) => document.retain_in(at, texts).map(done),
+            Self::Append(at, value) => document.append(at, value).map(done),
+            Self::Replace(json) => document.replace(json).map(done),
+        };
+        edited.unwrap_or_else(|error| Observed::Refused(error.to_string()))
+    }
+
+    fn is_long(&self) -> bool {
+        match self {
+            Self::Set(_, value) | Self::Append(_, value) => is_long(value),
+            Self::SetRows(_, rows, value) => rows.len() > LONG || is_long(value),
+            Self::RemoveRows(_, rows) | Self::Retain(_, rows) => rows.len() > LONG,
+            Self::Replace(json) => json.len() > LONG,
+            Self::Remove(_) | Self::RetainIn(..) => false,
+        }
+    }
+}
+
+fn is_long(value: &Value) -> bool {
+    match value {
+        Value::Number(text) | Value::Text(text) | Value::Json(text) => text.len() > LONG,
+        Value::Null | Value::Boolean(_) => false,
+    }
+}
+
+impl<'a> Observed<'a> {
+    /// A text that may be missing.
+    pub(super) fn text(text: Option<Cow<'a, str>>) -> Self {
+        text.map_or(Self::Nothing, Self::Text)
+    }
+
+    /// Which of `texts` the text is.
+    pub(super) fn position(text: Option<&str>, texts: &[String]) -> Self {
+        let position = text.and_then(|text| texts.iter().position(|other| other == text));
+        position.and_then(|position| u32::try_from(position).ok()).map_or(Self::Nothing, Self::Position)
+    }
+
+    /// Whether it is too long to be recorded.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        match self {
+            Self::Text(text) => text.len() > LONG,
+            Self::Refused(reason) => reason.len() > LONG,
+            Self::Value(value) => is_long(value),
+            Self::Lengths(rows) => rows.len() > ROWS,
+            Self::Column(_) | Self::Keys(_) | Self::Addresses(_) => true,
+            Self::Nothing | Self::Position(_) | Self::Number(_) | Self::Hit(_) | Self::Selection(_) | Self::Done => {
+                false
+            }
+        }
+    }
+
+    pub(super) fn to_owned(&self) -> Observed<'static> {
+        match self {
+            Self::Nothing => Observed::Nothing,
+            Self::Text(text) => Observed::Text(Cow::Owned(text.clone().into_owned())),
+            Self::Value(value) => Observed::Value(value.clone()),
+            Self::Position(position) => Observed::Position(*position),
+            Self::Lengths(rows) => Observed::Lengths(rows.clone()),
+            Self::Column(column) => Observed::Column(column.clone()),
+            Self::Keys(keys) => Observed::Keys(keys.clone()),
+            Self::Number(number) => Observed::Number(*number),
+            Self::Hit(hit) => Observed::Hit(*hit),
+            Self::Selection(selection) => Observed::Selection(*selection),
+            Self::Addresses(addresses) => Observed::Addresses(addresses.clone()),
+            Self::Done => Observed::Done,
+            Self::Refused(reason) => Observed::Refused(reason.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        Path::parse(text).unwrap()
+    }
+
+    #[test]
+    fn edits_with_short_arguments_are_replayed_and_long_ones_are_not() {
+        let edit = |edit| HostCall::Edit(Target::Object, edit).is_replayed();
+        assert!(edit(Edit::Retain(path("a[*]"), Box::new([1]))));
+        assert!(!edit(Edit::Retain(path("a[*]"), vec![1; LONG + 1].into())));
+        assert!(edit(Edit::Set(path("a"), Value::Text("x".repeat(LONG)))));
+        assert!(!edit(Edit::Set(path("a"), Value::Text("x".repeat(LONG + 1)))));
+    }
+
+    #[test]
+    fn one_of_returns_the_position_or_nothing() {
+        let one_of = Read::OneOf(path("metadata.name"), Box::new(["a".to_owned(), "b".to_owned()]));
+        for (json, observed) in [
+            (r#"{"metadata":{"name":"b"}}"#, Observed::Position(1)),
+            (r#"{"metadata":{"name":"c"}}"#, Observed::Nothing),
+            ("{}", Observed::Nothing),
+        ] {
+            assert_eq!(one_of.of(&Document::json(json.into())).unwrap(), observed);
+        }
+    }
+}

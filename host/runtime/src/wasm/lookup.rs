@@ -1,0 +1,182 @@
+//! The lookups of one filter call: only declared kinds, all from one snapshot, each value that is read collected as a
+//! dependency.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wasmtime::Result;
+use weir_document::{Document, Path};
+use weir_kube::{GroupResource, InterfaceAddress, Lookup};
+
+use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
+use super::fault::Refusal;
+use super::hit::{LookupHit, SelectionHit};
+use super::state::InstanceContext;
+use super::view::Snapshot;
+
+/// Looks up for one call at a time.
+#[derive(Debug)]
+pub struct LookupContext {
+    instance: Arc<InstanceContext>,
+    dependencies: Dependencies,
+    mark: EpochMark,
+    /// By the kind as the module spells it: one or two spellings each.
+    declared: HashMap<String, Declared, foldhash::fast::RandomState>,
+}
+
+/// The declared lookups of one kind, as the plan orders them; at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared(Arc<[Arc<Lookup>]>);
+
+impl LookupContext {
+    pub(crate) fn new(instance: Arc<InstanceContext>) -> Self {
+        let mark = instance.epoch.mark();
+        Self { instance, dependencies: Dependencies::default(), mark, declared: HashMap::default() }
+    }
+
+    /// A call begins, with the snapshot that it is to see; none: the newest at its first lookup.
+    pub(super) fn begin(&mut self, snapshot: Option<Arc<dyn Snapshot>>) {
+        self.mark = self.instance.epoch.mark();
+        self.dependencies.snapshot = snapshot;
+        self.dependencies.new.clear();
+    }
+
+    /// The call is over.
+    pub(super) fn end(&mut self) -> Dependencies {
+        std::mem::take(&mut self.dependencies)
+    }
+
+    /// The declared lookups of a kind.
+    pub(crate) fn declared(&mut self, resource: &str) -> Result<Declared> {
+        if let Some(declared) = self.declared.get(resource) {
+            return Ok(declared.clone());
+        }
+        let undeclared = |hint| Refusal::Undeclared(resource.to_owned(), hint);
+        let wanted: GroupResource = resource.parse().map_err(|_| undeclared(" (no such resource name)"))?;
+        let of_kind = self.instance.lookups.iter().filter(|lookup| lookup.resource == wanted);
+        let declared = Declared(of_kind.cloned().collect());
+        if declared.0.is_empty() {
+            return Err(undeclared("").into());
+        }
+        self.declared.insert(resource.to_owned(), declared.clone());
+        Ok(declared)
+    }
+
+    /// One object.
+    pub(super) fn get(
+        &mut self,
+        declared: &Declared,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<LookupHit>> {
+        let lookup = declared.covering(Some(name))?;
+        let Some(object) = self.snapshot().get(lookup, namespace, name) else {
+            let (namespace, name) = (namespace.map(Into::into), name.into());
+            let dependency = Dependency::Object { lookup: lookup.clone(), namespace, name, at: None };
+            self.collect(dependency, 0, Remembering::Nowhere);
+            return Ok(None);
+        };
+        let hit = LookupHit { object, lookup: lookup.clone() };
+        self.depend(&hit, None);
+        Ok(Some(hit))
+    }
+
+    /// The object that another one refers to by the text at a path: in its namespace, or outside of all.
+    pub(super) fn referent(&mut self, declared: &Declared, from: &Document, at: &Path) -> Result<Option<LookupHit>> {
+        let Some(name) = from.text(at)? else { return Ok(None) };
+        let namespace = from.namespace()?;
+        match self.get(declared, namespace.as_deref(), &name)? {
+            None if namespace.is_some() => self.get(declared, None, &name),
+            found => Ok(found),
+        }
+    }
+
+    /// The objects of a namespace (or all) that a label selector matches.
+    pub(super) fn find(
+        &mut self,
+        declared: &Declared,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<SelectionHit> {
+        let lookup = declared.covering(None)?;
+        let selection = self
+            .snapshot()
+            .find(lookup, namespace, label_selector)
+            .map_err(|reason| Refusal::Selector(label_selector.to_owned(), reason))?;
+        let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
+        let hit = SelectionHit { selection, lookup: lookup.clone(), namespace, label_selector };
+        self.depend_on_all(&hit, None);
+        Ok(hit)
+    }
+
+    /// The node's addresses.
+    pub(super) fn addresses(&mut self) -> Arc<[InterfaceAddress]> {
+        let addresses = self.snapshot().addresses();
+        self.collect(Dependency::Addresses, addresses_value(&addresses), Remembering::Nowhere);
+        addresses
+    }
+
+    /// The call depends on the value at a path of an object, or on its existence.
+    pub(super) fn depend(&mut self, hit: &LookupHit, at: Option<&Path>) {
+        if hit.object.is_marked(at, self.mark) {
+            return;
+        }
+        let document = hit.object.document();
+        let dependency = Dependency::Object {
+            lookup: hit.lookup.clone(),
+            namespace: document.namespace().ok().flatten().map(|namespace| (*namespace).into()),
+            name: document.name().map(|name| (*name).into()).unwrap_or_default(),
+            at: at.cloned(),
+        };
+        let value = at.map_or(1, |at| hit.object.value(at));
+        self.collect(dependency, value, Remembering::Object(hit.object.clone()));
+    }
+
+    /// The call depends on the values at a path of all objects of a selection, or on which objects they are.
+    pub(super) fn depend_on_all(&mut self, hit: &SelectionHit, at: Option<&Path>) {
+        let selection = &hit.selection;
+        if selection.is_marked(at, self.mark) {
+            return;
+        }
+        let dependency = Dependency::Selection {
+            lookup: hit.lookup.clone(),
+            namespace: hit.namespace.clone(),
+            label_selector: hit.label_selector.clone(),
+            at: at.cloned(),
+        };
+        let value = at.map_or_else(|| selection.identity(), |at| selection.value(at));
+        self.collect(dependency, value, Remembering::Selection(selection.clone()));
+    }
+
+    fn snapshot(&mut self) -> &dyn Snapshot {
+        let view = &self.instance.view;
+        &**self.dependencies.snapshot.get_or_insert_with(|| view.snapshot())
+    }
+
+    fn collect(&mut self, dependency: Dependency, value: u64, memory: Remembering) {
+        self.dependencies.new.push(Collected { dependency, value, memory });
+    }
+}
+
+impl Declared {
+    /// The one that covers a lookup of one name, or of many objects.
+    fn covering(&self, name: Option<&str>) -> Result<&Arc<Lookup>> {
+        let all = || self.0.iter();
+        let found = match name {
+            // The narrowest that holds it: by this name, else a whole kind, else a selected part of it.
+            Some(name) => all()
+                .find(|lookup| lookup.name.as_deref() == Some(name))
+                .or_else(|| all().find(|lookup| lookup.name.is_none() && lookup.label_selector.is_none()))
+                .or_else(|| all().find(|lookup| lookup.name.is_none())),
+            None => all()
+                .find(|lookup| lookup.name.is_none() && lookup.label_selector.is_none())
+                .or_else(|| all().find(|lookup| lookup.name.is_none()))
+                .or_else(|| all().next()),
+        };
+        let refused = || {
+            let kind = all().next().map(|lookup| lookup.resource.to_string()).unwrap_or_default();
+            Refusal::Undeclared(kind, " for this name")
+        };
+        found.ok_or_else(|| refused().into())
+    }
+}

@@ -1,0 +1,150 @@
+//! The trace of one filter call: the host calls that it made and what they returned, against one snapshot of the
+//! cluster.
+//!
+//! A filter is a pure function of what it reads. Where the same host calls return the same, the filter makes the same
+//! next one, and in the end reaches the same verdict. So a trace is both training data for the trace cache, which
+//! replays host calls without the module, and the set of values that the verdict depends on.
+//!
+//! Bounds: [`CALLS`] host calls of a trace are recorded, none with a long argument or result. Dependencies are complete
+//! however long the trace is.
+
+use super::dependency::Dependencies;
+use super::host_call::{HostCall, Observed};
+
+/// Host calls of one trace that are recorded.
+const CALLS: usize = 32;
+
+/// How much of a call a trace records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// Nothing that can be replayed: recording was off, the call wrote a log line, or a result was too long.
+    #[default]
+    Nothing,
+    /// The host calls up to one that is not replayed.
+    Prefix,
+    /// Every host call of the call.
+    Whole,
+}
+
+/// The trace of one filter call.
+#[derive(Debug, Default)]
+pub struct Trace {
+    pub(super) extent: Extent,
+    pub(super) calls: Vec<(HostCall, Observed<'static>)>,
+    /// What the call depends on beside its object.
+    pub dependencies: Dependencies,
+}
+
+/// Records the host calls of a running filter call.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    extent: Extent,
+    calls: Vec<(HostCall, Observed<'static>)>,
+}
+
+impl Recorder {
+    /// A call begins.
+    pub(super) fn begin(&mut self, record: bool) {
+        self.extent = if record { Extent::Whole } else { Extent::Nothing };
+        self.calls.clear();
+    }
+
+    /// A host call returned.
+    pub(super) fn record(&mut self, call: HostCall, observed: &Observed<'_>) {
+        if self.extent != Extent::Whole {
+            return;
+        }
+        if !call.is_replayed() || self.calls.len() >= CALLS {
+            self.extent = Extent::Prefix;
+        } else if observed.is_long() {
+            self.discard();
+        } else {
+            self.calls.push((call, observed.to_owned()));
+        }
+    }
+
+    /// The call must be made again for every object like this one: it wrote a log line, or a result is too long.
+    pub(super) fn discard(&mut self) {
+        self.extent = Extent::Nothing;
+        self.calls.clear();
+    }
+
+    /// The call is over.
+    pub(super) fn end(&mut self, dependencies: Dependencies) -> Trace {
+        let (extent, calls) = (std::mem::take(&mut self.extent), std::mem::take(&mut self.calls));
+        Trace { extent, calls, dependencies }
+    }
+}
+
+impl Trace {
+    /// How much of the call it records.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// The recorded host calls in order, with what they returned.
+    #[must_use]
+    pub fn calls(&self) -> &[(HostCall, Observed<'static>)] {
+        &self.calls
+    }
+}
+
+#[cfg(test)]
+impl Trace {
+    /// As a call would have recorded it.
+    pub(crate) fn test(extent: Extent, calls: Vec<(HostCall, Observed<'static>)>) -> Self {
+        Self { extent, calls, dependencies: Dependencies::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_document::{Column, Path};
+
+    use super::super::host_call::{Edit, Read, Target};
+    use super::*;
+
+    fn name() -> HostCall {
+        HostCall::Read(Target::Object, Read::Name)
+    }
+
+    fn path(text: &str) -> Path {
+        Path::parse(text).unwrap()
+    }
+
+    fn recorder() -> Recorder {
+        let mut recorder = Recorder::default();
+        recorder.begin(true);
+        recorder
+    }
+
+    fn end(mut recorder: Recorder) -> Trace {
+        recorder.end(Dependencies::default())
+    }
+
+    #[test]
+    fn a_trace_ends_before_the_first_host_call_that_is_not_replayed() {
+        let mut recorder = recorder();
+        recorder.record(name(), &Observed::Nothing);
+        recorder.record(HostCall::Edit(Target::Object, Edit::Remove(path("x"))), &Observed::Number(1));
+        recorder.record(HostCall::Read(Target::Object, Read::Column(path("x"))), &Observed::Column(Column::default()));
+        recorder.record(name(), &Observed::Nothing);
+        let trace = end(recorder);
+        assert_eq!(trace.extent(), Extent::Prefix);
+        assert_eq!(trace.calls().len(), 2, "the edit is part of it: a replay edits a copy");
+    }
+
+    #[test]
+    fn a_result_that_is_too_long_discards_the_trace_and_too_many_calls_cut_it() {
+        let mut long = recorder();
+        long.record(name(), &Observed::Text("x".repeat(1024).into()));
+        assert_eq!(end(long).extent(), Extent::Nothing);
+        let mut many = recorder();
+        for _ in 0..=CALLS {
+            many.record(name(), &Observed::Lengths(vec![1; 8]));
+        }
+        let trace = end(many);
+        assert_eq!((trace.extent(), trace.calls().len()), (Extent::Prefix, CALLS));
+    }
+}

@@ -1,0 +1,106 @@
+//! Replay and call are indistinguishable: a filter whose verdicts are replayed and the same filter with a call for each object
+//! return the same verdicts, bytes and faults, and depend on the same values; over generated programs and the bundled
+//! filters, generated objects in both encodings, and a cluster that changes.
+//!
+//! `WEIR_REPLAYS` is the number of cases (see `make replay`), `WEIR_SEED` the first one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "test support: a panic is the report"
+)]
+
+#[path = "replay/cluster.rs"]
+mod cluster;
+#[path = "replay/dice.rs"]
+mod dice;
+#[path = "replay/faults.rs"]
+mod faults;
+#[path = "replay/objects.rs"]
+mod objects;
+#[path = "replay/pair.rs"]
+mod pair;
+#[path = "replay/programs.rs"]
+mod programs;
+
+use std::time::Duration;
+
+use self::cluster::Cluster;
+use self::dice::Dice;
+use self::pair::{Pair, Parts};
+
+/// Cases of a normal run.
+const CASES: u64 = 300;
+/// Batches of one case.
+const ROUNDS: usize = 14;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Bundled filters with settings that the generated objects and clusters concern.
+const BUNDLED: &[(&str, &str)] = &[
+    ("discardcloudservice", "{}"),
+    ("discardcloudservice", r#"{"loadBalancers": "keep"}"#),
+    ("endpoints", "{}"),
+    ("endpoints", r#"{"poolSource": "nodelabels"}"#),
+    ("forwardkubesvctraffic", r#"{"host": "10.0.0.9", "port": 9443}"#),
+    ("inclusterconfig", "{}"),
+    ("masterservice", r#"{"host": "10.0.0.9", "port": 9443}"#),
+    ("nodeportaddresses", r#"{"addresses": ["10.0.0.0/8"]}"#),
+    ("nodeportisolation", "{}"),
+    ("nodeportisolation", r#"{"whenClosed": "drop"}"#),
+    ("serviceenvupdater", r#"{"host": "10.0.0.9", "port": 9443}"#),
+    ("servicetopology", "{}"),
+    ("servicetopology", r#"{"poolSource": "nodelabels"}"#),
+];
+
+/// One case: the same batches through both filters, while the cluster changes.
+async fn case(parts: &Parts, seed: u64, filter: &str, settings: &str) -> u64 {
+    let mut dice = Dice::new(seed);
+    let cluster = Cluster::new(&mut dice);
+    let pair = Pair::load(parts, &cluster, filter, settings).await;
+    for round in 0..ROUNDS {
+        if dice.one_in(3) {
+            let changed = cluster.change(&mut dice);
+            // A change may come, and be filtered with, before it is validated.
+            if dice.one_in(4) {
+                pair.compare(objects::batch(&mut dice), seed, round).await;
+            }
+            pair.validate(&changed, seed, round).await;
+        }
+        pair.compare(objects::batch(&mut dice), seed, round).await;
+        // What the breaker suspended is tried again.
+        tokio::time::advance(Duration::from_secs(61)).await;
+    }
+    pair.replayed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn generated_filters_are_replayed_as_they_are_called() {
+    let parts = Parts::new();
+    let (first, cases) = (number("WEIR_SEED", 1), number("WEIR_REPLAYS", CASES));
+    let mut replayed = 0;
+    for seed in first..first + cases {
+        let program = programs::program(&mut Dice::new(seed.rotate_left(32)));
+        replayed += case(&parts, seed, "guest", &program).await;
+    }
+    println!("{cases} programs, {replayed} objects replayed");
+    assert!(cases < CASES || replayed > cases * 20, "only {replayed} objects were replayed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bundled_filters_are_replayed_as_they_are_called() {
+    let parts = Parts::new();
+    let (first, cases) = (number("WEIR_SEED", 1), number("WEIR_REPLAYS", CASES).div_ceil(30));
+    for (filter, settings) in BUNDLED {
+        let mut replayed = 0;
+        for seed in first..first + cases {
+            replayed += case(&parts, seed, filter, settings).await;
+        }
+        println!("{filter} {settings}: {replayed} objects replayed");
+        assert!(replayed > 0, "{filter} {settings}: nothing was replayed");
+    }
+}

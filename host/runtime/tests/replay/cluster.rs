@@ -1,0 +1,243 @@
+//! A cluster that changes: what filters look up.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_document::{CachedObject, Document, Selection};
+use weir_kube::{InterfaceAddress, LabelSelector, Lookup};
+use weir_runtime::{ClusterView, Endpoint, Snapshot};
+
+use super::dice::Dice;
+
+pub(crate) const NODE: &str = "edge-a";
+pub(crate) const NAMESPACES: &[&str] = &["team", "default"];
+pub(crate) const SERVICES: &[&str] = &["web", "db", "kubernetes"];
+pub(crate) const NODES: &[&str] = &["edge-a", "edge-b", "cloud-a"];
+pub(crate) const POOLS: &[&str] = &["hangzhou", "beijing"];
+const KEYS: &[&str] = &[
+    "kubernetes.io/hostname",
+    "openyurt.io/nodepool",
+    "kubernetes.io/hostname, openyurt.io/nodepool, *",
+    "openyurt.io/nodepool,*",
+    "unknown",
+];
+
+/// An object of the cluster: resource, namespace and name.
+pub(crate) type Changed = (&'static str, &'static str, &'static str);
+
+/// Clones share the state.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    objects: Vec<(Changed, Option<Value>)>,
+    now: Arc<Version>,
+    events: Arc<Events>,
+}
+
+/// What happens during a lookup.
+#[derive(Debug, Default)]
+struct Events {
+    change: Mutex<Option<(Cluster, Changed)>>,
+    stall: Mutex<Duration>,
+}
+
+/// The cluster at one moment.
+#[derive(Debug)]
+struct Version {
+    number: u64,
+    objects: Vec<(Changed, Arc<CachedObject>)>,
+    addresses: Arc<[InterfaceAddress]>,
+    events: Arc<Events>,
+}
+
+impl Cluster {
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        let mut objects: Vec<(Changed, Option<Value>)> = Vec::new();
+        for namespace in NAMESPACES {
+            for name in SERVICES {
+                objects.push((("services", namespace, name), None));
+            }
+            objects.push((("endpointslices.discovery.k8s.io", namespace, "web-1"), None));
+        }
+        objects.extend(NODES.iter().map(|name| (("nodes", "", *name), None)));
+        objects.extend(POOLS.iter().map(|name| (("nodepools.apps.openyurt.io", "", *name), None)));
+        for (key, value) in &mut objects {
+            *value = object(*key, dice);
+        }
+        let events = Arc::<Events>::default();
+        let now = Arc::new(Version::new(0, &objects, &events));
+        Self(Arc::new(Mutex::new(State { objects, now, events })))
+    }
+
+    /// A cluster in which every object is there.
+    pub(crate) fn complete() -> Self {
+        let cluster = Self::new(&mut Dice::new(1));
+        let mut dice = Dice::new(1);
+        let mut state = cluster.0.lock().unwrap();
+        for (key, value) in &mut state.objects {
+            while value.is_none() {
+                *value = object(*key, &mut dice);
+            }
+        }
+        state.publish();
+        drop(state);
+        cluster
+    }
+
+    /// In the next lookup, after which it goes on with what it found, an object changes.
+    pub(crate) fn change_in_next_lookup(&self, changed: Changed) {
+        *self.0.lock().unwrap().events.change.lock().unwrap() = Some((self.clone(), changed));
+    }
+
+    /// Every search takes so long.
+    pub(crate) fn stall(&self, time: Duration) {
+        *self.0.lock().unwrap().events.stall.lock().unwrap() = time;
+    }
+
+    /// Changes some objects.
+    pub(crate) fn change(&self, dice: &mut Dice) -> Vec<Changed> {
+        let mut state = self.0.lock().unwrap();
+        let mut changed = Vec::new();
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(state.objects.len());
+            let (key, value) = &mut state.objects[at];
+            *value = object(*key, dice);
+            changed.push(*key);
+        }
+        state.publish();
+        changed
+    }
+}
+
+impl State {
+    fn publish(&mut self) {
+        self.now = Arc::new(Version::new(self.now.number + 1, &self.objects, &self.events));
+    }
+}
+
+impl Events {
+    fn happen(&self) {
+        let Some((cluster, changed)) = self.change.lock().unwrap().take() else { return };
+        let mut state = cluster.0.lock().unwrap();
+        let (_, value) = state.objects.iter_mut().find(|(key, _)| *key == changed).unwrap();
+        value.as_mut().unwrap()["status"]["nodes"] = json!(["new"]);
+        state.publish();
+    }
+}
+
+/// One of the states of an object; sometimes it is not there.
+fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value> {
+    if dice.one_in(6) {
+        return None;
+    }
+    let mut metadata =
+        json!({"name": name, "resourceVersion": dice.next().to_string(), "labels": {}, "annotations": {}});
+    if !namespace.is_empty() {
+        metadata["namespace"] = json!(namespace);
+    }
+    if dice.one_in(2) {
+        metadata["labels"]["apps.openyurt.io/nodepool"] = json!(dice.pick(POOLS));
+    }
+    if dice.one_in(2) {
+        metadata["annotations"]["openyurt.io/topologyKeys"] = json!(dice.pick(KEYS));
+    }
+    let nodes: Vec<_> = NODES.iter().filter(|_| dice.one_in(2)).collect();
+    Some(match resource {
+        "services" => json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
+            "spec": {"type": "ClusterIP", "selector": {"app": dice.pick(SERVICES)}}}),
+        "nodes" => json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}),
+        "nodepools.apps.openyurt.io" => json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool",
+            "metadata": metadata, "status": {"nodes": nodes}}),
+        _ => {
+            metadata["labels"]["kubernetes.io/service-name"] = json!("web");
+            let endpoints: Vec<_> = nodes
+                .iter()
+                .map(|node| {
+                    json!({"addresses": ["10.0.0.1"], "nodeName": node,
+                "conditions": {"ready": dice.one_in(2)}})
+                })
+                .collect();
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+                "addressType": "IPv4", "endpoints": endpoints})
+        }
+    })
+}
+
+impl Version {
+    fn new(number: u64, objects: &[(Changed, Option<Value>)], events: &Arc<Events>) -> Self {
+        let cached = |value: &Value| Arc::new(CachedObject::new(Document::json(value.to_string().into())));
+        let mut objects: Vec<_> =
+            objects.iter().filter_map(|(key, value)| Some((*key, cached(value.as_ref()?)))).collect();
+        objects.sort_by_key(|(key, _)| *key);
+        let address = InterfaceAddress {
+            interface_name: "eth0".to_owned(),
+            ip: "10.0.0.7".parse().unwrap(),
+            prefix_length: 24,
+            default_route: true,
+        };
+        Self { number, objects, addresses: Arc::new([address]), events: events.clone() }
+    }
+
+    /// The objects of a lookup.
+    fn of(&self, lookup: &Lookup) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
+        let (resource, name) = (lookup.resource.to_string(), lookup.name.clone());
+        let selector = lookup.label_selector.as_deref().map(|text| LabelSelector::parse(text).unwrap());
+        self.objects.iter().filter(move |((of, _, named), object)| {
+            *of == resource
+                && name.as_ref().is_none_or(|name| name == named)
+                && selector.as_ref().is_none_or(|selector| selects(selector, object))
+        })
+    }
+}
+
+fn selects(selector: &LabelSelector, object: &CachedObject) -> bool {
+    selector.matches(|label| object.document().label(label).ok().flatten())
+}
+
+impl ClusterView for Cluster {
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        self.0.lock().unwrap().now.clone()
+    }
+
+    fn version(&self) -> u64 {
+        self.0.lock().unwrap().now.number
+    }
+
+    fn node_name(&self) -> &str {
+        NODE
+    }
+
+    fn secure_endpoint(&self) -> Option<Endpoint> {
+        Some(Endpoint { host: "10.0.0.9".to_owned(), port: 9443 })
+    }
+}
+
+impl Snapshot for Version {
+    fn version(&self) -> u64 {
+        self.number
+    }
+
+    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        self.events.happen();
+        let wanted = (namespace.unwrap_or_default(), name);
+        self.of(lookup)
+            .find(|((_, namespace, name), _)| (*namespace, *name) == wanted)
+            .map(|(_, object)| object.clone())
+    }
+
+    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+        std::thread::sleep(*self.events.stall.lock().unwrap());
+        let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
+        let wanted = |((_, of, _), object): &&(Changed, Arc<CachedObject>)| {
+            namespace.is_none_or(|namespace| namespace == *of) && selects(&selector, object)
+        };
+        Ok(Arc::new(Selection::new(self.of(lookup).filter(wanted).map(|(_, object)| object.clone()).collect())))
+    }
+
+    fn addresses(&self) -> Arc<[InterfaceAddress]> {
+        self.addresses.clone()
+    }
+}

@@ -1,0 +1,99 @@
+//! Generated objects: few enough shapes that traces repeat, in both encodings, some malformed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_document::{Document, TypeMeta, protobuf};
+
+use super::cluster::{NAMESPACES, NODES, SERVICES};
+use super::dice::Dice;
+
+/// Malformed or ambiguous JSON objects, and ones with values of other kinds than a filter expects.
+const ODD: &[&str] = &[
+    r#"{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"web","namespace":"team","namespace":"team"}}"#,
+    r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"team","namespace":"default","labels":{"service":"web"}},"spec":{"type":"NodePort"}}"#,
+    r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","name":"db","namespace":"team"},"spec":{"type":"LoadBalancer"}}"#,
+    r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"team"},"spec":{"type":"NodePort","type":"ClusterIP"}}"#,
+    r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"team"},"spec":{"type":"#,
+    r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":7,"namespace":null},"spec":[1]}"#,
+    r#"{"apiVersion":"v1","kind":"Service","metadata":"none","spec":{"type":{"a":1}}}"#,
+    r#"{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"service":7},"annotations":[]},"spec":7,"subsets":{},"endpoints":"x"}"#,
+    "{}",
+    "[]",
+    "",
+];
+
+/// The documents of one batch.
+pub(crate) fn batch(dice: &mut Dice) -> Vec<Document> {
+    (0..=dice.below(9)).map(|_| document(dice)).collect()
+}
+
+fn document(dice: &mut Dice) -> Document {
+    if dice.one_in(12) {
+        return Document::json(Bytes::from_static(dice.pick(ODD).as_bytes()));
+    }
+    let object = object(dice);
+    let text = |field: &str| object[field].as_str().unwrap().to_owned();
+    let type_meta = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
+    if dice.one_in(3)
+        && let Ok(bytes) = protobuf::from_json(&type_meta, &object.to_string())
+        && let Some(document) = Document::protobuf(bytes, Arc::new(type_meta))
+    {
+        return document;
+    }
+    Document::json(object.to_string().into())
+}
+
+fn object(dice: &mut Dice) -> Value {
+    let mut metadata = json!({"name": dice.pick(SERVICES), "namespace": dice.pick(NAMESPACES), "labels": {}});
+    if dice.one_in(2) {
+        metadata["labels"]["service"] = json!(dice.pick(SERVICES));
+    }
+    if dice.one_in(3) {
+        let items = ["hangzhou", "-hangzhou", "*", "-hangzhou, *", "beijing"];
+        metadata["annotations"] = json!({"nodeport.openyurt.io/listen": dice.pick(&items)});
+    }
+    match dice.below(5) {
+        0 => {
+            let kind = dice.pick(&["ClusterIP", "NodePort", "LoadBalancer"]);
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
+                "spec": {"type": kind, "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
+                    "ports": [{"name": "https", "port": 443, "nodePort": 30443}]}})
+        }
+        1 => {
+            metadata["labels"]["kubernetes.io/service-name"] = json!(dice.pick(SERVICES));
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+                "addressType": "IPv4", "endpoints": endpoints(dice),
+                "ports": [{"name": "https", "port": 6443}]})
+        }
+        2 => {
+            let subset = |dice: &mut Dice| json!({"addresses": addresses(dice), "notReadyAddresses": addresses(dice)});
+            let subsets: Vec<_> = (0..dice.below(3)).map(|_| subset(dice)).collect();
+            json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})
+        }
+        3 => {
+            metadata["name"] = json!("kube-proxy");
+            metadata["namespace"] = json!("kube-system");
+            let config = dice.pick(&["clientConnection:\n  kubeconfig: /x\nnodePortAddresses: null\n", "mode: \"\"\n"]);
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+                "data": {"config.conf": config, "key-0": "a", "key-1": "b"}})
+        }
+        _ => {
+            let names = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "OTHER"];
+            let env: Vec<_> = (0..dice.below(3)).map(|_| json!({"name": dice.pick(&names), "value": "x"})).collect();
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+                "spec": {"nodeName": dice.pick(NODES), "containers": [{"name": "c", "image": "i:1", "env": env}]}})
+        }
+    }
+}
+
+fn endpoints(dice: &mut Dice) -> Vec<Value> {
+    let endpoint = |dice: &mut Dice| json!({"addresses": ["10.0.0.1"], "nodeName": dice.pick(NODES)});
+    (0..dice.below(4)).map(|_| endpoint(dice)).collect()
+}
+
+fn addresses(dice: &mut Dice) -> Vec<Value> {
+    let address = |dice: &mut Dice| json!({"ip": "10.0.0.1", "nodeName": dice.pick(NODES)});
+    (0..dice.below(3)).map(|_| address(dice)).collect()
+}

@@ -1,0 +1,71 @@
+//! Metrics of the process and of lookups. They are sampled when the admin port exports them.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use weir_runtime::Engine;
+use weir_store::Reflectors;
+
+use super::status::FilterStatus;
+
+/// The sampled metrics.
+#[derive(Debug, Default)]
+pub struct AdminMetrics {
+    resident_memory: Gauge,
+    code_cache_hits: Counter,
+    code_cache_misses: Counter,
+    idle_instances: Gauge,
+    ready: Gauge,
+    reflectors: Gauge,
+    degraded_reflectors: Gauge,
+    reflector_objects: Gauge,
+}
+
+impl AdminMetrics {
+    /// Registers all metrics under their exported names.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "process_resident_memory",
+            "Resident memory size",
+            Unit::Bytes,
+            self.resident_memory.clone(),
+        );
+        let mut counter = |name, help, counter: &Counter| registry.register(name, help, counter.clone());
+        counter("weir_code_cache_hits", "Modules whose compiled code was in the cache", &self.code_cache_hits);
+        counter("weir_code_cache_misses", "Modules that had to be compiled", &self.code_cache_misses);
+        let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        gauge("weir_filter_instances_idle", "Idle instances of filter modules", &self.idle_instances);
+        gauge("weir_ready", "1 if a complete filter set is in force, else 0", &self.ready);
+        gauge("weir_reflectors", "Reflectors that serve the lookups of filters", &self.reflectors);
+        gauge(
+            "weir_reflectors_degraded",
+            "Reflectors whose last list or watch failed: their objects may be out of date",
+            &self.degraded_reflectors,
+        );
+        gauge("weir_reflector_objects", "Objects in the memory of all reflectors", &self.reflector_objects);
+    }
+
+    pub(super) fn sample(&self, status: &FilterStatus, engine: &Engine, reflectors: &Reflectors) {
+        let set = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        // The engine counts from its start, as the counters do.
+        let raise = |counter: &Counter, value: usize| counter.inc_by((value as u64).saturating_sub(counter.get()));
+        let (hits, misses) = engine.cache_hits_and_misses();
+        raise(&self.code_cache_hits, hits);
+        raise(&self.code_cache_misses, misses);
+        set(&self.resident_memory, resident_memory().unwrap_or(0));
+        set(&self.idle_instances, status.idle_instances());
+        set(&self.ready, usize::from(status.ready().is_ok()));
+        let reflectors = reflectors.status();
+        set(&self.reflectors, reflectors.len());
+        set(&self.degraded_reflectors, reflectors.iter().filter(|reflector| reflector.state.error.is_some()).count());
+        set(&self.reflector_objects, reflectors.iter().map(|reflector| reflector.objects).sum());
+    }
+}
+
+/// The resident set size, if the kernel reports it.
+fn resident_memory() -> Option<usize> {
+    // procfs: the read does not block on a disk.
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}

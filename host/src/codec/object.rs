@@ -1,0 +1,133 @@
+//! One object of a get, a watch event or the answer to a write, and the wrapper in which it arrived: a protobuf envelope,
+//! a Table, or none.
+//!
+//! An object shares its bytes with the body or frame that it came in. Only an edited, re-typed or cut object is a copy.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_document::protobuf::Envelope;
+use weir_document::{Document, Error, TypeMeta};
+use weir_kube::{Encoding, MetaVersion, Transform};
+
+use super::{CodecError, ObjectType, table};
+
+/// An object as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct EncodedObject {
+    document: Document,
+    wrapper: Wrapper,
+}
+
+/// What surrounds an object.
+#[derive(Debug, Clone)]
+enum Wrapper {
+    Bare,
+    Envelope(Envelope, Arc<TypeMeta>),
+    /// The object belongs to the only row of this Table.
+    Table(Document),
+}
+
+impl EncodedObject {
+    /// Decodes a body or a frame's object; none for a Table that does not consist of one row with an object.
+    ///
+    /// # Errors
+    /// The bytes are malformed, or the schema does not know the kind of a protobuf object.
+    pub(crate) fn decode(encoding: Encoding, transform: Transform, bytes: Bytes) -> Result<Option<Self>, Error> {
+        if encoding == Encoding::Protobuf {
+            let envelope = Envelope::open(bytes)?;
+            let type_meta = Arc::new(envelope.type_meta().clone());
+            let document = message(envelope.object(), &type_meta)?;
+            return Ok(Some(Self { document, wrapper: Wrapper::Envelope(envelope, type_meta) }));
+        }
+        Self::from_json(transform, Document::json(bytes))
+    }
+
+    /// Takes a JSON document; none for a Table that does not consist of one row with an object.
+    ///
+    /// # Errors
+    /// The bytes are malformed.
+    pub(crate) fn from_json(transform: Transform, document: Document) -> Result<Option<Self>, Error> {
+        if !matches!(transform, Transform::Table(..)) || document.kind()? != "Table" {
+            return Ok(Some(Self { document, wrapper: Wrapper::Bare }));
+        }
+        let object = table::only_object(&document)?;
+        Ok(object.map(|object| Self { document: object, wrapper: Wrapper::Table(document) }))
+    }
+
+    /// Whether the object is complete. A Table carries only metadata unless the request asks for objects.
+    pub(crate) fn is_complete(&self) -> bool {
+        !matches!(self.wrapper, Wrapper::Table(_))
+            || self.document.kind().is_ok_and(|kind| kind != "PartialObjectMetadata")
+    }
+
+    /// Gives the object the type of its resource, unless it names its own.
+    ///
+    /// # Errors
+    /// [`CodecError::UnknownType`], if neither is known.
+    pub(crate) fn typed(self, object_type: &ObjectType) -> Result<Self, CodecError> {
+        Ok(Self { document: object_type.apply(self.document)?, ..self })
+    }
+
+    /// The object that filters see.
+    pub(crate) fn document(&self) -> &Document {
+        &self.document
+    }
+
+    /// Encodes the object as it came, or as filters edited it, in the shape that the client asked for. A Table whose
+    /// object was edited becomes the object itself, because its cells show the unedited one.
+    ///
+    /// # Errors
+    /// The metadata is malformed.
+    pub(crate) fn encode(&self, edited: Option<&Bytes>, transform: Transform) -> Result<Bytes, Error> {
+        let metadata = |version: MetaVersion| self.edited(edited)?.only_metadata(&partial(version));
+        match (&self.wrapper, transform, edited) {
+            (Wrapper::Table(table), Transform::Table(version, include), None) => {
+                table::with_only_object(table, &self.document, version, include)
+            }
+            (Wrapper::Envelope(..), Transform::Metadata(version), _) => {
+                Ok(Envelope::seal(&partial(version), &metadata(version)?))
+            }
+            (_, Transform::Metadata(version), _) => metadata(version),
+            (Wrapper::Envelope(envelope, _), _, None) => Ok(envelope.body().clone()),
+            (Wrapper::Envelope(envelope, _), _, Some(edited)) => envelope.with(edited),
+            (_, _, None) => Ok(self.document.bytes().clone()),
+            (_, _, Some(edited)) => Ok(edited.clone()),
+        }
+    }
+
+    /// The Table that this object came in.
+    pub(super) fn table(&self) -> Option<&Document> {
+        match &self.wrapper {
+            Wrapper::Table(table) => Some(table),
+            Wrapper::Bare | Wrapper::Envelope(..) => None,
+        }
+    }
+
+    fn edited(&self, edited: Option<&Bytes>) -> Result<Document, Error> {
+        let Some(edited) = edited else { return Ok(self.document.clone()) };
+        match &self.wrapper {
+            Wrapper::Envelope(_, type_meta) => message(edited.clone(), type_meta),
+            Wrapper::Bare | Wrapper::Table(_) => Ok(Document::json(edited.clone())),
+        }
+    }
+}
+
+/// Makes a document of a protobuf message.
+///
+/// # Errors
+/// [`Error::NoSchema`], if the schema does not know the type.
+pub(super) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Document, Error> {
+    let missing = || Error::NoSchema { api_version: type_meta.api_version.clone(), kind: type_meta.kind.clone() };
+    Document::protobuf(bytes, type_meta.clone()).ok_or_else(missing)
+}
+
+/// The type of an object that is cut to its metadata.
+pub(super) fn partial(version: MetaVersion) -> TypeMeta {
+    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
+}
+
+/// The type of a list of objects that are cut to their metadata.
+pub(super) fn partial_list(version: MetaVersion) -> TypeMeta {
+    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
+}

@@ -1,0 +1,159 @@
+//! The watch codec, for JSON lines and protobuf frames: [`WatchDecoder`] cuts the stream into events, and
+//! [`WatchEncoder`] writes them in the shape that the client asked for.
+//!
+//! Memory: the decoder holds one frame and the bytes pushed last, the encoder the columns of a Table.
+
+use bytes::Bytes;
+use weir_document::json::{self, EventType};
+use weir_document::{Document, protobuf};
+use weir_kube::{Encoding, Transform};
+
+use super::object::EncodedObject;
+use super::table::{TableColumns, event_columns};
+use super::{CodecError, ObjectType};
+
+/// Cuts the bytes of a watch into events.
+#[derive(Debug)]
+pub(crate) struct WatchDecoder {
+    frames: WatchFrames,
+    transform: Transform,
+    object_type: ObjectType,
+}
+
+#[derive(Debug)]
+enum WatchFrames {
+    Json(json::FrameSplitter),
+    Protobuf(protobuf::FrameSplitter),
+}
+
+/// One event.
+#[derive(Debug)]
+pub(crate) struct WatchEvent {
+    /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+    pub(crate) event_type: EventType,
+    /// The bytes of the whole event, as they came.
+    whole: Bytes,
+    /// None for an ERROR, whose object is a Status, and for a BOOKMARK that passes as it came.
+    object: Option<EncodedObject>,
+    /// The columns that its Table names.
+    columns: Option<Bytes>,
+}
+
+impl WatchDecoder {
+    /// Decodes a watch of objects of this type. An event larger than `limit` bytes is an error.
+    pub(crate) fn new(encoding: Encoding, transform: Transform, object_type: ObjectType, limit: usize) -> Self {
+        let frames = match encoding {
+            Encoding::Json => WatchFrames::Json(json::FrameSplitter::with_limit(limit)),
+            Encoding::Protobuf => WatchFrames::Protobuf(protobuf::FrameSplitter::with_limit(limit)),
+        };
+        Self { frames, transform, object_type }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        match &mut self.frames {
+            WatchFrames::Json(splitter) => splitter.push(bytes),
+            WatchFrames::Protobuf(splitter) => splitter.push(bytes),
+        }
+    }
+
+    /// Marks the end of the stream: no bytes follow.
+    pub(crate) fn finish(&mut self) {
+        match &mut self.frames {
+            WatchFrames::Json(splitter) => splitter.finish(),
+            WatchFrames::Protobuf(splitter) => splitter.finish(),
+        }
+    }
+
+    /// Returns the next event; none until more bytes are pushed, or at the end.
+    ///
+    /// # Errors
+    /// The bytes are no event, the event exceeds the limit, or filters cannot read its object.
+    pub(crate) fn next(&mut self) -> Result<Option<WatchEvent>, CodecError> {
+        let (event_type, whole, object) = match &mut self.frames {
+            WatchFrames::Json(splitter) => match splitter.next()? {
+                Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
+                Some(frame) => (frame.event, frame.line(), EncodedObject::from_json(self.transform, frame.document())?),
+                None => return Ok(None),
+            },
+            WatchFrames::Protobuf(splitter) => match splitter.next()? {
+                Some(frame) if frame.event == EventType::Error => (frame.event, frame.bytes.clone(), None),
+                Some(frame) => {
+                    let object = EncodedObject::decode(Encoding::Protobuf, self.transform, frame.object_bytes())?;
+                    (frame.event, frame.bytes.clone(), object)
+                }
+                None => return Ok(None),
+            },
+        };
+        let columns = object.as_ref().map_or(Ok(None), event_columns)?;
+        let mut event = WatchEvent { event_type, whole, object, columns };
+        if event.is_filtered() {
+            let object = event.object.take().filter(EncodedObject::is_complete).ok_or(CodecError::MissingObject)?;
+            event.object = Some(object.typed(&self.object_type)?);
+        }
+        Ok(Some(event))
+    }
+}
+
+impl WatchEvent {
+    /// The size of the event in bytes, as it came.
+    pub(crate) fn len(&self) -> usize {
+        self.whole.len()
+    }
+
+    /// Whether filters see the event: they see objects, and no BOOKMARK or ERROR.
+    pub(crate) fn is_filtered(&self) -> bool {
+        matches!(self.event_type, EventType::Added | EventType::Modified | EventType::Deleted)
+    }
+
+    /// The object, if the event has one.
+    pub(crate) fn document(&self) -> Option<&Document> {
+        self.object.as_ref().map(EncodedObject::document)
+    }
+}
+
+/// Writes events in the encoding that they came in and the shape that the client asked for.
+#[derive(Debug)]
+pub(crate) struct WatchEncoder {
+    encoding: Encoding,
+    transform: Transform,
+    columns: TableColumns,
+}
+
+impl WatchEncoder {
+    /// Starts a watch.
+    pub(crate) fn new(encoding: Encoding, transform: Transform) -> Self {
+        Self { encoding, transform, columns: TableColumns::default() }
+    }
+
+    /// The encoding of the events.
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// Takes note of an event, be it sent or not: only the first one names the columns of a Table.
+    pub(crate) fn note(&mut self, event: &WatchEvent) {
+        self.columns.note(event.columns.as_ref());
+    }
+
+    /// Encodes an event of this type, with its object as it came or as filters edited it.
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub(crate) fn encode(
+        &mut self,
+        event: &WatchEvent,
+        event_type: EventType,
+        edited: Option<&Bytes>,
+    ) -> Result<Bytes, CodecError> {
+        let Some(object) = &event.object else { return Ok(event.whole.clone()) };
+        if edited.is_none() && event_type == event.event_type && self.transform == Transform::None {
+            return Ok(event.whole.clone());
+        }
+        let encoded = self.columns.add_to(object.encode(edited, self.transform)?)?;
+        match self.encoding {
+            Encoding::Json => Ok(json::event(event_type, &encoded)),
+            Encoding::Protobuf => Ok(protobuf::event(event_type, &encoded)?),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The rules of the command line.
+
+use weir_upstream::ServerSource;
+
+use super::*;
+use crate::config::{ConfigSource, ServingCertificate};
+
+fn line(text: &str) -> Result<Command, UsageMessage> {
+    line_in(None, text)
+}
+
+fn line_in(in_cluster: Option<InCluster>, text: &str) -> Result<Command, UsageMessage> {
+    parse_in(in_cluster, std::iter::once("weir").chain(text.split_whitespace()).map(OsString::from))
+}
+
+fn serve(text: &str) -> ServeConfig {
+    match line(&format!("serve --server http://127.0.0.1:6443 --node-name n1 {text}")) {
+        Ok(Command::Serve(config)) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(text: &str) -> String {
+    let usage = line(text).unwrap_err();
+    assert_eq!(usage.code, 64, "{}", usage.message);
+    usage.message
+}
+
+#[test]
+fn defaults_are_those_of_the_design() {
+    let config = serve("");
+    assert_eq!(config.bind.to_string(), "127.0.0.1:10261");
+    assert_eq!(config.admin.to_string(), "127.0.0.1:10267");
+    assert_eq!(config.source, ConfigSource::ConfigMap { namespace: "kube-system".into(), name: "weir-filters".into() });
+    assert_eq!(config.start_wait, std::time::Duration::from_secs(10));
+    assert_eq!(config.secure_endpoint(), None);
+    assert!(matches!(config.upstream, ServerSource::Server { .. }));
+}
+
+#[test]
+fn unknown_flags_and_bad_values_end_with_64_and_name_the_flag() {
+    assert!(refused("serve --nod-name x").contains("--nod-name"));
+    assert!(refused("serve --port many").contains("--port"));
+    assert!(refused("serve --log-format xml").contains("--log-format"));
+    assert!(refused("").contains("Usage"));
+    assert!(refused("run m.wasm --object - --settings []").contains("must be a JSON object"));
+}
+
+#[test]
+fn help_and_version_end_with_0() {
+    for text in ["--help", "serve --help", "--version"] {
+        assert_eq!(line(text).unwrap_err().code, 0, "{text}");
+    }
+}
+
+#[test]
+fn all_errors_of_serve_are_reported_at_once() {
+    let message = refused(
+        "serve --config-map weir --config-file f --start-wait soon --bind-address 0.0.0.0 --pod-address 127.0.0.1 --client-key k --cache-dir c",
+    );
+    for part in [
+        "--node-name: missing",
+        "--server or --kubeconfig: give one of them",
+        r#"--config-map: "weir" is not NAMESPACE/NAME"#,
+        "--config-map and --config-file",
+        r#"--start-wait: "soon" is not a duration"#,
+        "--bind-address: 0.0.0.0 is not a loopback address",
+        "--pod-address: pods cannot reach the loopback address 127.0.0.1",
+        "--client-certificate and --client-key",
+    ] {
+        assert!(message.contains(part), "{part:?} in {message}");
+    }
+    assert_eq!(message.lines().count(), 8, "{message}");
+}
+
+#[test]
+fn server_and_kubeconfig_exclude_each_other_and_their_flags() {
+    assert!(refused("serve --node-name n --server http://a --kubeconfig k").contains("--server and --kubeconfig"));
+    assert!(refused("serve --node-name n --kubeconfig k --token-file t").contains("--token-file: needs --server"));
+    assert!(refused("serve --node-name n --server a").contains("--server: \"a\" is not a URL"));
+    assert!(refused("serve --node-name n --server http://a/prefix").contains("without a path"));
+    assert!(refused("serve --node-name n --server http://a,b").contains("--server: \"b\" is not a URL"));
+    assert!(refused("serve --node-name n --server http://a,https://b").contains("all with http, or all with https"));
+    assert!(refused("serve --node-name n --server http://a,http://a").contains("given twice"));
+}
+
+#[test]
+fn several_servers_keep_their_order() {
+    let Ok(Command::Serve(config)) = line("serve --node-name n --server https://b:1,https://a --server-mode priority")
+    else {
+        panic!()
+    };
+    let ServerSource::Server { urls, .. } = &config.upstream else { panic!() };
+    assert_eq!(urls.iter().map(ToString::to_string).collect::<Vec<_>>(), ["https://b:1/", "https://a/"]);
+    assert_eq!(config.server_mode, ServerMode::Priority);
+    assert_eq!(serve("").server_mode, ServerMode::RoundRobin);
+}
+
+#[test]
+fn the_https_port_needs_a_certificate_with_its_key_and_an_address_that_is_not_left_to_chance() {
+    assert!(serve("").secure.is_none());
+    let config = serve("--tls-cert-file c --tls-private-key-file k --pod-address 169.254.2.1");
+    assert_eq!(config.secure.unwrap().address.to_string(), "169.254.2.1:10268");
+    let config = serve("--pod-address 169.254.2.1 --client-ca-file a");
+    assert_eq!(config.secure.unwrap().certificate, ServingCertificate::Requested);
+    let config = serve("--tls-cert-file c --tls-private-key-file k --secure-port 0 --client-ca-file a");
+    let secure = config.secure.unwrap();
+    assert_eq!((secure.address.to_string().as_str(), secure.client_ca.is_some()), ("127.0.0.1:0", true));
+    assert!(refused("serve --node-name n --server http://a --tls-cert-file c").contains("--tls-private-key-file"));
+    assert!(refused("serve --node-name n --server http://a --client-ca-file c").contains("--client-ca-file"));
+    assert!(
+        refused("serve --node-name n --server http://a --secure-port 0 --pod-address 169.254.2.1")
+            .contains("--secure-port")
+    );
+}
+
+#[test]
+fn in_a_pod_the_clusters_own_server_is_the_default() {
+    let in_cluster = |host: &str| Some(InCluster { host: host.to_owned(), port: "443".to_owned() });
+    for (host, url) in [("10.96.0.1", "https://10.96.0.1:443/"), ("fd00::1", "https://[fd00::1]:443/")] {
+        let Ok(Command::Serve(config)) = line_in(in_cluster(host), "serve --node-name n") else { panic!() };
+        let ServerSource::Server { urls, certificate_authority, token_file, .. } = config.upstream else { panic!() };
+        assert_eq!(urls[0].to_string(), url);
+        let folder = std::path::Path::new("/var/run/secrets/kubernetes.io/serviceaccount");
+        assert_eq!((certificate_authority, token_file), (Some(folder.join("ca.crt")), Some(folder.join("token"))));
+    }
+    let Ok(Command::Serve(config)) = line_in(in_cluster("10.96.0.1"), "serve --node-name n --server http://a") else {
+        panic!()
+    };
+    let ServerSource::Server { urls, token_file, .. } = config.upstream else { panic!() };
+    assert_eq!((urls[0].to_string().as_str(), token_file), ("http://a/", None), "an explicit flag takes precedence");
+}
+
+#[test]
+fn a_remote_plain_port_must_be_asked_for() {
+    assert_eq!(serve("--bind-address 0.0.0.0 --allow-remote-plaintext --port 0").bind.to_string(), "0.0.0.0:0");
+}
+
+#[test]
+fn the_pod_address_and_secure_port_are_the_endpoint_of_the_node_import() {
+    let endpoint = serve("--pod-address 169.254.2.1").secure_endpoint().unwrap();
+    assert_eq!((endpoint.host.as_str(), endpoint.port), ("169.254.2.1", 10268));
+}
+
+#[test]
+fn the_pod_address_has_an_interface_unless_that_is_left_to_others() {
+    let interface = |text: &str| serve(text).pods.unwrap().interface;
+    assert_eq!(interface("--pod-address 169.254.2.1").as_deref(), Some("weir0"));
+    assert_eq!(interface("--pod-address fd00::1 --pod-interface=").as_deref(), None);
+    for name in ["a-very-long-name", "a/b", "a:1", ".."] {
+        let message = refused(&format!("serve --node-name n --server http://a --pod-interface {name}"));
+        assert!(message.contains("--pod-interface"), "{message}");
+    }
+    for address in ["fe80::1", "224.0.0.1", "0.0.0.0"] {
+        let message = refused(&format!("serve --node-name n --server http://a --pod-address {address}"));
+        assert!(message.contains("--pod-address: pods cannot reach"), "{message}");
+    }
+}
+
+#[test]
+fn every_serve_flag_has_an_environment_variable() {
+    let command = definition();
+    let serve = command.find_subcommand("serve").unwrap();
+    for argument in
+        serve.get_arguments().filter(|argument| !["help", "verbosity"].contains(&argument.get_id().as_str()))
+    {
+        let wanted = format!("WEIR_{}", argument.get_id().as_str().to_uppercase());
+        assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(wanted.as_str()));
+    }
+}
+
+#[test]
+fn run_takes_its_flags() {
+    let Ok(Command::Run(flags)) = line("run m.wasm --object - --cluster a --cluster b --settings {\"a\":1}") else {
+        panic!()
+    };
+    assert_eq!((flags.cluster.len(), flags.settings.as_str(), flags.node_name.as_str()), (2, "{\"a\":1}", "node"));
+}

@@ -1,0 +1,89 @@
+//! The keys of a filter in `filters.yaml`. The parser accepts these keys only; the table in `deploy/README.md` is generated
+//! from them.
+
+use weir_runtime::{FailurePolicy, MemoryLimit, TimeLimit, Writes, default_grants};
+
+/// A key of the configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConfigKey {
+    /// As written in YAML.
+    pub(crate) name: &'static str,
+    /// The value of a missing key, as Markdown; empty if there is none.
+    #[cfg_attr(not(test), allow(dead_code, reason = "only the generated documentation uses it"))]
+    pub(crate) default: fn() -> String,
+    /// The meaning, as Markdown.
+    #[cfg_attr(not(test), allow(dead_code, reason = "only the generated documentation uses it"))]
+    pub(crate) description: &'static str,
+}
+
+/// The keys of a filter.
+pub(crate) const FILTER_KEYS: &[ConfigKey] = &[
+    ConfigKey {
+        name: "name",
+        default: String::new,
+        description: "Required. Unique name of the filter, in logs, metrics and error messages",
+    },
+    ConfigKey {
+        name: "module",
+        default: || "`<name>.wasm`".to_owned(),
+        description: "File name of the module. Weir looks in `binaryData` of the ConfigMap first, then in `--modules-dir`",
+    },
+    ConfigKey {
+        name: "digest",
+        default: String::new,
+        description: "Digest that the module must have: `sha256:<64 hexadecimal digits>`",
+    },
+    ConfigKey {
+        name: "match",
+        default: || "the module's own rules".to_owned(),
+        description: "Requests to filter: a list of `component/resource[.group][#verb;verb]`. The component is the first word \
+                      of the User-Agent; `*` matches any. A resource without a group is a built-in one. Get, list and watch \
+                      are filtered alike: a rule for one of them covers all three",
+    },
+    ConfigKey {
+        name: "settings",
+        default: || "`{}`".to_owned(),
+        description: "Settings of the filter, passed to the module as JSON",
+    },
+    ConfigKey {
+        name: "failurePolicy",
+        default: || code(FailurePolicy::default().as_str()),
+        description: "Action if the filter fails on an object: `Fail` (the request fails), `Ignore` (the object passes \
+                      unfiltered) or `Hide` (the object is left out)",
+    },
+    ConfigKey {
+        name: "writes",
+        default: || code(if Writes::default() == Writes::Refuse { "refuse" } else { "pass" }),
+        description: "Action on a PUT, JSON Patch or merge patch of an object that the filter edits or hides for the writer: \
+                      `refuse` (403) or `pass`",
+    },
+    ConfigKey {
+        name: "grants",
+        default: || default_grants().iter().map(|grant| code(&grant.to_string())).collect::<Vec<_>>().join(", "),
+        description: "Resources that the filter may look up. `secrets` is never allowed",
+    },
+    ConfigKey { name: "limits", default: String::new, description: "Limits of the filter, see the next two keys" },
+    ConfigKey {
+        name: "edits",
+        default: String::new,
+        description: "Protected fields of Pods that the filter may edit: paths such as `spec.volumes`",
+    },
+];
+
+/// The keys of `limits`.
+pub(crate) const LIMIT_KEYS: &[ConfigKey] = &[
+    ConfigKey {
+        name: "memory",
+        default: || code(&MemoryLimit::default().to_string()),
+        description: "Memory of one instance of the module: `1Mi` to `512Mi`",
+    },
+    ConfigKey {
+        name: "time",
+        default: || code(&TimeLimit::default().to_string()),
+        description: "Time for one object: `1ms` to `10s`",
+    },
+];
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}

@@ -1,0 +1,54 @@
+//! All metrics of the daemon. Each crate and each part of the daemon counts for itself.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use weir_runtime::RuntimeMetrics;
+use weir_upstream::UpstreamMetrics;
+
+use crate::admin::AdminMetrics;
+use crate::pods::PodMetrics;
+use crate::proxy::ProxyMetrics;
+use crate::reload::ReloadMetrics;
+
+/// The metrics of each part.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Requests, watches, the serving certificate.
+    pub proxy: Arc<ProxyMetrics>,
+    /// The API servers.
+    pub upstream: Arc<UpstreamMetrics>,
+    /// Filters.
+    pub runtime: Arc<RuntimeMetrics>,
+    /// Reloads of the configuration.
+    pub reload: Arc<ReloadMetrics>,
+    /// The address for pods.
+    pub pods: Arc<PodMetrics>,
+    /// The process and its reflectors.
+    pub admin: Arc<AdminMetrics>,
+}
+
+impl Metrics {
+    /// Creates all metrics and registers them under their exported names.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        metrics.proxy.register(registry);
+        metrics.upstream.register(registry);
+        metrics.runtime.register(registry);
+        metrics.reload.register(registry);
+        metrics.pods.register(registry);
+        metrics.admin.register(registry);
+        metrics
+    }
+
+    /// Creates a series of each metric, so that the generated documentation shows its labels.
+    #[cfg(test)]
+    pub(crate) fn sample(&self) {
+        self.proxy.sample();
+        self.upstream.sample();
+        self.runtime.sample();
+        self.reload.reload("");
+        self.pods.sample();
+    }
+}

@@ -1,0 +1,160 @@
+//! A list that filters match: split into items as it arrives, and filtered batch by batch.
+//!
+//! JSON is sent as it is filtered. The headers wait for [`HELD`] bytes of output or the end, so that small lists fail with
+//! a proper Status; a later failure aborts the body. Memory: the held output, one batch and the largest item, never the
+//! whole list.
+//!
+//! A protobuf list starts with its length, so that Weir holds what filters leave of it until the end, within the memory
+//! budget. If the budget has no room, Weir requests the list as JSON. An HTTP/1.0 client cannot tell an aborted body from
+//! a complete one, so that its answer is held, too.
+
+mod block_buffer;
+mod failed_objects;
+mod list_response;
+mod table;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::{HeaderValue, Method, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+
+use self::block_buffer::BlockBuffer;
+pub(in crate::proxy) use self::failed_objects::FailedObjects;
+use self::list_response::ListResponse;
+use super::memory_budget::{MemoryLease, OverBudget};
+use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
+use crate::proxy::Proxy;
+use crate::proxy::body::{BodyError, ResponseBody, empty, full};
+use crate::proxy::respond::Refusal;
+use weir_kube::{Encoding, MediaType, Transform};
+
+/// Output that is held back until the answer's headers are sent.
+const HELD: usize = 256 << 10;
+/// Output that is held for an HTTP/1.0 client.
+const HELD_WHOLE: usize = 16 << 20;
+
+/// Answers a list that filters match.
+///
+/// # Errors
+/// The list failed before the headers were sent.
+pub(in crate::proxy) async fn list(proxy: &Arc<Proxy>, read: ReadRequest) -> Result<Response<ResponseBody>, Refusal> {
+    proxy.failed_objects.check(proxy, &read).await?;
+    let mut read = Arc::new(read);
+    loop {
+        let ObjectsAnswer { parts, body, encoding } = match read.send(proxy, read.own_path()).await? {
+            ReadAnswer::Objects(objects) => objects,
+            ReadAnswer::Other(answer) => return Ok(answer),
+        };
+        if read.method == Method::HEAD {
+            return Ok(Response::from_parts(parts, empty()));
+        }
+        let held = match (read.media_type.transform, encoding) {
+            (Transform::Table(..), _) => table::list(proxy, &read, *body).await?,
+            (_, Encoding::Protobuf) => {
+                let estimate = body.estimate();
+                let list = ListResponse::new(proxy.clone(), read.clone(), encoding, body);
+                match proxy.memory_budget.lease(estimate).await {
+                    Ok(lease) => held_until_end(list, estimate, lease).await?,
+                    Err(OverBudget) => None,
+                }
+            }
+            (_, Encoding::Json) => {
+                let list = ListResponse::new(proxy.clone(), read.clone(), encoding, body);
+                let body = if read.old_client { whole(list).await? } else { streamed(list).await? };
+                return Ok(Response::from_parts(parts, body));
+            }
+        };
+        if let Some(held) = held {
+            return Ok(held.answer(parts));
+        }
+        tracing::debug!(path = %read.path, component = read.component, "list requested again as plain JSON: its form does not fit into the memory budget or has no objects");
+        read = Arc::new(read.with_media_type(MediaType::JSON));
+    }
+}
+
+/// A filtered list that is complete in memory.
+struct HeldList {
+    chunks: Vec<Bytes>,
+    lease: MemoryLease,
+}
+
+impl HeldList {
+    fn answer(self, mut parts: http::response::Parts) -> Response<ResponseBody> {
+        let length: usize = self.chunks.iter().map(Bytes::len).sum();
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        // The lease ends with the last chunk.
+        let frames = stream::unfold((self.chunks.into_iter(), self.lease), |(mut chunks, lease)| async move {
+            let chunk = chunks.next()?;
+            Some((Ok::<_, BodyError>(Frame::data(chunk)), (chunks, lease)))
+        });
+        Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
+    }
+}
+
+/// Holds a list whose length comes first until its end; returns none if the budget has no room for it.
+async fn held_until_end(
+    mut list: ListResponse,
+    estimate: usize,
+    mut lease: MemoryLease,
+) -> Result<Option<HeldList>, Refusal> {
+    let mut blocks = BlockBuffer::new(estimate);
+    while let Some(chunks) = list.next().await? {
+        for chunk in chunks {
+            blocks.push(&chunk);
+        }
+        if lease.grow_to(blocks.len()) == Err(OverBudget) {
+            return Ok(None);
+        }
+    }
+    let chunks = std::iter::once(list.prefix()?).chain(blocks.into_chunks()).collect();
+    Ok(Some(HeldList { chunks, lease }))
+}
+
+/// Returns output up to a limit, and whether that is all of it.
+async fn begin(list: &mut ListResponse, limit: usize) -> Result<(Vec<Bytes>, bool), Refusal> {
+    let (mut held, mut length) = (Vec::new(), 0);
+    while length < limit {
+        let Some(chunks) = list.next().await? else { return Ok((held, true)) };
+        length += chunks.iter().map(Bytes::len).sum::<usize>();
+        held.extend(chunks);
+    }
+    Ok((held, false))
+}
+
+/// Returns the complete body of a list, for an HTTP/1.0 client.
+async fn whole(mut list: ListResponse) -> Result<ResponseBody, Refusal> {
+    match begin(&mut list, HELD_WHOLE).await? {
+        (held, true) => Ok(full(held.concat().into())),
+        (_, false) => Err(Refusal::OldClient),
+    }
+}
+
+/// Returns a body that filters the rest of the list as the client reads it.
+async fn streamed(mut list: ListResponse) -> Result<ResponseBody, Refusal> {
+    let (held, ended) = begin(&mut list, HELD).await?;
+    if ended {
+        return Ok(full(held.concat().into()));
+    }
+    let rest = stream::unfold(Some(list), |list| async move {
+        let mut list = list?;
+        match list.next().await {
+            Ok(None) => None,
+            Ok(Some(chunks)) => Some((Ok(chunks), Some(list))),
+            Err(error) => Some((Err(list.abort(error)), None)),
+        }
+    });
+    let frames = stream::once(async move { Ok(held) })
+        .chain(rest)
+        .flat_map(|chunks| {
+            let (chunks, error) = match chunks {
+                Ok(chunks) => (chunks, None),
+                Err(error) => (Vec::new(), Some(Err(error))),
+            };
+            stream::iter(chunks.into_iter().map(Ok).chain(error))
+        })
+        .map(|chunk: Result<Bytes, BodyError>| chunk.map(Frame::data));
+    Ok(StreamBody::new(frames).boxed_unsync())
+}

@@ -1,0 +1,60 @@
+//! A filtered list in the form of a Table. Weir requests the whole objects beside the cells, filters the rows by them, and
+//! sends as much of each object as the client asked for.
+//!
+//! Memory: the Table with its objects and what is left of it, within the proxy's memory budget.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::HeldList;
+use super::list_response::ListError;
+use crate::codec::table_list::TableListCodec;
+use crate::codec::{CodecError, EncodeError};
+use crate::proxy::Proxy;
+use crate::proxy::respond::Refusal;
+use crate::proxy::response::read::ReadRequest;
+use crate::proxy::resume::ListProgress;
+use weir_kube::Transform;
+use weir_upstream::Plain;
+
+/// Reads and filters a Table. Returns none if the list must be requested as plain JSON instead: the budget has no room,
+/// or the API server sent no Table of this resource, or no objects in it.
+pub(super) async fn list(proxy: &Arc<Proxy>, read: &ReadRequest, upstream: Plain) -> Result<Option<HeldList>, Refusal> {
+    let Ok(mut lease) = proxy.memory_budget.lease(upstream.estimate()).await else { return Ok(None) };
+    let limit = proxy.memory_budget.bytes();
+    let Some(body) = upstream.collect_at_most(limit).await? else {
+        return Ok(None);
+    };
+    if lease.grow_to(body.len()).is_err() {
+        return Ok(None);
+    }
+    let chunks = filter(proxy, read, body).await?;
+    Ok(chunks.map(|chunks| HeldList { chunks, lease }))
+}
+
+async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option<Vec<Bytes>>, ListError> {
+    let Transform::Table(version, include) = read.media_type.transform else { return Ok(None) };
+    let Some(mut codec) = TableListCodec::open(body, read.object_type.clone(), version, include)? else {
+        return Ok(None);
+    };
+    let mut progress = ListProgress::begin(&proxy.resume, read.client, read.chain_version, &read.query);
+    loop {
+        let rows = match codec.next() {
+            Ok(Some(rows)) => rows,
+            Ok(None) => break,
+            Err(CodecError::MissingObject) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let outcomes = read.chain.run(rows.documents()).await;
+        let hidden = codec.rows(rows, outcomes).map_err(|error| match error {
+            EncodeError::Filter(failure, _) => ListError::Filter(failure, None),
+            EncodeError::Codec(error) => error.into(),
+        })?;
+        for object in &hidden {
+            progress.hide(object)?;
+        }
+    }
+    progress.save(&proxy.resume, codec.meta());
+    Ok(Some(codec.finish()?))
+}

@@ -1,0 +1,156 @@
+//! Decides which event the client of a filtered watch gets: a pure state machine over (event, object, outcome).
+//!
+//! The client must end up with the state that a fresh list through the same filters would return. Weir remembers only
+//! which objects the client does not have, not the last state of those that it has. So when a filter hides an object that
+//! the client may have, Weir cannot send a correct DELETED event, and the client must list again.
+
+use std::sync::Arc;
+
+use weir_document::json::EventType;
+
+use crate::proxy::resume::HiddenKeys;
+use weir_runtime::{Failure, Outcome};
+
+/// The state of one watch.
+#[derive(Debug, Default)]
+pub(super) struct Transitions {
+    hidden: Arc<HiddenKeys>,
+}
+
+/// The effect of one event.
+#[derive(Debug, Clone)]
+pub(super) enum Transition {
+    /// Send the object as the chain left it, as an event of this type.
+    Filtered(EventType),
+    /// Send the event as it came.
+    Original,
+    /// Send nothing.
+    Skip,
+    /// End the watch with 410: the client may have an object that it must no longer see.
+    Relist,
+    /// End the watch with the filter's failure.
+    Fail(Failure),
+}
+
+impl Transitions {
+    /// Starts with the objects that the client does not have because filters hid them.
+    pub(super) fn new(hidden: Arc<HiddenKeys>) -> Self {
+        Self { hidden }
+    }
+
+    /// Whether the transition depends on the object's key. For most events of most watches it does not, and callers need not
+    /// read the key.
+    pub(super) fn needs_key(&self, outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Hidden) || !self.hidden.is_empty()
+    }
+
+    /// Applies one event. BOOKMARK and ERROR pass unchanged.
+    pub(super) fn apply(&mut self, event: EventType, key: u64, outcome: &Outcome) -> Transition {
+        let known = self.hidden.contains(key);
+        match (event, outcome) {
+            (EventType::Bookmark | EventType::Error, _) => Transition::Original,
+            // The outcome of the deleted object does not matter: the client may have every object that is not known to
+            // be hidden. A failing chain must not swallow the deletion either.
+            (EventType::Deleted, _) if known => {
+                self.forget(key);
+                Transition::Skip
+            }
+            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => Transition::Original,
+            (EventType::Deleted, _) => Transition::Filtered(EventType::Deleted),
+            (_, Outcome::Failed(failure)) => Transition::Fail(failure.clone()),
+            (EventType::Modified, Outcome::Hidden) if !known => Transition::Relist,
+            (_, Outcome::Hidden) => {
+                if !known {
+                    Arc::make_mut(&mut self.hidden).insert(key);
+                }
+                Transition::Skip
+            }
+            (_, Outcome::Unchanged | Outcome::Edited(_)) if known => {
+                self.forget(key);
+                Transition::Filtered(EventType::Added)
+            }
+            (event, Outcome::Unchanged | Outcome::Edited(_)) => Transition::Filtered(event),
+        }
+    }
+
+    /// The objects that the client does not have because filters hid them.
+    pub(super) fn hidden(&self) -> &Arc<HiddenKeys> {
+        &self.hidden
+    }
+
+    fn forget(&mut self, key: u64) {
+        Arc::make_mut(&mut self.hidden).remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use weir_runtime::FailureClass;
+
+    const KEY: u64 = 7;
+    use EventType::{Added, Deleted, Modified};
+
+    fn failed() -> Outcome {
+        Outcome::Failed(Failure { filter: "f".into(), class: FailureClass::Trap, message: "m".into() })
+    }
+
+    fn transition(transitions: &mut Transitions, event: EventType, outcome: &Outcome) -> String {
+        match transitions.apply(event, KEY, outcome) {
+            Transition::Filtered(event) => event.to_string(),
+            Transition::Original => "original".into(),
+            Transition::Skip => "skip".into(),
+            Transition::Relist => "relist".into(),
+            Transition::Fail(_) => "fail".into(),
+        }
+    }
+
+    fn with_hidden() -> Transitions {
+        let mut hidden = HiddenKeys::default();
+        hidden.insert(KEY);
+        Transitions::new(Arc::new(hidden))
+    }
+
+    #[test]
+    fn every_event_meets_every_state_as_the_rules_say() {
+        let edited = Outcome::Edited(Bytes::new());
+        for (event, outcome, when_unknown, when_known_hidden) in [
+            (Added, Outcome::Unchanged, "ADDED", "ADDED"),
+            (Added, edited.clone(), "ADDED", "ADDED"),
+            (Added, Outcome::Hidden, "skip", "skip"),
+            (Added, failed(), "fail", "fail"),
+            (Modified, Outcome::Unchanged, "MODIFIED", "ADDED"),
+            (Modified, edited.clone(), "MODIFIED", "ADDED"),
+            (Modified, Outcome::Hidden, "relist", "skip"),
+            (Modified, failed(), "fail", "fail"),
+            (Deleted, Outcome::Unchanged, "DELETED", "skip"),
+            (Deleted, edited, "DELETED", "skip"),
+            (Deleted, Outcome::Hidden, "original", "skip"),
+            (Deleted, failed(), "original", "skip"),
+        ] {
+            assert_eq!(transition(&mut Transitions::default(), event, &outcome), when_unknown, "{event} {outcome:?}");
+            assert_eq!(
+                transition(&mut with_hidden(), event, &outcome),
+                when_known_hidden,
+                "{event} {outcome:?}, known hidden"
+            );
+        }
+    }
+
+    #[test]
+    fn an_object_goes_through_its_life() {
+        let mut transitions = Transitions::default();
+        let mut sent = |event, outcome| transition(&mut transitions, event, &outcome);
+        assert_eq!(sent(Added, Outcome::Hidden), "skip");
+        assert_eq!(sent(Modified, Outcome::Hidden), "skip");
+        assert_eq!(sent(Modified, Outcome::Unchanged), "ADDED");
+        assert_eq!(sent(Modified, Outcome::Unchanged), "MODIFIED");
+        assert_eq!(sent(Deleted, Outcome::Unchanged), "DELETED");
+        assert_eq!(sent(Added, Outcome::Hidden), "skip");
+        assert_eq!(sent(Deleted, Outcome::Hidden), "skip");
+        assert_eq!(sent(Added, Outcome::Unchanged), "ADDED");
+        assert_eq!(sent(Modified, Outcome::Hidden), "relist");
+    }
+}

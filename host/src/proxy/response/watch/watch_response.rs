@@ -1,0 +1,280 @@
+//! A filtered watch while it is open.
+//!
+//! Events that have arrived already are filtered together and leave together; no event waits for others. The answer's body
+//! pulls them: a client that is gone frees the API server's stream, and a slow one slows it. Memory: [`BATCH_BYTES`] of
+//! events, one frame, and the set of hidden keys.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use weir_document::json::EventType;
+use weir_document::{Document, Path};
+
+use super::transitions::{Transition, Transitions};
+use super::watch_end::{WatchEnd, watch_end};
+use crate::codec::CodecError;
+use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
+use crate::proxy::Proxy;
+use crate::proxy::respond::Refusal;
+use crate::proxy::response::read::ReadRequest;
+use crate::proxy::resume::HiddenKeys;
+use weir_kube::Encoding;
+use weir_runtime::Outcome;
+use weir_upstream::{AnswerError, Plain, in_full};
+
+/// The largest event.
+const FRAME: usize = 32 << 20;
+/// The number of events that are filtered together.
+const BATCH: usize = 64;
+/// The size of a batch, in bytes, at which it takes no more events.
+const BATCH_BYTES: usize = 128 << 10;
+/// Consecutive shorter events are copied into one chunk; longer ones leave as they are.
+const SHORT: usize = 4 << 10;
+
+/// An open watch.
+pub(super) struct WatchResponse {
+    proxy: Arc<Proxy>,
+    read: Arc<ReadRequest>,
+    upstream: Box<Plain>,
+    decoder: WatchDecoder,
+    encoder: WatchEncoder,
+    transitions: Transitions,
+    /// Encoded events that the client gets next.
+    ready: VecDeque<Bytes>,
+    /// The object delivered last; its resource version is read when the watch is over.
+    last: Option<Document>,
+    end: Pin<Box<dyn Future<Output = WatchEnd> + Send>>,
+    upstream_ended: bool,
+    /// Nothing follows the ready events.
+    over: bool,
+    /// The client must list again: no later watch continues from this one.
+    relisted: bool,
+}
+
+impl WatchResponse {
+    /// Continues a watch whose client does not have the `hidden` objects.
+    pub(super) fn new(
+        proxy: Arc<Proxy>,
+        read: ReadRequest,
+        encoding: Encoding,
+        upstream: Box<Plain>,
+        hidden: Arc<HiddenKeys>,
+    ) -> Self {
+        proxy.metrics.watches().inc();
+        let read = Arc::new(read);
+        Self {
+            end: Box::pin(watch_end(proxy.clone(), read.clone())),
+            proxy,
+            decoder: WatchDecoder::new(encoding, read.media_type.transform, read.object_type.clone(), FRAME),
+            encoder: WatchEncoder::new(encoding, read.media_type.transform),
+            read,
+            upstream,
+            transitions: Transitions::new(hidden),
+            ready: VecDeque::new(),
+            last: None,
+            upstream_ended: false,
+            over: false,
+            relisted: false,
+        }
+    }
+
+    /// Returns the next complete events; none at the end. A failure is an event, too.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            // Checked before anything is sent: outcomes of filters that are no longer in force must not leave.
+            if !self.over
+                && let Some(end) = self.end.as_mut().now_or_never()
+            {
+                self.finish(end);
+            }
+            if let Some(events) = self.ready.pop_front() {
+                return Some(events);
+            }
+            if self.over {
+                return None;
+            }
+            let (events, broken) = self.take_events().await;
+            self.filter(events).await;
+            if let Some(error) = broken
+                && !self.over
+            {
+                self.fail(&Refusal::InvalidAnswer(in_full(&error)));
+            }
+            if !self.ready.is_empty() || self.over {
+                continue;
+            }
+            if self.upstream_ended {
+                self.over = true;
+                return None;
+            }
+            tokio::select! {
+                biased;
+                end = self.end.as_mut() => self.finish(end),
+                next = self.upstream.next() => self.receive(next),
+            }
+        }
+    }
+
+    /// Returns the complete events that have arrived, at most a batch, and the error that follows them.
+    async fn take_events(&mut self) -> (Vec<WatchEvent>, Option<CodecError>) {
+        let mut events = Vec::new();
+        let (mut room, mut waited) = (BATCH_BYTES, false);
+        while events.len() < BATCH && room > 0 {
+            match self.decoder.next() {
+                Ok(Some(event)) => {
+                    room = room.saturating_sub(event.len());
+                    events.push(event);
+                }
+                Err(error) => return (events, Some(error)),
+                Ok(None) if self.upstream_ended => break,
+                Ok(None) => match self.upstream.next().now_or_never() {
+                    Some(next) => {
+                        self.receive(next);
+                        waited = false;
+                    }
+                    // The connection hands over one chunk at a time, and may have the next one already.
+                    None if !waited && !events.is_empty() => {
+                        yield_to_connection().await;
+                        waited = true;
+                    }
+                    None => break,
+                },
+            }
+        }
+        (events, None)
+    }
+
+    fn receive(&mut self, next: Result<Option<Bytes>, AnswerError>) {
+        match next {
+            Ok(Some(bytes)) => self.decoder.push(bytes),
+            Ok(None) => {
+                self.decoder.finish();
+                self.upstream_ended = true;
+            }
+            Err(error) => {
+                // Between two events this is a normal end: the client continues with a new watch. Within an event the
+                // decoder reports it.
+                tracing::debug!(path = %self.read.path, %error, "watch interrupted: the API server's answer broke off");
+                self.decoder.finish();
+                self.upstream_ended = true;
+            }
+        }
+    }
+
+    async fn filter(&mut self, events: Vec<WatchEvent>) {
+        let filtered = events.iter().filter(|event| event.is_filtered());
+        let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
+        let mut outcomes: VecDeque<Outcome> =
+            if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
+        let (mut encoded, mut refused) = (Vec::with_capacity(events.len()), None);
+        for event in events {
+            let outcome =
+                if event.is_filtered() { outcomes.pop_front().unwrap_or(Outcome::Hidden) } else { Outcome::Unchanged };
+            self.over |= event.event_type == EventType::Error;
+            match self.apply(&event, outcome) {
+                Ok(bytes) => encoded.extend(bytes),
+                Err(refusal) => refused = Some(refusal),
+            }
+            if self.over || refused.is_some() {
+                break;
+            }
+        }
+        let runs = encoded.chunk_by(|one, next| one.len().max(next.len()) < SHORT);
+        self.ready.extend(runs.map(|run| if let [event] = run { event.clone() } else { run.concat().into() }));
+        if let Some(refusal) = refused {
+            self.fail(&refusal);
+        }
+    }
+
+    /// Returns the event that the client gets for this event, if it gets one.
+    ///
+    /// # Errors
+    /// The error ends the watch.
+    fn apply(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, Refusal> {
+        let invalid = |error: CodecError| Refusal::InvalidAnswer(in_full(&error));
+        self.encoder.note(event);
+        let key = match event.document().filter(|_| event.is_filtered() && self.transitions.needs_key(&outcome)) {
+            Some(document) => HiddenKeys::key_of(document).map_err(|error| invalid(error.into()))?,
+            None => 0,
+        };
+        let encoded = match (self.transitions.apply(event.event_type, key, &outcome), outcome) {
+            (Transition::Skip, _) => return Ok(None),
+            (Transition::Original, _) => self.encoder.encode(event, event.event_type, None),
+            (Transition::Filtered(event_type), Outcome::Edited(bytes)) => {
+                self.encoder.encode(event, event_type, Some(&bytes))
+            }
+            (Transition::Filtered(event_type), _) => self.encoder.encode(event, event_type, None),
+            (Transition::Relist, _) => {
+                self.proxy.metrics.relist("hidden");
+                return Err(Refusal::Expired("a filter now hides an object that the client may hold"));
+            }
+            (Transition::Fail(failure), _) => return Err(Refusal::Filter(failure)),
+        };
+        let encoded = encoded.map_err(invalid)?;
+        if let Some(document) = event.document() {
+            self.last = Some(document.clone());
+        }
+        Ok(Some(encoded))
+    }
+
+    /// Ends the watch with an ERROR event after the events that are ready.
+    fn fail(&mut self, refusal: &Refusal) {
+        self.over = true;
+        if matches!(refusal, Refusal::Expired(_)) {
+            self.relisted = true;
+            tracing::debug!(path = %self.read.path, component = self.read.component, reason = %refusal, "watch ended with 410 so that its client lists again");
+        } else {
+            tracing::warn!(path = %self.read.path, component = self.read.component, error = %refusal, "watch ended with an ERROR event");
+        }
+        self.ready.push_back(refusal.event(self.encoder.encoding()));
+    }
+
+    /// Ends the watch. Ready events still leave when the daemon stops, but not when the filters that made them have changed.
+    fn finish(&mut self, end: WatchEnd) {
+        self.over = true;
+        if let WatchEnd::Relist { message, reason } = end {
+            self.ready.clear();
+            self.proxy.metrics.relist(reason);
+            self.fail(&Refusal::Expired(message));
+        }
+    }
+}
+
+impl Drop for WatchResponse {
+    /// Saves the resume state: however the watch ended, its client may continue from the last version that it got.
+    fn drop(&mut self) {
+        self.proxy.metrics.watches().dec();
+        if self.relisted {
+            return;
+        }
+        let start = self.read.query.first("resourceVersion").unwrap_or_default();
+        let last = self.last.take();
+        let version = Path::parse("metadata.resourceVersion")
+            .ok()
+            .zip(last.as_ref())
+            .and_then(|(path, last)| last.text(&path).ok().flatten().map(|version| version.into_owned()));
+        let version = version.as_deref().unwrap_or(start);
+        let hidden = self.transitions.hidden().clone();
+        self.proxy.resume.save(self.read.client, self.read.chain_version, version, hidden);
+    }
+}
+
+/// Lets other ready tasks of this thread run first: once so that the connection notices that its last chunk was taken, once
+/// more so that it hands over the next one.
+async fn yield_to_connection() {
+    let mut turns = 2_u8;
+    poll_fn(|cx| match turns.checked_sub(1) {
+        None => Poll::Ready(()),
+        Some(left) => {
+            turns = left;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}

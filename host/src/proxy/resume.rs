@@ -1,0 +1,239 @@
+//! Per-client resume state: hidden keys and chain version.
+//!
+//! A watch continues from a state that its client got before. Weir must know which filters made that state, and which
+//! objects it lacks because they hid them. So Weir remembers, per client and collection, a few resume points: the resource
+//! versions that it handed out last, with the chain version and the hidden keys of each.
+//!
+//! Forgetting is always safe: it costs the client one more list. Bounds: [`CLIENTS`] clients with [`POINTS`] resume points
+//! and [`POINTS`] unfinished paged lists each, and [`HIDDEN`] hidden keys in all. The least recently used client leaves
+//! first.
+
+mod client_key;
+mod hidden_keys;
+mod list_progress;
+mod token_subject;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
+
+pub(super) use self::client_key::ClientKey;
+pub(super) use self::hidden_keys::HiddenKeys;
+pub(super) use self::list_progress::ListProgress;
+use weir_runtime::ChainVersion;
+
+/// The most clients, each with what it reads.
+const CLIENTS: usize = 1024;
+/// The most resume points of a client.
+const POINTS: usize = 4;
+/// The most hidden keys of all clients together.
+const HIDDEN: usize = 1 << 20;
+
+/// The resume states of all clients; one per proxy.
+#[derive(Debug, Default)]
+pub(super) struct ResumeState {
+    state: Mutex<ClientTable>,
+}
+
+#[derive(Debug, Default)]
+struct ClientTable {
+    entries: HashMap<ClientKey, ClientEntry, RandomState>,
+    /// The number of hidden keys of all entries.
+    hidden: usize,
+    /// Grows with each use of an entry.
+    clock: u64,
+}
+
+#[derive(Debug, Default)]
+struct ClientEntry {
+    /// The clock at the last use.
+    used: u64,
+    /// The ends of lists and watches, newest last.
+    points: VecDeque<ResumePoint>,
+    /// Unfinished paged lists, newest last.
+    pages: VecDeque<ResumePoint>,
+}
+
+#[derive(Debug)]
+struct ResumePoint {
+    chain_version: ChainVersion,
+    /// The resource version handed out last, or the continue token of a page.
+    at: Box<str>,
+    hidden: Arc<HiddenKeys>,
+}
+
+impl ResumeState {
+    /// Whether no client has a resume state.
+    pub(super) fn is_empty(&self) -> bool {
+        self.locked(|clients| clients.entries.is_empty())
+    }
+
+    /// Saves the end of a list or watch that began with `chain_version`: the list's resource version, or the last one that
+    /// the watch delivered.
+    pub(super) fn save(&self, key: ClientKey, chain_version: ChainVersion, version: &str, hidden: Arc<HiddenKeys>) {
+        let point = ResumePoint { chain_version, at: version.into(), hidden };
+        self.locked(|clients| clients.add(key, |entry| &mut entry.points, point));
+    }
+
+    /// Saves a page of a list that began with `chain_version`. `token` requests the next page; `hidden` are the keys of all
+    /// pages so far.
+    pub(super) fn save_page(&self, key: ClientKey, chain_version: ChainVersion, token: &str, hidden: Arc<HiddenKeys>) {
+        let page = ResumePoint { chain_version, at: token.into(), hidden };
+        self.locked(|clients| clients.add(key, |entry| &mut entry.pages, page));
+    }
+
+    /// Returns the chain version and the hidden keys of the pages before the one that `token` requests.
+    pub(super) fn pages_before(&self, key: &ClientKey, token: &str) -> Option<(ChainVersion, Arc<HiddenKeys>)> {
+        self.locked(|clients| {
+            let page = clients.touch(key)?.pages.iter().rev().find(|page| *page.at == *token)?;
+            Some((page.chain_version, page.hidden.clone()))
+        })
+    }
+
+    /// Returns the keys that are hidden from a client whose watch continues from `version` with `chain_version`. None: this
+    /// chain version did not make any state that the client is known to have, and the client must list again.
+    pub(super) fn hidden_keys(
+        &self,
+        key: &ClientKey,
+        chain_version: ChainVersion,
+        version: &str,
+    ) -> Option<Arc<HiddenKeys>> {
+        self.locked(|clients| {
+            let points = &clients.touch(key)?.points;
+            let mut same = points.iter().rev().filter(|point| point.chain_version == chain_version).peekable();
+            same.peek()?;
+            // For an unknown resource version the empty set is safe: it costs an event or a list too many, never one too few.
+            Some(same.find(|point| *point.at == *version).map(|point| point.hidden.clone()).unwrap_or_default())
+        })
+    }
+
+    /// Whether the client has a resume state, that is, whether filters made the state that it holds.
+    pub(super) fn contains(&self, key: &ClientKey) -> bool {
+        self.locked(|clients| clients.entries.contains_key(key))
+    }
+
+    /// Forgets a client.
+    pub(super) fn remove(&self, key: &ClientKey) {
+        self.locked(|clients| clients.remove(key));
+    }
+
+    fn locked<T>(&self, act: impl FnOnce(&mut ClientTable) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ClientTable {
+    fn touch(&mut self, key: &ClientKey) -> Option<&mut ClientEntry> {
+        self.clock += 1;
+        let entry = self.entries.get_mut(key)?;
+        entry.used = self.clock;
+        Some(entry)
+    }
+
+    fn add(
+        &mut self,
+        key: ClientKey,
+        of: impl FnOnce(&mut ClientEntry) -> &mut VecDeque<ResumePoint>,
+        point: ResumePoint,
+    ) {
+        self.clock += 1;
+        let entry = self.entries.entry(key).or_default();
+        entry.used = self.clock;
+        let points = of(entry);
+        let before: usize = points.iter().map(|point| point.hidden.len()).sum();
+        points.retain(|old| old.chain_version != point.chain_version || old.at != point.at);
+        if points.len() >= POINTS {
+            points.pop_front();
+        }
+        points.push_back(point);
+        let after: usize = points.iter().map(|point| point.hidden.len()).sum();
+        self.hidden = self.hidden + after - before;
+        while self.entries.len() > CLIENTS || (self.hidden > HIDDEN && self.entries.len() > 1) {
+            let Some(oldest) = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else {
+                return;
+            };
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, key: &ClientKey) {
+        let Some(entry) = self.entries.remove(key) else { return };
+        let freed: usize = entry.points.iter().chain(&entry.pages).map(|point| point.hidden.len()).sum();
+        self.hidden -= freed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u8) -> ClientKey {
+        ClientKey::test(n)
+    }
+
+    fn version(n: u64) -> ChainVersion {
+        ChainVersion::new(n, 0)
+    }
+
+    fn hidden(names: &[&str]) -> Arc<HiddenKeys> {
+        let mut hidden = HiddenKeys::default();
+        names.iter().for_each(|name| hidden.insert(HiddenKeys::key(None, name)));
+        Arc::new(hidden)
+    }
+
+    #[test]
+    fn a_watch_without_a_resume_point_of_its_chain_version_must_list_again() {
+        let state = ResumeState::default();
+        assert_eq!(state.hidden_keys(&key(1), version(1), "5"), None);
+        state.save(key(1), version(1), "5", hidden(&["a"]));
+        assert_eq!(state.hidden_keys(&key(1), version(2), "5"), None);
+        assert_eq!(state.hidden_keys(&key(2), version(1), "5"), None);
+        assert_eq!(state.hidden_keys(&key(1), version(1), "5"), Some(hidden(&["a"])));
+    }
+
+    #[test]
+    fn an_unknown_resource_version_gets_the_empty_set() {
+        let state = ResumeState::default();
+        state.save(key(1), version(1), "5", hidden(&["a"]));
+        state.save(key(1), version(1), "7", hidden(&["b"]));
+        assert_eq!(state.hidden_keys(&key(1), version(1), "6"), Some(hidden(&[])));
+        assert_eq!(state.hidden_keys(&key(1), version(1), "5"), Some(hidden(&["a"])));
+    }
+
+    #[test]
+    fn pages_of_a_list_belong_together() {
+        let state = ResumeState::default();
+        state.save_page(key(1), version(1), "next", hidden(&["a"]));
+        assert_eq!(state.pages_before(&key(1), "next"), Some((version(1), hidden(&["a"]))));
+        assert_eq!(state.pages_before(&key(1), "other"), None);
+        assert_eq!(state.hidden_keys(&key(1), version(1), "next"), None, "a page is not the end of a list");
+    }
+
+    #[test]
+    fn a_client_is_known_until_it_is_forgotten() {
+        let state = ResumeState::default();
+        state.save(key(1), version(1), "5", hidden(&["a"]));
+        assert!(state.contains(&key(1)) && !state.contains(&key(2)));
+        state.remove(&key(1));
+        assert!(!state.contains(&key(1)));
+        assert!(state.is_empty());
+    }
+
+    #[test]
+    fn resume_points_are_bounded_and_the_least_recently_used_client_leaves_first() {
+        let state = ResumeState::default();
+        for n in 0..10 {
+            state.save(key(1), version(1), &n.to_string(), hidden(&["a"]));
+        }
+        assert_eq!(state.hidden_keys(&key(1), version(1), "5"), Some(hidden(&[])));
+        assert_eq!(state.hidden_keys(&key(1), version(1), "6"), Some(hidden(&["a"])));
+        for n in 0..CLIENTS as u64 {
+            let mut other = [9; 16];
+            other[..8].copy_from_slice(&n.to_le_bytes());
+            state.save(ClientKey::test_bytes(other), version(1), "1", hidden(&[]));
+        }
+        assert_eq!(state.hidden_keys(&key(1), version(1), "9"), None);
+        assert_eq!(state.locked(|state| (state.entries.len(), state.hidden)), (CLIENTS, 0));
+    }
+}

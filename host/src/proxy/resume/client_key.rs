@@ -1,0 +1,86 @@
+//! The key of a client's resume state: who asks, and what for.
+
+use http::{HeaderMap, header};
+use sha2::{Digest as _, Sha256};
+use weir_kube::{Query, ResourceRequest};
+use weir_upstream::Identity;
+
+use super::token_subject::token_subject;
+
+/// A client and what it reads: a hash of credential, User-Agent, collection and selectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::proxy) struct ClientKey([u8; 16]);
+
+impl ClientKey {
+    /// Returns the key of a request. `headers` are those that the client sent, before Weir applies an identity.
+    #[must_use]
+    pub(in crate::proxy) fn of(
+        headers: &HeaderMap,
+        identity: Identity,
+        resource: &ResourceRequest,
+        query: &Query,
+    ) -> Self {
+        let mut hash = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        part(&[identity as u8]);
+        // With the node credential these are stripped, so that they do not identify the client.
+        if identity != Identity::Node {
+            for (name, value) in headers {
+                if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
+                    part(name.as_str().as_bytes());
+                    let subject = (*name == header::AUTHORIZATION).then(|| token_subject(value)).flatten();
+                    part(subject.as_deref().map_or(value.as_bytes(), str::as_bytes));
+                }
+            }
+        }
+        part(headers.get(header::USER_AGENT).map(|value| value.as_bytes()).unwrap_or_default());
+        part(resource.collection.as_bytes());
+        part(resource.name.as_deref().unwrap_or_default().as_bytes());
+        part(query.first("labelSelector").unwrap_or_default().as_bytes());
+        part(query.first("fieldSelector").unwrap_or_default().as_bytes());
+        let mut key = [0; 16];
+        key.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+        Self(key)
+    }
+}
+
+#[cfg(test)]
+impl ClientKey {
+    /// Returns any key.
+    pub(in crate::proxy) fn test(n: u8) -> Self {
+        Self([n; 16])
+    }
+
+    /// Returns the key of these bytes.
+    pub(super) fn test_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_its_credential_its_agent_and_its_query() {
+        let resource = |path: &str| {
+            let parsed = weir_kube::RequestInfo::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
+            (parsed.resource().unwrap().clone(), parsed.query)
+        };
+        let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);
+        let of = |token, identity, path| {
+            let (resource, query) = resource(path);
+            ClientKey::of(&headers(token), identity, &resource, &query)
+        };
+        let list = of("a", Identity::Own, "/api/v1/services?labelSelector=x&limit=5");
+        assert_eq!(list, of("a", Identity::Own, "/api/v1/services?watch=1&resourceVersion=7&labelSelector=x"));
+        assert_eq!(list, of("a", Identity::Own, "/api/v1/watch/services?labelSelector=x"));
+        assert_ne!(list, of("b", Identity::Own, "/api/v1/services?labelSelector=x"));
+        assert_ne!(list, of("a", Identity::Own, "/api/v1/services"));
+        assert_ne!(list, of("a", Identity::Own, "/api/v1/namespaces/a/services?labelSelector=x"));
+        assert_eq!(of("a", Identity::Node, "/api/v1/pods"), of("b", Identity::Node, "/api/v1/pods"));
+    }
+}

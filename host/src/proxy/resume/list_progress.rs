@@ -1,0 +1,57 @@
+//! The hidden keys of one list, or of one of its pages: collected while it is filtered, and saved when it ends.
+
+use std::sync::Arc;
+
+use weir_document::Document;
+use weir_document::json::ListMeta;
+
+use super::{ClientKey, HiddenKeys, ResumeState};
+use weir_kube::Query;
+use weir_runtime::ChainVersion;
+
+/// The progress of one list.
+#[derive(Debug)]
+pub(in crate::proxy) struct ListProgress {
+    client: ClientKey,
+    /// The chain version with which the list's first page began; none if it is unknown.
+    begun: Option<ChainVersion>,
+    hidden: Arc<HiddenKeys>,
+}
+
+impl ListProgress {
+    /// Starts a list, or a page that continues the pages before it.
+    #[must_use]
+    pub(in crate::proxy) fn begin(
+        state: &ResumeState,
+        client: ClientKey,
+        chain_version: ChainVersion,
+        query: &Query,
+    ) -> Self {
+        let before = query.first("continue").filter(|token| !token.is_empty());
+        let (begun, hidden) = match before.map(|token| state.pages_before(&client, token)) {
+            None => (Some(chain_version), Arc::default()),
+            Some(None) => (None, Arc::default()),
+            Some(Some((begun, hidden))) => (Some(begun), hidden),
+        };
+        Self { client, begun, hidden }
+    }
+
+    /// Adds an object that the client does not get.
+    ///
+    /// # Errors
+    /// Its name or namespace is malformed.
+    pub(in crate::proxy) fn hide(&mut self, document: &Document) -> Result<(), weir_document::Error> {
+        Arc::make_mut(&mut self.hidden).insert(HiddenKeys::key_of(document)?);
+        Ok(())
+    }
+
+    /// Saves the resume point from which a watch or the next page continues. Callers must do so before the last bytes leave.
+    pub(in crate::proxy) fn save(&self, state: &ResumeState, meta: &ListMeta) {
+        let Some(begun) = self.begun else { return };
+        if let Some(token) = &meta.continue_token {
+            state.save_page(self.client, begun, token, self.hidden.clone());
+        } else if let Some(version) = &meta.resource_version {
+            state.save(self.client, begun, version, self.hidden.clone());
+        }
+    }
+}

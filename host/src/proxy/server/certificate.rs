@@ -1,0 +1,70 @@
+//! Whom a client certificate names, read as kube-apiserver reads it: the common name is the user, each organization a
+//! group. rustls has verified it by then.
+
+use http::HeaderValue;
+use rustls::pki_types::CertificateDer;
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
+use x509_cert::der::oid::db::rfc4519::{COMMON_NAME, ORGANIZATION_NAME};
+use x509_cert::ext::pkix::name::DirectoryString;
+
+/// The group of everyone who has proven who they are.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// Who a verified certificate is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) struct Subject {
+    /// The user.
+    pub(in crate::proxy) user: String,
+    /// Its groups, that of all authenticated ones last.
+    pub(in crate::proxy) groups: Vec<String>,
+}
+
+impl Subject {
+    /// None for a certificate that names no user, or nobody who can be named in a header.
+    #[must_use]
+    pub(in crate::proxy) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = Certificate::from_der(certificate).ok()?;
+        let named = |oid| {
+            let values = certificate.tbs_certificate().subject().iter().filter(move |part| part.oid == oid);
+            values.map(|part| part.value.decode_as::<DirectoryString>().ok().map(|text| text.value().into_owned()))
+        };
+        let user = named(COMMON_NAME).next()??;
+        let mut groups: Vec<String> = named(ORGANIZATION_NAME).collect::<Option<_>>()?;
+        groups.push(AUTHENTICATED.to_owned());
+        let fits = |text: &String| !text.is_empty() && HeaderValue::from_str(text).is_ok();
+        (fits(&user) && groups.iter().all(fits)).then_some(Self { user, groups })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    use super::*;
+
+    fn subject(parts: &[(DnType, &str)]) -> Option<Subject> {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = DistinguishedName::new();
+        for (kind, text) in parts {
+            parameters.distinguished_name.push(kind.clone(), *text);
+        }
+        Subject::of(parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().der())
+    }
+
+    #[test]
+    fn the_common_name_is_the_user_and_the_organization_a_group() {
+        let found =
+            subject(&[(DnType::OrganizationName, "system:nodes"), (DnType::CommonName, "system:node:edge-a")]).unwrap();
+        assert_eq!(found.user, "system:node:edge-a");
+        assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
+    }
+
+    #[test]
+    fn who_is_not_named_is_nobody() {
+        assert_eq!(subject(&[(DnType::OrganizationName, "system:masters")]), None);
+        assert_eq!(subject(&[(DnType::CommonName, "a\nb")]), None);
+        assert_eq!(subject(&[(DnType::CommonName, "")]), None);
+        assert_eq!(Subject::of(&CertificateDer::from(vec![1, 2, 3])), None);
+    }
+}

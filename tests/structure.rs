@@ -1,0 +1,155 @@
+//! The structure that `host/README.md` promises: no cycle between crates, none between the top-level modules of a crate,
+//! and no file of `host/` over 400 lines.
+//!
+//! The dependencies of modules are read from the sources: every path that begins with `crate` or leads by `super` to the
+//! root of the crate. Names that the root re-exports count as dependencies on the module that defines them. Tests
+//! (`#[cfg(test)]` items, files and folders named `tests`) do not count.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests and their helpers: a panic is the report"
+)]
+
+#[path = "structure/graph.rs"]
+mod graph;
+#[path = "structure/source.rs"]
+mod source;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use graph::Graph;
+
+/// The longest file of `host/`, tests included.
+const MAX_LINES: usize = 400;
+
+/// Dependencies of top-level modules that close a cycle today: crate, from, to, and who removes them. An entry that closes
+/// no cycle any more fails the test, so that the list only shrinks.
+const ALLOWED_MODULES: &[(&str, &str, &str, &str)] = &[
+    ("weir-document", "error", "path", "the error names the path: it could hold its text"),
+    ("weir-document", "json", "document", "frame.rs makes documents: it could return their bytes"),
+    ("weir-document", "json", "list", "the JSON splitter implements what list.rs dispatches to"),
+    ("weir-document", "list", "document", "the dispatcher of the splitters makes documents"),
+    ("weir-document", "path", "json", "quoted names are read by the reader of JSON strings"),
+    ("weir-runtime", "metrics", "filter", "FailureClass belongs beside the metrics"),
+    ("weir-runtime", "wasm", "filter", "FailureClass again"),
+    ("weir-upstream", "base", "upstream", "Head and Purpose belong in a module of their own"),
+    ("weir-upstream", "own", "upstream", "Upstream belongs in the parameters of own.rs as a trait, or own.rs below it"),
+    ("weir-upstream", "wire", "upstream", "Purpose again"),
+];
+
+/// Files of `host/` that are longer than [`MAX_LINES`] today, and who shortens them.
+const ALLOWED_FILES: &[(&str, &str)] =
+    &[("host/runtime/src/filter/filter.rs", "split on the branch of the trace cache")];
+
+/// What each crate may depend on, of ours. The table of `host/README.md` says the same.
+const CRATES: &[(&str, &[&str])] = &[
+    ("weir-document", &[]),
+    ("weir-kube", &[]),
+    ("weir-upstream", &["weir-kube"]),
+    ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
+    ("weir-runtime", &["weir-document", "weir-kube"]),
+    ("weir", &["weir-document", "weir-kube", "weir-upstream", "weir-store", "weir-runtime"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    let mut graph = Graph::default();
+    for manifest in source::manifests(&root().join("host")) {
+        let (name, dependencies) = source::dependencies(&manifest);
+        let (_, allowed) = CRATES.iter().find(|(known, _)| *known == name).expect("the crate is in the table CRATES");
+        for dependency in dependencies {
+            assert!(allowed.contains(&dependency.as_str()), "{name} must not depend on {dependency}");
+            graph.add(&name, &dependency, &manifest.display().to_string());
+        }
+    }
+    assert_eq!(graph.cycle(), None);
+}
+
+#[test]
+fn top_level_modules_have_no_cycles() {
+    let mut failures = Vec::new();
+    let mut used = BTreeSet::new();
+    for manifest in source::manifests(&root().join("host")) {
+        let (name, _) = source::dependencies(&manifest);
+        let mut graph = source::modules(&manifest.with_file_name("src"));
+        for entry in ALLOWED_MODULES.iter().filter(|(of, ..)| *of == name) {
+            let (_, from, to, _) = entry;
+            if graph.reaches(to, from) && graph.remove(from, to) {
+                used.insert(entry);
+            }
+        }
+        // Every cycle at once, the last edge of each being left out for the next.
+        while let Some(cycle) = graph.cycle() {
+            graph.break_cycle();
+            failures.push(format!("{name}: {cycle}"));
+        }
+    }
+    assert!(failures.is_empty(), "top-level modules depend on each other in a circle:\n{}", failures.join("\n"));
+    let stale: Vec<_> = ALLOWED_MODULES.iter().filter(|entry| !used.contains(entry)).collect();
+    assert!(stale.is_empty(), "these close no cycle any more; remove them from ALLOWED_MODULES: {stale:?}");
+}
+
+#[test]
+fn no_file_of_the_host_is_longer_than_400_lines() {
+    let mut files = Vec::new();
+    source::files(&root().join("host"), &mut files);
+    let long: BTreeSet<_> = files
+        .iter()
+        .filter(|file| std::fs::read_to_string(file).expect("a source is UTF-8").lines().count() > MAX_LINES)
+        .filter_map(|file| file.strip_prefix(root()).ok()?.to_str())
+        .collect();
+    let allowed: BTreeSet<_> = ALLOWED_FILES.iter().map(|(file, _)| *file).collect();
+    let new: Vec<_> = long.difference(&allowed).collect();
+    assert!(new.is_empty(), "longer than {MAX_LINES} lines: {new:?}");
+    let stale: Vec<_> = allowed.difference(&long).collect();
+    assert!(stale.is_empty(), "short enough now; remove them from ALLOWED_FILES: {stale:?}");
+}
+
+/// `host/README.md` names the stops of a list, a watch event and a reload as `file.rs` `function`.
+#[test]
+fn every_stop_of_the_newcomers_walk_exists() {
+    let text = std::fs::read_to_string(root().join("host/README.md")).expect("the document is read");
+    let mut stops = 0;
+    for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
+        let code: Vec<_> = line.split('`').skip(1).step_by(2).collect();
+        for pair in code.windows(2).filter(|pair| pair[0].ends_with(".rs")) {
+            let source = std::fs::read_to_string(root().join("host").join(pair[0])).unwrap_or_default();
+            let function = source.contains(&format!("fn {}(", pair[1])) || source.contains(&format!("fn {}<", pair[1]));
+            assert!(function, "host/README.md: there is no function {} in {}", pair[1], pair[0]);
+            stops += 1;
+        }
+    }
+    assert!(stops >= 30, "only {stops} stops found");
+}
+
+#[test]
+fn a_cycle_is_found_through_groups_supers_and_re_exports() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("the folder is made");
+        std::fs::write(path, text).expect("the file is written");
+    };
+    write("lib.rs", "mod a; mod b; mod c; pub use b::*; pub use c::{Last, inner::Deep as Other};");
+    write(
+        "a.rs",
+        "use std::{io, fmt}; // crate::c\n#[cfg(test)] mod tests { use crate::c::Last; }\nuse crate::{First};",
+    );
+    write("b.rs", "mod deep; pub struct First;");
+    write("b/deep.rs", "fn f() { let _ = super::super::Other; let _ = \"crate::a\"; }");
+    write("c.rs", "pub mod inner; pub struct Last; #[cfg(test)] use crate::a::X;");
+    write("c/inner.rs", "pub struct Deep; fn f() { super::super::a::g(); } fn h() { super::Last }");
+    let mut graph = source::modules(folder.path());
+    let cycle = graph.cycle().expect("there is one");
+    assert!(cycle.starts_with("a → b (a.rs) → c (b/deep.rs) → a (c/inner.rs)"), "{cycle}");
+    assert!(graph.reaches("c", "b") && graph.remove("b", "c"));
+    assert_eq!(graph.cycle(), None, "the tests of c use a, which does not count");
+}
