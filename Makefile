@@ -7,13 +7,21 @@ FILTERS := discardcloudservice endpoints forwardkubesvctraffic inclusterconfig m
            nodeportisolation serviceenvupdater servicetopology
 TARGET  := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 GUEST   := wasm32-wasip2
+RELEASE := $(TARGET)/release
 CI      ?=
 , := ,
 
+# What runs on this machine is built by one selection of packages. Cargo resolves features for the packages that it is
+# given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
+HOST := -p weir -p weir-tests
+
 .PHONY: build modules test test-checked controlplane converge replay demo node bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
-build: modules ## target/release/weir and target/modules/<filter>.wasm
-	cargo build --release --locked -p weir
+build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
+	cargo build --release --locked $(HOST) --bins
+	objcopy --only-keep-debug $(RELEASE)/weir $(RELEASE)/weir.debug
+	objcopy --strip-all --add-gnu-debuglink=$(RELEASE)/weir.debug $(RELEASE)/weir $(RELEASE)/weir.stripped
+	mv $(RELEASE)/weir.stripped $(RELEASE)/weir
 
 modules: guest-target
 	cargo build --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest
@@ -21,7 +29,7 @@ modules: guest-target
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 	@cp $(TARGET)/$(GUEST)/module/guest.wasm $(TARGET)/
 
-test: check-format schema-check build controlplane lint docs test-checked ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
+test: check-format schema-check deny build controlplane lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
@@ -36,16 +44,14 @@ controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the 
 	else sh tests/controlplane/build.sh $(abspath $(TARGET))/controlplane; fi
 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
-	cargo build --release --locked -p weir-tests --bin weir-demo
-	$(TARGET)/release/weir-demo $(if $(CI),--end)
+	$(RELEASE)/weir-demo $(if $(CI),--end)
 
 # Skipped aloud without root, or without what it needs of the kernel.
 node: build controlplane ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt)
 	sh tests/controlplane/build.sh $(abspath $(TARGET))/node/bin ./node
 	cd tests/node/coredns && go build -p 2 -ldflags "-s -w" -o $(abspath $(TARGET))/node/bin/coredns .
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/debian
-	cargo build --release --locked -p weir-tests --bin weir-node
-	$(TARGET)/release/weir-node
+	$(RELEASE)/weir-node
 
 bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)
@@ -67,8 +73,12 @@ docs: ## every link in the documentation, private items too
 docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/README.md
 	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir --lib documents
 
-deny: ## licences, duplicate versions, sources (needs cargo-deny)
-	cargo deny check
+# Built once, where crates.io can be reached; without it the check is skipped aloud.
+DENY := $(TARGET)/tools/bin/cargo-deny
+deny: ## licences, duplicate versions, sources of all dependencies
+	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
+	    || echo "deny: skipped, cargo-deny cannot be installed"
+	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources; fi
 
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
