@@ -63,7 +63,9 @@ async fn every_case_of_every_bundled_filter_holds_in_the_host_in_both_encodings(
 fn modules_are_small() {
     for filter in FILTERS {
         let size = std::fs::metadata(built::module(filter)).unwrap().len() as usize;
-        assert!(size <= LARGEST, "{filter}.wasm has {size} bytes, more than {LARGEST}");
+        // It has a YAML parser in it.
+        let largest = if *filter == "inclusterconfig" { 2 * LARGEST } else { LARGEST };
+        assert!(size <= largest, "{filter}.wasm has {size} bytes, more than {largest}");
     }
 }
 

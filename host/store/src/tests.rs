@@ -65,7 +65,7 @@ impl Cluster {
     /// Waits until the snapshot meets the condition.
     async fn until(&self, changes: &mut Changes, condition: impl Fn(&StoreSnapshot) -> bool) {
         within(async {
-            while !condition(&*self.reflectors.snapshot()) {
+            while !condition(&self.reflectors.snapshot()) {
                 changes.next().await.unwrap();
             }
         })

@@ -24,7 +24,7 @@ async fn a_forbidden_list_names_the_missing_rule_and_recovers_without_a_restart(
     cluster.api.enforce(Enforce::Nobody);
     let state = within(handle.state_after(&seen)).await;
     assert_eq!(state, ReflectorState { synced: true, error: None });
-    assert_eq!(names(&*cluster.reflectors.snapshot(), &lookup), ["n1"]);
+    assert_eq!(names(&cluster.reflectors.snapshot(), &lookup), ["n1"]);
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn an_invalid_response_is_an_error_and_never_an_empty_list() {
         );
         cluster.api.clear_hook();
         within(handle.synced()).await.unwrap();
-        assert_eq!(names(&*cluster.reflectors.snapshot(), &lookup), ["a"]);
+        assert_eq!(names(&cluster.reflectors.snapshot(), &lookup), ["a"]);
     }
 }
 
@@ -98,7 +98,7 @@ async fn objects_are_kept_while_the_server_is_unavailable() {
     cluster.api.close_watches(End::Abort);
     let state = within(handle.state_after(&seen)).await;
     assert!(state.synced && state.error.unwrap().to_string().contains("503: etcd is away"));
-    assert_eq!(names(&*cluster.reflectors.snapshot(), &lookup), ["a"]);
+    assert_eq!(names(&cluster.reflectors.snapshot(), &lookup), ["a"]);
     assert_eq!(within(handle.synced()).await, Ok(()));
 }
 

@@ -13,7 +13,7 @@ async fn a_synced_reflector_returns_whole_typed_objects() {
     let lookup = Lookup::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     let snapshot = cluster.reflectors.snapshot();
-    assert_eq!(names(&*snapshot, &lookup), ["a", "b"]);
+    assert_eq!(names(&snapshot, &lookup), ["a", "b"]);
     let object = snapshot.get(&lookup, Some("default"), "a").unwrap();
     assert_eq!(object.document().kind().unwrap(), "Service", "items of a typed list have the kind of the list");
     assert_eq!(object.document().api_version().unwrap(), "v1");
@@ -55,18 +55,18 @@ async fn equal_lookups_share_a_reflector_and_different_ones_do_not() {
     ];
     cluster.watching(3).await;
     let snapshot = cluster.reflectors.snapshot();
-    assert_eq!(names(&*snapshot, &whole), ["a", "b"]);
-    assert_eq!(names(&*snapshot, &named), ["a"]);
-    assert_eq!(names(&*snapshot, &selected), ["b"]);
+    assert_eq!(names(&snapshot, &whole), ["a", "b"]);
+    assert_eq!(names(&snapshot, &named), ["a"]);
+    assert_eq!(names(&snapshot, &selected), ["b"]);
     assert_eq!(cluster.targets("fieldSelector=metadata.name%3Da").len(), 2, "list and watch use the selector");
     assert_eq!(cluster.targets("labelSelector=app%20in%20%28y%29").len(), 2);
     let [first, named, selected, second] = handles;
     drop((first, named, selected));
     cluster.watching(1).await;
-    assert_eq!(names(&*cluster.reflectors.snapshot(), &whole), ["a", "b"], "one handle keeps a reflector running");
+    assert_eq!(names(&cluster.reflectors.snapshot(), &whole), ["a", "b"], "one handle keeps a reflector running");
     drop(second);
     cluster.watching(0).await;
-    assert!(names(&*cluster.reflectors.snapshot(), &whole).is_empty());
+    assert!(names(&cluster.reflectors.snapshot(), &whole).is_empty());
 }
 
 #[tokio::test]

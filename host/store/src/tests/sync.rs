@@ -22,13 +22,13 @@ async fn changes_are_notified_by_key_and_an_old_snapshot_does_not_change() {
     let key = ObjectKey { namespace: "default".into(), name: "b".into() };
     assert_eq!(*change, Change::Objects { lookup: Arc::new(lookup.clone()), keys: vec![key] });
     assert_eq!(
-        names(&*cluster.reflectors.snapshot(), &lookup),
+        names(&cluster.reflectors.snapshot(), &lookup),
         ["a", "b"],
         "the snapshot contains the change before the notification"
     );
     cluster.api.store().delete("v1", "Service", "default", "a").unwrap();
     cluster.until(&mut changes, |snapshot| names(snapshot, &lookup) == ["b"]).await;
-    assert_eq!(names(&*before, &lookup), ["a"]);
+    assert_eq!(names(&before, &lookup), ["a"]);
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_resource_that_is_not_served_is_empty_and_is_discovered_later() {
     let lookup = Lookup::all("nodepools".parse().unwrap());
     let handle = cluster.open(&lookup).await;
     assert_eq!(handle.state(), ReflectorState { synced: true, error: None });
-    assert!(names(&*cluster.reflectors.snapshot(), &lookup).is_empty());
+    assert!(names(&cluster.reflectors.snapshot(), &lookup).is_empty());
     let mut changes = cluster.reflectors.changes();
     cluster.api.add_resource(Resource::new("apps.openyurt.io", "v1beta2", "nodepools", "NodePool").cluster_scoped());
     cluster.put(json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": "p"}}));
@@ -93,7 +93,7 @@ async fn long_lists_are_paged_and_compressed() {
     }
     let lookup = Lookup::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
-    let found = names(&*cluster.reflectors.snapshot(), &lookup);
+    let found = names(&cluster.reflectors.snapshot(), &lookup);
     assert_eq!(
         (found.len(), found.first().unwrap().as_str(), found.last().unwrap().as_str()),
         (1100, "s0000", "s1099")
@@ -117,7 +117,7 @@ async fn a_list_with_an_expired_continue_token_is_restarted() {
     });
     let lookup = Lookup::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
-    assert_eq!(names(&*cluster.reflectors.snapshot(), &lookup).len(), 600);
+    assert_eq!(names(&cluster.reflectors.snapshot(), &lookup).len(), 600);
 }
 
 #[tokio::test]
