@@ -3,7 +3,7 @@
 //! missing annotation, and of the slices of a Service that asks for it, all are cut by the same pool.
 //!
 //! This relies on the one rule of the contract: a filter is a pure function of what it reads. A verdict is replayed after
-//! [`AGREED`] calls returned it. A call that contradicts the tree proves that the module is no pure function; the filter
+//! [`AGREED`](tree::AGREED) calls returned it. A call that contradicts the tree proves that the module is no pure function; the filter
 //! then disables the cache for good.
 //!
 //! A batch replays from the tree that was published when it began, and publishes once, at its end, what it has recorded.
