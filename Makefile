@@ -29,7 +29,7 @@ modules: guest-target
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 	@cp $(TARGET)/$(GUEST)/module/guest.wasm $(TARGET)/
 
-test: check-format schema-check build controlplane lint docs test-checked ## formatting, the protobuf table, clippy and rustdoc with warnings denied, every test
+test: check-format schema-check deny build controlplane lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.

@@ -87,9 +87,11 @@ async fn replays_of_cut_slices_follow_every_change_of_a_looked_up_value() {
         assert_eq!(events.next().await["object"]["code"], 410);
         settled(expected).await;
     }
+    let mut events = informed(&client).await;
     server.store().edit("v1", "Service", "default", "web", |web| {
         web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("openyurt.io/nodepool");
     });
+    assert_eq!(events.next().await["object"]["code"], 410);
     settled(&["edge-a", "edge-b"]).await;
     let mut events = informed(&client).await;
     set_pool(&server, &["edge-a", "edge-c"]);
