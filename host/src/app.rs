@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
-use weir_store::{ReflectorClient, Reflectors, watch_addresses};
+use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, watch_addresses};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
@@ -29,6 +29,7 @@ use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, TlsError};
 use crate::reload::{Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
+use crate::view::{Views, ViewsConfig};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +118,9 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // The proxy. It learns the filter set in force from a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
-    let proxy = Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), metrics.proxy, tasks.clone());
+    let views = open_views(&config, &upstream, served.clone(), &tasks);
+    let proxy =
+        Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
@@ -245,6 +248,29 @@ async fn connect(
         tasks.spawn_until_stop(upstream.clone().reload_credential(which, source));
     }
     Ok(upstream)
+}
+
+/// Sets up the shared watch caches; `None` if no resource is cached.
+fn open_views(
+    config: &ServeConfig,
+    upstream: &Arc<Upstream>,
+    served: watch::Receiver<Serving>,
+    tasks: &Tasks,
+) -> Option<Arc<Views>> {
+    if config.cache_resources.is_empty() {
+        return None;
+    }
+    let connectivity = upstream.connectivity();
+    let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
+    let views_config = ViewsConfig {
+        resources: config.cache_resources.clone(),
+        daemon: client(upstream.client()),
+        node: upstream.has_node_credential().then(|| client(upstream.node_client())),
+        timing: ReflectorTiming::default(),
+    };
+    let views = Views::new(views_config, served, tasks.clone());
+    tasks.spawn_until_stop(views.clone().close_idle());
+    Some(views)
 }
 
 fn proxy_config(config: &ServeConfig) -> ProxyConfig {

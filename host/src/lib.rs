@@ -17,3 +17,4 @@ pub mod proxy;
 pub mod reload;
 mod revalidate;
 pub mod sockets;
+pub mod view;

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use weir_kube::GroupResource;
 use weir_runtime::ServingReceiver;
 use weir_upstream::{Tasks, Upstream};
 
@@ -38,6 +39,7 @@ use self::server::listener;
 pub use self::server::listener::ListenError;
 pub use self::server::tls::{ServerTls, TlsError};
 use crate::config::Compression;
+use crate::view::Views;
 
 /// The settings of the proxy.
 #[derive(Debug, Clone)]
@@ -80,6 +82,10 @@ pub struct Proxy {
     client: kube::Client,
     node_credential_uids: Vec<u32>,
     reviews: Reviews,
+    /// Whether clients may read what views answer.
+    read_reviews: Reviews,
+    /// None: every read goes upstream.
+    views: Option<Arc<Views>>,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
@@ -106,6 +112,7 @@ impl Proxy {
         config: ProxyConfig,
         upstream: Arc<Upstream>,
         serving: ServingReceiver,
+        views: Option<Arc<Views>>,
         metrics: Arc<ProxyMetrics>,
         tasks: Tasks,
     ) -> Arc<Self> {
@@ -113,7 +120,9 @@ impl Proxy {
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
-            reviews: Reviews::default(),
+            reviews: Reviews::of_certificates(),
+            read_reviews: Reviews::of_reads(),
+            views,
             serving,
             metrics,
             tasks,
@@ -146,6 +155,14 @@ impl Proxy {
     pub fn serve_tls(self: &Arc<Self>, listener: TcpListener, tls: Arc<ServerTls>) {
         self.tasks.spawn_until_stop(tls.clone().follow());
         self.accept(listener, Some(tls));
+    }
+
+    /// Notes that a client got this version of a resource from upstream. A later change of outcomes concerns that client
+    /// although the change has no version.
+    fn hand_out(&self, resource: &GroupResource, version: Option<&str>) {
+        if let (Some(views), Some(version)) = (&self.views, version.and_then(|version| version.parse().ok())) {
+            views.hand_out(resource, version);
+        }
     }
 
     fn accept(self: &Arc<Self>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {

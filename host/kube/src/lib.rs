@@ -9,6 +9,7 @@
 //! label_selector, interface_address
 //! ```
 
+mod field_selector;
 mod group_resource;
 mod interface_address;
 mod label_selector;
@@ -17,6 +18,7 @@ mod negotiation;
 mod request_info;
 mod verb;
 
+pub use field_selector::{FieldSelector, FieldSelectorError};
 pub use group_resource::{GroupResource, ResourceNameError};
 pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};

@@ -123,11 +123,11 @@ pub(super) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Documen
 }
 
 /// The type of an object that is cut to its metadata.
-pub(super) fn partial(version: MetaVersion) -> TypeMeta {
+pub(crate) fn partial(version: MetaVersion) -> TypeMeta {
     TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
 }
 
 /// The type of a list of objects that are cut to their metadata.
-pub(super) fn partial_list(version: MetaVersion) -> TypeMeta {
+pub(crate) fn partial_list(version: MetaVersion) -> TypeMeta {
     TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
 }

@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::serve::{Compression, LogFormat, ServeConfig};
+use weir_kube::GroupResource;
 use weir_upstream::ServerMode;
 
 /// Parses `--server-mode`.
@@ -192,6 +193,9 @@ pub(super) struct ServeFlags {
     /// Directory for compiled modules and the serving certificate. It must belong to this daemon alone [default: a temporary directory]
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,
+    /// Resources whose informers are served from one shared watch cache, as resource.group; none by default
+    #[arg(long, env = "WEIR_CACHE_RESOURCES", value_name = "RESOURCE[,RESOURCE…]", value_delimiter = ',')]
+    pub(super) cache_resources: Vec<GroupResource>,
     /// Longest time that a request waits for the first filter set; then it gets 503
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::flags::{InCluster, ServeFlags};
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
+use weir_kube::GroupResource;
 use weir_runtime::{Endpoint, duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
 
@@ -40,6 +41,8 @@ pub struct ServeConfig {
     pub modules_dir: Option<PathBuf>,
     /// The cache directory. Without it, nothing is kept between starts.
     pub cache_dir: Option<PathBuf>,
+    /// The resources whose informers are served from one shared watch cache.
+    pub cache_resources: Vec<GroupResource>,
     /// The longest time that a request waits for the first filter set.
     pub start_wait: Duration,
     /// The longest time to finish open requests when the daemon stops.
@@ -164,6 +167,7 @@ impl ServeConfig {
                     source,
                     modules_dir: flags.modules_dir,
                     cache_dir: flags.cache_dir,
+                    cache_resources: flags.cache_resources,
                     start_wait,
                     drain,
                     compression: flags.compress,

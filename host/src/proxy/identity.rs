@@ -7,6 +7,7 @@
 
 mod access;
 pub(super) mod reviews;
+mod self_review;
 
 use std::net::IpAddr;
 

@@ -100,6 +100,14 @@ pub(super) enum Refusal {
     /// 505: a list too large to be held for a client that could not see it break off.
     #[error("HTTP/1.0 cannot tell a list of this size from a truncated one: ask with HTTP/1.1")]
     OldClient,
+    /// 504 with Retry-After: the view has not reached the version that a list asks for; worded as the API server words it.
+    #[error("Too large resource version: {version}, current: {current}")]
+    TooLargeVersion {
+        /// The version that the client asks for.
+        version: u64,
+        /// The view's version.
+        current: u64,
+    },
     /// 410: the client must list again, because what it is shown has changed without an event of the API server.
     #[error("too old resource version: {0}; list again")]
     Expired(&'static str),
@@ -130,6 +138,7 @@ impl Refusal {
             Self::InvalidAnswer(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLargeVersion { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expired(_) => StatusCode::GONE,
         }
@@ -163,6 +172,19 @@ impl Refusal {
                 let cause = StatusCause { reason, message, ..StatusCause::default() };
                 Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
             }
+            Self::TooLargeVersion { .. } => {
+                let (reason, message) = ("ResourceVersionTooLarge", "Too large resource version");
+                let cause = StatusCause {
+                    reason: Some(reason.to_owned()),
+                    message: Some(message.to_owned()),
+                    ..StatusCause::default()
+                };
+                Some(StatusDetails {
+                    causes: Some(vec![cause]),
+                    retry_after_seconds: Some(1),
+                    ..StatusDetails::default()
+                })
+            }
             Self::Starting => Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() }),
             _ => None,
         }
@@ -188,7 +210,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, encoding.content_type(Verb::Get));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        if matches!(self, Self::Starting) {
+        if matches!(self, Self::Starting | Self::TooLargeVersion { .. }) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
 use super::respond::Refusal;
+use super::response::cached::{self, CachedRead};
 use super::response::forward::Forward;
 use super::response::gzip::compressed;
 use super::response::read::{ReadParts, ReadRequest};
@@ -48,6 +49,10 @@ impl Proxy {
             }
         };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
+
+        if let Some(answer) = self.from_view(&request, &parsed, &component, identity, &peer, begun).await {
+            return answer;
+        }
 
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         // Filters match what a component is shown, be it the answer to a read or to a write.
@@ -90,6 +95,32 @@ impl Proxy {
             compress,
         });
         self.filtered(read, begun).await
+    }
+
+    /// Answers a list or a watch from a view; `None` if the API server must answer the request.
+    async fn from_view(
+        self: &Arc<Self>,
+        request: &http::Request<Incoming>,
+        parsed: &RequestInfo,
+        component: &str,
+        identity: Identity,
+        peer: &Peer,
+        begun: Instant,
+    ) -> Option<Response<ResponseBody>> {
+        let (views, resource) = (self.views.as_ref()?, parsed.resource()?);
+        let read = CachedRead::of(request.method(), request.headers(), identity, component, parsed)?;
+        let key = views.key(component, identity, resource, &parsed.query)?;
+        if !self.may_read(identity, request.headers(), parsed).await.ok()? {
+            return None;
+        }
+        let encoding = Encoding::for_errors(request.headers());
+        let (list, takes_gzip) = (resource.verb == Verb::List, headers::takes_gzip(request.headers()));
+        let view = views.open_view(&key)?;
+        let answer = cached::answer(self, read, view).await?;
+        let answer = answer.unwrap_or_else(|refusal| refusal.response(encoding));
+        let compress = list && takes_gzip && self.compression.is_for(peer.address.ip());
+        let answer = if compress { compressed(answer) } else { answer };
+        Some(Meter::new(self.metrics.clone(), if list { "list" } else { "watch" }, begun).attach(answer))
     }
 
     /// Reads what a request asks for, and decides which identity it travels under. Removes its hop-by-hop headers first.

@@ -1,6 +1,7 @@
 //! The proxy in front of the in-memory API server, its chain a function: what `tests/behaviour` cannot reach from
 //! outside the daemon.
 
+mod cached;
 mod filtered;
 mod identity;
 mod rooms;
@@ -48,6 +49,8 @@ struct Events {
 struct Setup {
     upstream: UpstreamConfig,
     proxy: ProxyConfig,
+    /// The resources that views serve.
+    cached: Vec<weir_kube::GroupResource>,
 }
 
 fn upstream(server: &ApiServer) -> UpstreamConfig {
@@ -60,13 +63,14 @@ async fn rig() -> Rig {
 
 async fn rig_with(adjust: impl FnOnce(&mut Setup)) -> Rig {
     let server = ApiServer::builder().start().await.unwrap();
-    let mut setup = Setup { upstream: upstream(&server), proxy: ProxyConfig::default() };
+    let mut setup = Setup { upstream: upstream(&server), proxy: ProxyConfig::default(), cached: Vec::new() };
     adjust(&mut setup);
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
     let tasks = Tasks::default();
     let upstream = Arc::new(Upstream::new(&setup.upstream, Arc::default()).unwrap());
     upstream.start_probes(&tasks);
-    let proxy = Proxy::new(setup.proxy, upstream, served, Arc::default(), tasks.clone());
+    let views = setup.views(&upstream, &served, &tasks);
+    let proxy = Proxy::new(setup.proxy, upstream, served, views, Arc::default(), tasks.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     proxy.serve(listener).unwrap();
@@ -161,7 +165,7 @@ async fn a_listener_beyond_loopback_is_refused_unless_allowed() {
         let config = ProxyConfig { allow_remote_plaintext: allow, ..ProxyConfig::default() };
         let upstream = Arc::new(Upstream::new(&upstream(&server), Arc::default()).unwrap());
         let (_serving, served) = watch::channel(Serving::Unknown);
-        let proxy = Proxy::new(config, upstream, served, Arc::default(), Tasks::default());
+        let proxy = Proxy::new(config, upstream, served, None, Arc::default(), Tasks::default());
         let result = proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());
         assert_eq!(matches!(result, Err(ListenError::NotLoopback(_))), refused);
     }

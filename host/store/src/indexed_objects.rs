@@ -8,7 +8,6 @@
 
 mod cache;
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +16,8 @@ use rpds::RedBlackTreeMapSync;
 use weir_kube::LabelSelector;
 
 use self::cache::{ChangedObject, IndexCaches};
-use super::change::ObjectKey;
+use super::store_key::{StoreKey, joined};
 use weir_document::{CachedObject, Selection};
-
-/// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct StoreKey(Arc<str>);
 
 /// One object of the store.
 #[derive(Debug, Clone)]
@@ -45,39 +40,6 @@ pub(super) enum Delta {
 pub(super) struct IndexedObjects {
     map: RedBlackTreeMapSync<StoreKey, StoredObject>,
     caches: Mutex<IndexCaches>,
-}
-
-impl StoreKey {
-    pub(super) fn new(namespace: &str, name: &str) -> Self {
-        Self(joined(namespace, name).into())
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.0.split_once('\0').map_or("", |(namespace, _)| namespace)
-    }
-
-    pub(super) fn to_object_key(&self) -> ObjectKey {
-        let (namespace, name) = self.0.split_once('\0').unwrap_or(("", &self.0));
-        ObjectKey { namespace: namespace.into(), name: name.into() }
-    }
-
-    fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-fn joined(first: &str, second: &str) -> String {
-    let mut key = String::with_capacity(first.len() + 1 + second.len());
-    key.push_str(first);
-    key.push('\0');
-    key.push_str(second);
-    key
-}
-
-impl Borrow<str> for StoreKey {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
 }
 
 impl Default for IndexedObjects {

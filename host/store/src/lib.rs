@@ -16,6 +16,7 @@
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
 //! ```
 
+pub mod cache;
 mod change;
 mod discovery;
 mod error;
@@ -28,6 +29,7 @@ mod reflector;
 mod reflectors;
 mod resource_client;
 mod snapshot;
+mod store_key;
 mod stored_object;
 mod timing;
 mod watch;
@@ -40,6 +42,7 @@ pub use node_addresses::watch_addresses;
 pub use reflector::{ReflectorClient, ReflectorState};
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
 pub use snapshot::StoreSnapshot;
+pub use store_key::StoreKey;
 pub use timing::ReflectorTiming;
 
 #[cfg(test)]

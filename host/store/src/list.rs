@@ -11,8 +11,9 @@ use weir_document::json::{ListMeta, ListSplitter, Piece};
 
 use super::discovery::ServedResource;
 use super::error::ReflectorError;
-use super::indexed_objects::{StoreKey, StoredObject};
+use super::indexed_objects::StoredObject;
 use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
+use super::store_key::StoreKey;
 use super::stored_object::read_object;
 use weir_kube::Lookup;
 

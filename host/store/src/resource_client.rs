@@ -7,7 +7,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
-use weir_kube::GroupResource;
+use weir_kube::{Encoding, GroupResource};
 use weir_upstream::{Gunzip, error_report};
 
 use super::error::ReflectorError;
@@ -116,7 +116,7 @@ impl ResourceClient {
     }
 }
 
-/// The body of a JSON response, decompressed chunk by chunk.
+/// The body of a response, decompressed chunk by chunk.
 pub(super) struct ResponseChunks {
     body: Body,
     gunzip: Option<Gunzip>,
@@ -125,10 +125,19 @@ pub(super) struct ResponseChunks {
 impl ResponseChunks {
     /// Fails if the response is not JSON or has an encoding other than gzip.
     pub(super) fn new(client: &ResourceClient, response: Response<Body>) -> Result<Self, RequestError> {
+        Self::with_encoding(client, response, Encoding::Json)
+    }
+
+    /// Fails if the response is not in this encoding, or has a content encoding other than gzip.
+    pub(super) fn with_encoding(
+        client: &ResourceClient,
+        response: Response<Body>,
+        encoding: Encoding,
+    ) -> Result<Self, RequestError> {
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let content_type = header(CONTENT_TYPE);
-        if !content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
-            let reason = format_args!("the content type is {content_type:?}, not application/json");
+        if Encoding::from_content_type(content_type) != Some(encoding) {
+            let reason = format_args!("the content type is {content_type:?}, not {encoding:?}");
             return Err(client.invalid_response(reason));
         }
         let gunzip = match header(CONTENT_ENCODING) {

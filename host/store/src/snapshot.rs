@@ -98,10 +98,7 @@ impl Store {
             self.notify(if keys.len() > MAX_KEYS {
                 Change::AllObjects { lookup }
             } else {
-                Change::Objects {
-                    lookup,
-                    keys: keys.iter().map(super::indexed_objects::StoreKey::to_object_key).collect(),
-                }
+                Change::Objects { lookup, keys: keys.iter().map(super::store_key::StoreKey::to_object_key).collect() }
             });
         }
     }

@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use weir_document::{Document, Path, TypeMeta};
 
-use super::indexed_objects::{StoreKey, StoredObject};
+use super::indexed_objects::StoredObject;
+use super::store_key::StoreKey;
 use weir_document::CachedObject;
 
 /// The paths that are read of every object.

@@ -73,7 +73,7 @@ impl Review {
     }
 }
 
-fn attributes(method: &Method, request: &RequestInfo, asked: &ResourceRequest) -> ResourceAttributes {
+pub(super) fn attributes(method: &Method, request: &RequestInfo, asked: &ResourceRequest) -> ResourceAttributes {
     let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
     // Since 1.32 a node may list only what it selects as its own.
     let selector = |key| request.query.first(key).filter(|selector| !selector.is_empty()).map(str::to_owned);

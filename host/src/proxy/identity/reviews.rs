@@ -12,8 +12,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::proxy::respond::Refusal;
 
-/// How long a request that is allowed counts as allowed.
+/// How long a request of a client certificate's user that is allowed counts as allowed. The API server decides again.
 const ALLOWED: Duration = Duration::from_secs(10);
+/// How long a read from a view that is allowed counts as allowed. Nobody decides again.
+const ALLOWED_READ: Duration = Duration::from_secs(300);
 /// How long a request that is denied counts as denied.
 const DENIED: Duration = Duration::from_secs(5);
 /// How long the API server may take to answer.
@@ -23,7 +25,10 @@ const CAPACITY: u64 = 4096;
 
 /// The answers of the last seconds, by question.
 #[derive(Debug)]
-pub(in crate::proxy) struct Reviews(Cache<String, Answer>);
+pub(in crate::proxy) struct Reviews {
+    answers: Cache<String, Answer>,
+    allowed: Duration,
+}
 
 /// An answer, or the reason why there is none, which only those get who have waited for it.
 #[derive(Debug, Clone)]
@@ -32,14 +37,22 @@ struct Answer {
     expires: Instant,
 }
 
-impl Default for Reviews {
-    fn default() -> Self {
-        // Each answer says when it expires; the cache drops those that nobody asks for again.
-        Self(Cache::builder().max_capacity(CAPACITY).time_to_live(ALLOWED).build())
-    }
-}
-
 impl Reviews {
+    /// For the users of client certificates.
+    pub(in crate::proxy) fn of_certificates() -> Self {
+        Self::new(ALLOWED)
+    }
+
+    /// For reads from views.
+    pub(in crate::proxy) fn of_reads() -> Self {
+        Self::new(ALLOWED_READ)
+    }
+
+    fn new(allowed: Duration) -> Self {
+        // Each answer says when it expires; the cache drops those that nobody asks for again.
+        Self { answers: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(), allowed }
+    }
+
     /// Returns the answer that is known, or asks. Cancel-safe: another request that waits for the answer then asks.
     ///
     /// # Errors
@@ -50,13 +63,14 @@ impl Reviews {
         ask: impl Future<Output = Result<bool, Refusal>>,
     ) -> Result<bool, Refusal> {
         let is_expired = |answer: &Answer| answer.expires <= Instant::now();
-        let answer = self.0.entry(question).or_insert_with_if(Answer::to(ask), is_expired).await.into_value();
+        let asked = Answer::to(ask, self.allowed);
+        let answer = self.answers.entry(question).or_insert_with_if(asked, is_expired).await.into_value();
         answer.allowed.map_err(Refusal::Review)
     }
 }
 
 impl Answer {
-    async fn to(ask: impl Future<Output = Result<bool, Refusal>>) -> Self {
+    async fn to(ask: impl Future<Output = Result<bool, Refusal>>, allows: Duration) -> Self {
         let allowed = match timeout(TIMEOUT, ask).await {
             Ok(Ok(allowed)) => Ok(allowed),
             Ok(Err(Refusal::Review(reason))) => Err(reason),
@@ -64,7 +78,7 @@ impl Answer {
             Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
         };
         let holds = match allowed {
-            Ok(true) => ALLOWED,
+            Ok(true) => allows,
             Ok(false) => DENIED,
             Err(_) => Duration::ZERO,
         };
@@ -95,7 +109,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_holds_for_a_time_and_for_its_question_only() {
-        let (reviews, count) = (Reviews::default(), AtomicUsize::new(0));
+        let (reviews, count) = (Reviews::of_certificates(), AtomicUsize::new(0));
         for (question, said, holds) in [("a", true, ALLOWED), ("b", false, DENIED)] {
             count.store(0, Ordering::Relaxed);
             for _ in 0..100 {
@@ -112,7 +126,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_asks_the_same_meanwhile_shares_the_answer_and_a_failure_is_not_kept() {
-        let (reviews, count) = (Reviews::default(), AtomicUsize::new(0));
+        let (reviews, count) = (Reviews::of_certificates(), AtomicUsize::new(0));
         let both =
             || async { tokio::join!(ask(&reviews, "a", &count, Err("no")), ask(&reviews, "a", &count, Err("no"))) };
         let (first, second) = both().await;
@@ -126,11 +140,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_more_than_so_many_are_kept() {
-        let reviews = Reviews::default();
+        let reviews = Reviews::of_certificates();
         for question in 0..CAPACITY + 100 {
             assert_eq!(reviews.answer(question.to_string(), async { Ok(true) }).await.ok(), Some(true));
         }
-        reviews.0.run_pending_tasks().await;
-        assert!(reviews.0.entry_count() <= CAPACITY, "{}", reviews.0.entry_count());
+        reviews.answers.run_pending_tasks().await;
+        assert!(reviews.answers.entry_count() <= CAPACITY, "{}", reviews.answers.entry_count());
     }
 }

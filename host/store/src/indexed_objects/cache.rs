@@ -10,7 +10,8 @@ use std::sync::Arc;
 use rpds::RedBlackTreeMapSync;
 use weir_kube::LabelSelector;
 
-use super::{StoreKey, joined, selects};
+use super::selects;
+use crate::store_key::{StoreKey, joined};
 use weir_document::{CachedObject, Selection};
 
 /// An index over one label: `value\0namespace\0name` → the object.

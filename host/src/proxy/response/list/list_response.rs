@@ -91,7 +91,9 @@ impl ListResponse {
                 Some(ListPiece::Head(bytes)) => return Ok(Some(self.encoder.head(bytes))),
                 Some(ListPiece::Items(items)) => return self.filter(items).await.map(Some),
                 Some(ListPiece::Tail(bytes)) => {
-                    self.progress.save(&self.proxy.resume, self.decoder.meta());
+                    let meta = self.decoder.meta();
+                    self.proxy.hand_out(&self.read.resource.resource, meta.resource_version.as_deref());
+                    self.progress.save(&self.proxy.resume, meta);
                     return Ok(Some(self.encoder.tail(bytes)?));
                 }
                 None if self.upstream_ended => return Ok(None),

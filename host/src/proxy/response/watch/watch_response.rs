@@ -260,6 +260,7 @@ impl Drop for WatchResponse {
             .and_then(|(path, last)| last.text(&path).ok().flatten().map(|version| version.into_owned()));
         let version = version.as_deref().unwrap_or(start);
         let hidden = self.transitions.hidden().clone();
+        self.proxy.hand_out(&self.read.resource.resource, Some(version));
         self.proxy.resume.save(self.read.client, self.read.chain_version, version, hidden);
     }
 }

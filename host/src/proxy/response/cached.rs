@@ -1,0 +1,221 @@
+//! Lists and watches that are answered from a view, without a request to the API server.
+//!
+//! Informers are served from views: lists at `resourceVersion` 0 or N, watches, and watch-lists. All other reads go
+//! upstream while the API server can be reached: gets, lists without a version, pages, and Tables.
+
+mod list;
+mod watch;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
+use weir_runtime::ChainVersion;
+use weir_upstream::Identity;
+
+use super::read::negotiate;
+use crate::proxy::Proxy;
+use crate::proxy::body::ResponseBody;
+use crate::proxy::respond::Refusal;
+use crate::proxy::resume::ClientKey;
+use crate::view::{RequestSelector, View, ViewSnapshot};
+
+/// A list or watch that a view may answer.
+pub(in crate::proxy) struct CachedRead {
+    pub(in crate::proxy) component: String,
+    pub(in crate::proxy) resource: ResourceRequest,
+    pub(in crate::proxy) query: Query,
+    media_type: MediaType,
+    selector: RequestSelector,
+    start: Start,
+    client: ClientKey,
+}
+
+/// The state that a read asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// Any state (`resourceVersion=0`).
+    Any,
+    /// A state that is at least as new as this version.
+    NotOlderThan(u64),
+    /// A watch: every event after this version.
+    After(u64),
+    /// A watch: every event from now on.
+    Now,
+}
+
+impl CachedRead {
+    /// Returns the read; `None` if only the API server can answer it.
+    pub(in crate::proxy) fn of(
+        method: &Method,
+        headers: &HeaderMap,
+        identity: Identity,
+        component: &str,
+        RequestInfo { query, kind, .. }: &RequestInfo,
+    ) -> Option<Self> {
+        let RequestKind::Resource(resource) = kind else { return None };
+        if *method != Method::GET || resource.name.is_some() || resource.subresource.is_some() {
+            return None;
+        }
+        let media_type = negotiate(headers, resource, query);
+        if matches!(media_type.transform, Transform::Table(..)) {
+            return None;
+        }
+        let start = match resource.verb {
+            Verb::List => list_start(query)?,
+            Verb::Watch => watch_start(query)?,
+            _ => return None,
+        };
+        Some(Self {
+            component: component.to_owned(),
+            selector: RequestSelector::of(resource, query)?,
+            client: ClientKey::of(headers, identity, resource, query),
+            resource: resource.clone(),
+            query: query.clone(),
+            media_type,
+            start,
+        })
+    }
+
+    /// Whether the read is a watch-list: a watch that starts with the whole state and marks its end.
+    fn is_watch_list(&self) -> bool {
+        self.query.first("sendInitialEvents").is_some() && self.query.flag("sendInitialEvents")
+    }
+
+    fn takes_bookmarks(&self) -> bool {
+        self.query.flag("allowWatchBookmarks")
+    }
+}
+
+/// The state that a list asks for; `None` if the API server must answer: the latest state, an exact version, or a page.
+fn list_start(query: &Query) -> Option<Start> {
+    let text = |key| query.first(key).unwrap_or_default();
+    let limited = text("limit").parse::<u64>().is_ok_and(|limit| limit > 0);
+    if !text("continue").is_empty() {
+        return None;
+    }
+    match (text("resourceVersion"), text("resourceVersionMatch")) {
+        ("0", "" | "NotOlderThan") => Some(Start::Any),
+        (version, "NotOlderThan") => version.parse().ok().map(Start::NotOlderThan),
+        (version, "") if !limited => version.parse().ok().map(Start::NotOlderThan),
+        _ => None,
+    }
+}
+
+fn watch_start(query: &Query) -> Option<Start> {
+    let text = |key| query.first(key).unwrap_or_default();
+    let version = match text("resourceVersion") {
+        "" | "0" => None,
+        version => Some(version.parse().ok()?),
+    };
+    match (query.first("sendInitialEvents").map(|_| query.flag("sendInitialEvents")), text("resourceVersionMatch")) {
+        (None, "") => Some(version.map_or(Start::Any, Start::After)),
+        // The API server refuses a watch-list without bookmarks.
+        (Some(true), "NotOlderThan") if query.flag("allowWatchBookmarks") => {
+            Some(version.map_or(Start::Any, Start::NotOlderThan))
+        }
+        (Some(false), "" | "NotOlderThan") => Some(version.map_or(Start::Now, Start::After)),
+        _ => None,
+    }
+}
+
+/// Answers a read from a view; `None` if the view cannot answer it, and the API server must.
+///
+/// # Errors
+/// The read has no answer but an error.
+pub(in crate::proxy) async fn answer(
+    proxy: &Arc<Proxy>,
+    read: CachedRead,
+    view: Arc<View>,
+) -> Option<Result<Response<ResponseBody>, Refusal>> {
+    ready(proxy, &view).await?;
+    match read.resource.verb {
+        Verb::List => Some(list::list(proxy, &read, &view).await),
+        _ => watch::watch(proxy, read, view).map(Ok),
+    }
+}
+
+/// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own answer
+/// tells the client best.
+async fn ready(proxy: &Proxy, view: &View) -> Option<()> {
+    let mut filled = view.subscribe();
+    if filled.borrow().is_some() {
+        return Some(());
+    }
+    let mut reflector = view.reflector_state();
+    let refused = reflector.wait_for(|state| state.error.as_ref().is_some_and(|error| error.needs_operator_action()));
+    tokio::select! {
+        ready = filled.wait_for(|end| end.is_some()) => ready.ok().map(drop),
+        _ = refused => None,
+        () = tokio::time::sleep(proxy.start_wait) => None,
+    }
+}
+
+impl Proxy {
+    /// Remembers which version a client has got, so that its next watch continues there.
+    fn remember(&self, read: &CachedRead, snapshot: &ViewSnapshot, version: u64) {
+        let chain = snapshot.chain.unwrap_or(ChainVersion::UNFILTERED);
+        self.resume.save(read.client, chain, &version.to_string(), Arc::default());
+    }
+}
+
+/// The head of an answer from a view.
+fn head(encoding: Encoding, verb: Verb) -> http::response::Builder {
+    Response::builder()
+        .status(StatusCode::OK)
+        .header(header::CONTENT_TYPE, encoding.content_type(verb))
+        .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(query: &str) -> Option<Start> {
+        list_start(&Query::parse(query).unwrap())
+    }
+
+    fn watch(query: &str) -> Option<Start> {
+        watch_start(&Query::parse(query).unwrap())
+    }
+
+    #[test]
+    fn lists_of_informers_are_cached_and_lists_of_the_latest_state_are_not() {
+        for (query, start) in [
+            ("resourceVersion=0", Some(Start::Any)),
+            ("resourceVersion=0&limit=500", Some(Start::Any)),
+            ("resourceVersion=7", Some(Start::NotOlderThan(7))),
+            ("resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500", Some(Start::NotOlderThan(7))),
+            ("", None),
+            ("limit=500", None),
+            ("resourceVersion=7&limit=500", None),
+            ("resourceVersion=7&resourceVersionMatch=Exact", None),
+            ("resourceVersion=0&resourceVersionMatch=Exact", None),
+            ("continue=abc", None),
+            ("resourceVersion=x", None),
+        ] {
+            assert_eq!(list(query), start, "{query}");
+        }
+    }
+
+    #[test]
+    fn watches_start_as_the_api_server_documents() {
+        for (query, start) in [
+            ("", Some(Start::Any)),
+            ("resourceVersion=0", Some(Start::Any)),
+            ("resourceVersion=7", Some(Start::After(7))),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", Some(Start::Any)),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=7",
+                Some(Start::NotOlderThan(7)),
+            ),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None),
+            ("sendInitialEvents=true", None),
+            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Some(Start::Now)),
+            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", Some(Start::After(7))),
+            ("resourceVersionMatch=NotOlderThan", None),
+        ] {
+            assert_eq!(watch(query), start, "{query}");
+        }
+    }
+}

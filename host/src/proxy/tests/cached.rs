@@ -1,0 +1,238 @@
+//! Lists and watches from views: what informers of a node see, and what that costs the API server.
+
+use std::sync::Mutex;
+
+use weir_document::Path;
+use weir_runtime::Outcome;
+use weir_store::{ReflectorClient, ReflectorTiming};
+
+use super::*;
+use crate::view::{Views, ViewsConfig};
+
+const SERVICES: &str = "/api/v1/services";
+
+/// A proxy whose Services are cached, and a filter that hides the Services of these types.
+async fn cached() -> (Rig, Script, Arc<Mutex<Vec<String>>>) {
+    let rig = rig_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    let hidden: Arc<Mutex<Vec<String>>> = Arc::new(Mutex::new(vec!["LoadBalancer".to_owned()]));
+    let types = hidden.clone();
+    let script = Script::new(move |document| {
+        let kind = document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned();
+        if types.lock().unwrap().contains(&kind) { Outcome::Hidden } else { Outcome::Unchanged }
+    });
+    rig.filter("*/services", &script);
+    for (name, kind) in [("a", "ClusterIP"), ("b", "LoadBalancer"), ("c", "ClusterIP")] {
+        rig.service(name, kind);
+    }
+    (rig, script, hidden)
+}
+
+async fn informer_list(rig: &Rig) -> Value {
+    let (status, list) = rig.json(&format!("{SERVICES}?resourceVersion=0")).await;
+    assert_eq!(status, StatusCode::OK, "{list}");
+    list
+}
+
+async fn informer_watch(rig: &Rig, from: &str) -> Events {
+    rig.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await
+}
+
+/// How often the reflector listed and watched.
+fn upstream_reads(rig: &Rig) -> (usize, usize) {
+    let targets: Vec<_> = rig.server.requests().iter().map(|request| request.target()).collect();
+    let services = targets.iter().filter(|target| target.starts_with(SERVICES));
+    let watches = services.clone().filter(|target| target.contains("watch=")).count();
+    (services.count() - watches, watches)
+}
+
+#[tokio::test]
+async fn any_number_of_informers_cost_one_list_and_one_watch() {
+    let (rig, _script, _) = cached().await;
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        let list = informer_list(&rig).await;
+        assert_eq!(names(&list), ["a", "c"]);
+        assert_eq!(list["kind"], "ServiceList");
+        all.push(informer_watch(&rig, version(&list)).await);
+    }
+    rig.service("d", "ClusterIP");
+    for events in &mut all {
+        assert_eq!(events.told().await, "ADDED d");
+    }
+    assert_eq!(upstream_reads(&rig), (1, 1));
+}
+
+#[tokio::test]
+async fn hiding_and_showing_an_object_are_events_and_no_watch_ends() {
+    let (rig, script, hidden) = cached().await;
+    let list = informer_list(&rig).await;
+    let mut events = informer_watch(&rig, version(&list)).await;
+    for _ in 0..3 {
+        hidden.lock().unwrap().push("ClusterIP".to_owned());
+        script.change();
+        let deleted = events.next().await.unwrap();
+        assert_eq!((&deleted["type"], &deleted["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("a")));
+        assert_eq!(deleted["object"]["spec"]["type"], "ClusterIP", "the last state that the client was shown");
+        assert_eq!(events.told().await, "DELETED c");
+        let bookmark = events.next().await.unwrap();
+        assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("Service")));
+        hidden.lock().unwrap().pop();
+        script.change();
+        assert_eq!(events.told().await, "ADDED a");
+        assert_eq!(events.told().await, "ADDED c");
+        assert_eq!(events.next().await.unwrap()["type"], "BOOKMARK");
+    }
+    assert_eq!(upstream_reads(&rig), (1, 1));
+}
+
+#[tokio::test]
+async fn a_new_filter_set_without_another_outcome_is_not_noticed() {
+    let (rig, _script, hidden) = cached().await;
+    let list = informer_list(&rig).await;
+    let mut events = informer_watch(&rig, version(&list)).await;
+    let types = hidden.clone();
+    let other = Script::new(move |document| {
+        let kind = document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned();
+        if types.lock().unwrap().contains(&kind) { Outcome::Hidden } else { Outcome::Unchanged }
+    });
+    rig.filter("*/services", &other);
+    rig.service("d", "ClusterIP");
+    assert_eq!(events.told().await, "ADDED d", "no event precedes it");
+}
+
+#[tokio::test]
+async fn a_client_between_two_watches_gets_what_changed_meanwhile() {
+    let (rig, script, hidden) = cached().await;
+    let list = informer_list(&rig).await;
+    let mut other = informer_watch(&rig, version(&list)).await;
+    hidden.lock().unwrap().push("ClusterIP".to_owned());
+    script.change();
+    assert_eq!(other.told().await, "DELETED a");
+    let mut events = informer_watch(&rig, version(&list)).await;
+    assert_eq!(events.told().await, "DELETED a");
+    assert_eq!(events.told().await, "DELETED c");
+}
+
+#[tokio::test]
+async fn an_upstream_change_that_hides_an_object_deletes_it_at_the_version_of_the_event() {
+    let (rig, _script, _) = cached().await;
+    let list = informer_list(&rig).await;
+    let mut events = informer_watch(&rig, version(&list)).await;
+    rig.service("a", "LoadBalancer");
+    let deleted = events.next().await.unwrap();
+    assert_eq!(deleted["type"], "DELETED");
+    assert_eq!(deleted["object"]["spec"]["type"], "ClusterIP");
+    let version: u64 = deleted["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert_eq!(version, rig.server.store().revision());
+    rig.service("a", "ClusterIP");
+    assert_eq!(events.told().await, "ADDED a");
+    rig.server.store().delete("v1", "Service", "default", "b").unwrap();
+    rig.server.store().delete("v1", "Service", "default", "c").unwrap();
+    assert_eq!(events.told().await, "DELETED c", "the deletion of a hidden object is silence");
+}
+
+#[tokio::test]
+async fn a_watch_list_starts_with_all_objects_and_marks_their_end() {
+    let (rig, _script, _) = cached().await;
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut events = rig.watch(&format!("{SERVICES}?{query}")).await;
+    assert_eq!(events.told().await, "ADDED a");
+    assert_eq!(events.told().await, "ADDED c");
+    let bookmark = events.next().await.unwrap();
+    assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    rig.service("d", "ClusterIP");
+    assert_eq!(events.told().await, "ADDED d");
+}
+
+#[tokio::test]
+async fn selectors_and_namespaces_narrow_a_view_without_further_requests() {
+    let (rig, _script, _) = cached().await;
+    informer_list(&rig).await;
+    for (query, expected) in [
+        ("/api/v1/services?resourceVersion=0&fieldSelector=metadata.name%3Dc", vec!["c"]),
+        ("/api/v1/services?resourceVersion=0&fieldSelector=spec.type%21%3DClusterIP", vec![]),
+        ("/api/v1/services?resourceVersion=0&labelSelector=%21app", vec!["a", "c"]),
+        ("/api/v1/services?resourceVersion=0&labelSelector=app", vec![]),
+        ("/api/v1/namespaces/default/services?resourceVersion=0", vec!["a", "c"]),
+        ("/api/v1/namespaces/other/services?resourceVersion=0", vec![]),
+    ] {
+        let (status, list) = rig.json(query).await;
+        assert_eq!((status, names(&list)), (StatusCode::OK, expected), "{query}");
+    }
+    assert_eq!(upstream_reads(&rig).0, 1);
+}
+
+#[tokio::test]
+async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
+    let (rig, _script, _) = cached().await;
+    rig.no_filters();
+    let items = |list: &Value| {
+        let mut items = list["items"].as_array().unwrap().clone();
+        for item in &mut items {
+            let item = item.as_object_mut().unwrap();
+            item.remove("kind");
+            item.remove("apiVersion");
+        }
+        items
+    };
+    let direct = rig.json(SERVICES).await.1;
+    assert_eq!(items(&informer_list(&rig).await), items(&direct));
+    let accept = [("accept", "application/vnd.kubernetes.protobuf")];
+    let read = async |path: &str| {
+        let answer = rig.send(path, &accept).await;
+        assert_eq!(answer.headers()["content-type"], "application/vnd.kubernetes.protobuf", "{path}");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let envelope = weir_document::protobuf::Envelope::open(body).unwrap();
+        let mut splitter = weir_document::protobuf::ListSplitter::new();
+        splitter.push(envelope.body().clone());
+        splitter.finish();
+        let mut items = Vec::new();
+        while let Some(piece) = splitter.next().unwrap() {
+            if let weir_document::json::Piece::Batch(batch) = piece {
+                items.extend((0..batch.items.len()).map(|index| batch.item(index).unwrap()));
+            }
+        }
+        items
+    };
+    assert_eq!(read(&format!("{SERVICES}?resourceVersion=0")).await, read(SERVICES).await);
+}
+
+#[tokio::test]
+async fn a_watch_continues_from_the_version_of_a_get() {
+    let (rig, _script, _) = cached().await;
+    informer_list(&rig).await;
+    rig.service("d", "ClusterIP");
+    let (_, object) = rig.json("/api/v1/namespaces/default/services/d").await;
+    rig.service("e", "ClusterIP");
+    let mut events = informer_watch(&rig, version(&object)).await;
+    assert_eq!(events.told().await, "ADDED e");
+}
+
+#[tokio::test]
+async fn who_may_not_read_gets_the_api_servers_refusal() {
+    let (rig, _script, _) = cached().await;
+    let allowed = [("authorization", "Bearer good")];
+    let denied = [("authorization", "Bearer bad")];
+    rig.server.add_token("good", "reader", &[]);
+    rig.server.add_token("bad", "stranger", &[]);
+    rig.server.enforce(weir_apiserver::Enforce::Everybody);
+    rig.server.set_policy(|asked| asked.user.name != "stranger" || asked.resource != "services");
+    let path = format!("{SERVICES}?resourceVersion=0");
+    assert_eq!(rig.send(&path, &allowed).await.status(), StatusCode::OK);
+    assert_eq!(rig.send(&path, &denied).await.status(), StatusCode::FORBIDDEN);
+}
+
+impl Setup {
+    /// The views of the cached resources.
+    pub(super) fn views(
+        &self,
+        upstream: &Arc<Upstream>,
+        served: &weir_runtime::ServingReceiver,
+        tasks: &Tasks,
+    ) -> Option<Arc<Views>> {
+        let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
+        let config =
+            ViewsConfig { resources: self.cached.clone(), daemon, node: None, timing: ReflectorTiming::default() };
+        (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
+    }
+}

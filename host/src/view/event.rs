@@ -1,0 +1,151 @@
+//! One change of a view, as its watchers get it.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use weir_document::json::{self, EventType};
+use weir_document::protobuf::{self, Envelope};
+use weir_document::{Document, Error, Path, TypeMeta, Value};
+use weir_kube::{Encoding, Transform};
+use weir_store::StoreKey;
+use weir_store::cache::ObjectFormat;
+
+use super::object::ViewObject;
+use crate::codec::object::partial;
+
+/// Why a view changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// An event of the API server.
+    Upstream,
+    /// The chain's outcome changed without an event. Clients that continue at or before this version may lack it.
+    Refiltered {
+        /// The highest version that any client had got of the resource.
+        stamp: u64,
+    },
+}
+
+/// One change of one object of a view, or of the view's version alone.
+#[derive(Debug)]
+pub(crate) struct ViewEvent {
+    /// The version that the view had reached before.
+    pub(crate) previous: u64,
+    /// The version that the view has reached with this event.
+    pub(crate) version: u64,
+    /// Why.
+    pub(crate) cause: Cause,
+    /// The object before; `None` if it did not exist.
+    pub(crate) old: Option<Arc<ViewObject>>,
+    /// The object after; `None` if it does not exist.
+    pub(crate) new: Option<Arc<ViewObject>>,
+    /// The encoded events without a transform: ADDED, MODIFIED and DELETED, in JSON and in protobuf.
+    encoded: [OnceLock<Bytes>; 6],
+}
+
+impl ViewEvent {
+    pub(super) fn new(
+        previous: u64,
+        version: u64,
+        cause: Cause,
+        old: Option<Arc<ViewObject>>,
+        new: Option<Arc<ViewObject>>,
+    ) -> Self {
+        Self { previous, version, cause, old, new, encoded: Default::default() }
+    }
+
+    /// The key of the changed object; `None` if only the version moved.
+    pub(crate) fn key(&self) -> Option<&StoreKey> {
+        self.new.as_ref().or(self.old.as_ref()).map(|object| &object.source.key)
+    }
+
+    /// The bytes that the event keeps alive, its encoded form included.
+    pub(super) fn len(&self) -> usize {
+        let shown = |object: &Option<Arc<ViewObject>>| {
+            object.as_ref().and_then(|object| object.shown()).map_or(0, |bytes| bytes.len())
+        };
+        shown(&self.old) + 2 * shown(&self.new) + 256
+    }
+
+    /// Encodes the event for a client.
+    ///
+    /// A DELETED event carries the last state that clients saw, at the version of the event that caused it.
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub(crate) fn encode(
+        &self,
+        event_type: EventType,
+        format: &ObjectFormat,
+        encoding: Encoding,
+        transform: Transform,
+    ) -> Result<Bytes, Error> {
+        let encode = || {
+            let bytes = match event_type {
+                EventType::Deleted => self.deleted(format)?,
+                _ => self.new.as_ref().and_then(|object| object.shown()).cloned().unwrap_or_default(),
+            };
+            frame(event_type, format, bytes, encoding, transform)
+        };
+        let index = match event_type {
+            EventType::Added => 0,
+            EventType::Modified => 1,
+            _ => 2,
+        };
+        let slot = self.encoded.get(index + if encoding == Encoding::Json { 0 } else { 3 });
+        match slot.filter(|_| transform == Transform::None) {
+            Some(slot) => match slot.get() {
+                Some(bytes) => Ok(bytes.clone()),
+                None => encode().map(|bytes| slot.get_or_init(|| bytes).clone()),
+            },
+            None => encode(),
+        }
+    }
+
+    fn deleted(&self, format: &ObjectFormat) -> Result<Bytes, Error> {
+        let shown = self.old.as_ref().and_then(|object| object.shown()).cloned().unwrap_or_default();
+        if self.cause != Cause::Upstream {
+            return Ok(shown);
+        }
+        let mut document = format.document(shown);
+        if let Ok(path) = Path::parse("metadata.resourceVersion") {
+            document.set(&path, &Value::Text(self.version.to_string()))?;
+        }
+        Ok(document.bytes().clone())
+    }
+}
+
+/// Encodes an event of an object in a store's format.
+pub(crate) fn frame(
+    event_type: EventType,
+    format: &ObjectFormat,
+    bytes: Bytes,
+    encoding: Encoding,
+    transform: Transform,
+) -> Result<Bytes, Error> {
+    let (object, type_meta) = converted(format, bytes, encoding, transform)?;
+    match encoding {
+        Encoding::Json => Ok(json::event(event_type, &object)),
+        Encoding::Protobuf => protobuf::event(event_type, &Envelope::seal(&type_meta, &object)),
+    }
+}
+
+/// Converts an object of a store to the encoding and the transform of a client. A protobuf message has no envelope; its
+/// type is returned beside it. A Table is answered as the whole object.
+pub(crate) fn converted(
+    format: &ObjectFormat,
+    bytes: Bytes,
+    encoding: Encoding,
+    transform: Transform,
+) -> Result<(Bytes, Arc<TypeMeta>), Error> {
+    let bytes = match (format.encoding, encoding) {
+        (Encoding::Protobuf, Encoding::Protobuf) => bytes,
+        _ => format.document(bytes).to_json()?.into(),
+    };
+    let Transform::Metadata(version) = transform else { return Ok((bytes, format.type_meta.clone())) };
+    let type_meta = partial(version);
+    let document = match encoding {
+        Encoding::Json => Document::json(bytes),
+        Encoding::Protobuf => format.document(bytes),
+    };
+    Ok((document.only_metadata(&type_meta)?, Arc::new(type_meta)))
+}

@@ -1,0 +1,243 @@
+//! All views and reflectors of the daemon: opened by the first client, closed when unused for a while.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_kube::{GroupResource, Query, ResourceRequest};
+use weir_runtime::ServingReceiver;
+use weir_store::cache::{Collection, ResourceReflector, ResourceStore};
+use weir_store::{ReflectorClient, ReflectorTiming};
+use weir_upstream::{Identity, Tasks};
+
+use super::refresh::Refresh;
+use super::state::View;
+
+/// How long a view that no client reads is kept.
+const IDLE: Duration = Duration::from_secs(600);
+/// The most views.
+const MAX_VIEWS: usize = 256;
+
+/// How wide a reflector of a resource is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScopePolicy {
+    /// All objects, read with the daemon's own identity: every node needs all of them, and many clients read them.
+    Whole,
+    /// What the request selects, read with the identity of its client: the local Node, the node's pods and their Secrets.
+    Requested,
+}
+
+impl ScopePolicy {
+    /// A node reads only its own Node and pods, and only the Secrets and ConfigMaps of its pods.
+    fn of(resource: &GroupResource) -> Self {
+        match (resource.group.as_str(), resource.resource.as_str()) {
+            ("", "pods" | "nodes" | "secrets" | "configmaps") => Self::Requested,
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// The settings of the views.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "kube's client has none")]
+pub struct ViewsConfig {
+    /// The cached resources.
+    pub resources: Vec<GroupResource>,
+    /// Reads with the daemon's own identity.
+    pub daemon: ReflectorClient,
+    /// Reads with the node credential; `None` if there is none.
+    pub node: Option<ReflectorClient>,
+    /// Timeouts and intervals of reflectors.
+    pub timing: ReflectorTiming,
+}
+
+/// What distinguishes a view from others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ViewKey {
+    store: StoreId,
+    /// The client component, in lower case.
+    component: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct StoreId {
+    identity: Identity,
+    collection: Collection,
+}
+
+/// All views.
+pub struct Views {
+    config: ViewsConfig,
+    serving: ServingReceiver,
+    tasks: Tasks,
+    open: Mutex<OpenViews>,
+}
+
+#[derive(Default)]
+struct OpenViews {
+    views: HashMap<ViewKey, OpenView>,
+    stores: HashMap<StoreId, OpenStore>,
+    /// The highest version that clients have got, by resource.
+    handed_out: HashMap<GroupResource, Arc<AtomicU64>>,
+}
+
+struct OpenView {
+    view: Arc<View>,
+    used: Instant,
+    stop: CancellationToken,
+}
+
+struct OpenStore {
+    store: Arc<ResourceStore>,
+    stop: CancellationToken,
+}
+
+impl Views {
+    /// Creates an empty set of views. They start when the first filter set is active.
+    #[must_use]
+    pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
+        Arc::new(Self { config, serving, tasks, open: Mutex::default() })
+    }
+
+    /// The key of the view that serves a collection request; `None` if no view serves it.
+    pub(crate) fn key(
+        &self,
+        component: &str,
+        identity: Identity,
+        request: &ResourceRequest,
+        query: &Query,
+    ) -> Option<ViewKey> {
+        let cached = self.config.resources.contains(&request.resource);
+        if !cached || request.name.is_some() || request.subresource.is_some() {
+            return None;
+        }
+        let component = component.to_ascii_lowercase();
+        let store = match ScopePolicy::of(&request.resource) {
+            ScopePolicy::Whole => StoreId { identity: Identity::Daemon, collection: Collection::whole(request) },
+            ScopePolicy::Requested => {
+                if identity != Identity::Node || self.config.node.is_none() {
+                    return None;
+                }
+                let selector = |key| query.first(key).unwrap_or_default();
+                let collection = Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"));
+                StoreId { identity, collection }
+            }
+        };
+        Some(ViewKey { store, component })
+    }
+
+    /// Returns a view if it is open.
+    pub(crate) fn get(&self, key: &ViewKey) -> Option<Arc<View>> {
+        let mut open = self.open();
+        let found = open.views.get_mut(key)?;
+        found.used = Instant::now();
+        Some(found.view.clone())
+    }
+
+    /// Returns a view, and opens it if it is not; `None` if there are too many.
+    pub(crate) fn open_view(self: &Arc<Self>, key: &ViewKey) -> Option<Arc<View>> {
+        if let Some(view) = self.get(key) {
+            return Some(view);
+        }
+        let mut open = self.open();
+        if open.views.len() >= MAX_VIEWS {
+            tracing::warn!(collection = %key.store.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
+            return None;
+        }
+        let store = match open.stores.get(&key.store) {
+            Some(found) => found.store.clone(),
+            None => {
+                let opened = self.open_store(&key.store)?;
+                let store = opened.store.clone();
+                open.stores.insert(key.store.clone(), opened);
+                store
+            }
+        };
+        let handed_out = open.handed_out(&key.store.collection.resource).load(Ordering::Acquire);
+        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out));
+        let stop = CancellationToken::new();
+        let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
+        self.spawn(stop.clone(), refresh.run());
+        open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
+        tracing::info!(collection = %key.store.collection, component = key.component, "view opened");
+        Some(view)
+    }
+
+    fn open_store(&self, id: &StoreId) -> Option<OpenStore> {
+        let client = match id.identity {
+            Identity::Node => self.config.node.clone()?,
+            _ => self.config.daemon.clone(),
+        };
+        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
+        let store = reflector.store();
+        let stop = CancellationToken::new();
+        self.spawn(stop.clone(), reflector.run());
+        Some(OpenStore { store, stop })
+    }
+
+    fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_until_stop(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Notes that a client got this version of a resource, whichever way.
+    pub(crate) fn hand_out(&self, resource: &GroupResource, version: u64) {
+        let mut open = self.open();
+        open.handed_out(resource).fetch_max(version, Ordering::AcqRel);
+        for (key, found) in &open.views {
+            if key.store.collection.resource == *resource {
+                found.view.hand_out(version);
+            }
+        }
+    }
+
+    /// Closes views that no client has read for a while, and stores that no view reads. Runs until it is dropped.
+    pub(crate) async fn close_idle(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(IDLE / 10);
+        loop {
+            interval.tick().await;
+            let mut open = self.open();
+            // An open watch holds the view.
+            let idle = |found: &OpenView| found.used.elapsed() > IDLE && Arc::strong_count(&found.view) <= 2;
+            open.views.retain(|key, found| {
+                let keep = !idle(found);
+                if !keep {
+                    found.stop.cancel();
+                    tracing::info!(collection = %key.store.collection, component = key.component, "view closed, no client reads it");
+                }
+                keep
+            });
+            let used: Vec<_> = open.views.keys().map(|key| key.store.clone()).collect();
+            open.stores.retain(|id, found| {
+                let keep = used.contains(id);
+                if !keep {
+                    found.stop.cancel();
+                }
+                keep
+            });
+        }
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenViews {
+    fn handed_out(&mut self, resource: &GroupResource) -> &Arc<AtomicU64> {
+        self.handed_out.entry(resource.clone()).or_default()
+    }
+}
+
+impl std::fmt::Debug for Views {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Views").field("open", &self.open().views.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,165 @@
+//! The state of a view: a snapshot of its objects, and the history of its events.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use rpds::RedBlackTreeMapSync;
+use tokio::sync::watch;
+use weir_runtime::ChainVersion;
+use weir_store::StoreKey;
+use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat, ResourceStore};
+
+use super::event::{Cause, ViewEvent};
+use super::object::ViewObject;
+
+/// The most events that a view's history keeps.
+const MAX_EVENTS: usize = 8192;
+/// The most bytes that a view's history keeps alive.
+const MAX_BYTES: usize = 32 << 20;
+
+/// A store seen through one chain.
+pub(crate) struct View {
+    pub(super) collection: Collection,
+    pub(super) store: Arc<ResourceStore>,
+    snapshot: ArcSwap<ViewSnapshot>,
+    log: Mutex<ViewLog>,
+    /// The end of the history; `None` until all objects were filtered once.
+    end: watch::Sender<Option<u64>>,
+    /// The highest version of the resource that any client has got.
+    handed_out: AtomicU64,
+}
+
+/// All objects of a view at one version.
+#[derive(Debug, Clone)]
+pub(crate) struct ViewSnapshot {
+    /// The resourceVersion that clients get.
+    pub(crate) version: u64,
+    /// How the objects are encoded.
+    pub(crate) format: ObjectFormat,
+    /// The objects by key, hidden ones included.
+    pub(crate) objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>,
+    /// The chain's version that made the outcomes; `None` without a chain.
+    pub(crate) chain: Option<ChainVersion>,
+}
+
+/// The events of a view.
+pub(super) struct ViewLog {
+    pub(super) history: History<Arc<ViewEvent>>,
+    /// The highest stamp of the evicted events that have one. Up to it, outcomes may have changed without a trace.
+    pub(super) unknown_until: u64,
+    /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
+    pub(super) first_version: u64,
+}
+
+impl View {
+    /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
+    /// client has got: what they were shown before the view existed is not known.
+    pub(super) fn new(collection: Collection, store: Arc<ResourceStore>, handed_out: u64) -> Self {
+        let snapshot = ViewSnapshot {
+            version: 0,
+            format: store.snapshot().format.clone(),
+            objects: RedBlackTreeMapSync::new_sync(),
+            chain: None,
+        };
+        Self {
+            collection,
+            store,
+            snapshot: ArcSwap::from_pointee(snapshot),
+            log: Mutex::new(ViewLog {
+                history: History::new(MAX_EVENTS, MAX_BYTES),
+                unknown_until: handed_out,
+                first_version: 0,
+            }),
+            end: watch::Sender::new(None),
+            handed_out: AtomicU64::new(handed_out),
+        }
+    }
+
+    /// The current objects.
+    pub(crate) fn snapshot(&self) -> Arc<ViewSnapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// The current objects, and the position from which on events change them.
+    pub(crate) fn snapshot_and_position(&self) -> (Arc<ViewSnapshot>, u64) {
+        let log = self.log();
+        (self.snapshot(), log.history.end())
+    }
+
+    /// The events from a position on, at most `limit`.
+    ///
+    /// # Errors
+    /// [`HistoryGap`] if some of them were evicted: the client is too slow.
+    pub(crate) fn events_from(&self, position: u64, limit: usize) -> Result<Vec<Arc<ViewEvent>>, HistoryGap> {
+        self.log().history.from(position, limit)
+    }
+
+    /// Changes with every event; `None` until all objects were filtered once.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
+        self.end.subscribe()
+    }
+
+    /// The state of the store's reflector.
+    pub(crate) fn reflector_state(&self) -> watch::Receiver<weir_store::ReflectorState> {
+        self.store.state()
+    }
+
+    /// Notes that a client got this version of the resource.
+    pub(crate) fn hand_out(&self, version: u64) {
+        self.handed_out.fetch_max(version, Ordering::AcqRel);
+    }
+
+    /// The stamp of a change that has no version of its own.
+    pub(super) fn stamp(&self) -> u64 {
+        self.handed_out.load(Ordering::Acquire).max(self.snapshot.load().version)
+    }
+
+    /// Publishes the next snapshot and the events that lead to it.
+    pub(super) fn publish(&self, next: ViewSnapshot, events: Vec<ViewEvent>) {
+        let mut log = self.log();
+        for event in events {
+            let bytes = event.len();
+            log.append(Arc::new(event), bytes);
+        }
+        let end = log.history.end();
+        self.snapshot.store(Arc::new(next));
+        drop(log);
+        self.end.send_replace(Some(end));
+    }
+
+    /// Publishes a snapshot that no events lead to: open watches end, and older versions are unknown.
+    pub(super) fn reset(&self, next: ViewSnapshot) {
+        let mut log = self.log();
+        log.history.clear();
+        log.unknown_until = log.unknown_until.max(self.stamp());
+        if self.end.borrow().is_none() {
+            log.first_version = next.version;
+        }
+        let end = log.history.end();
+        self.snapshot.store(Arc::new(next));
+        drop(log);
+        self.end.send_replace(Some(end));
+    }
+
+    pub(super) fn log(&self) -> std::sync::MutexGuard<'_, ViewLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ViewLog {
+    fn append(&mut self, event: Arc<ViewEvent>, bytes: usize) {
+        for evicted in self.history.append(event, bytes) {
+            if let Cause::Refiltered { stamp } = evicted.cause {
+                self.unknown_until = self.unknown_until.max(stamp);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("collection", &self.collection).finish_non_exhaustive()
+    }
+}

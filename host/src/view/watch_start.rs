@@ -1,0 +1,70 @@
+//! Where a watch starts in a view's history, and what its client lacks before that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_store::StoreKey;
+
+use super::event::{Cause, ViewEvent};
+use super::state::View;
+
+/// How a watch from a resourceVersion starts.
+#[derive(Debug)]
+pub(crate) enum WatchStart {
+    /// At this position of the history.
+    At {
+        /// The position.
+        position: u64,
+        /// What the client gets beside the events.
+        catch_up: CatchUp,
+    },
+    /// The version is ahead of the view: wait for its next event.
+    Ahead,
+    /// The version is older than the history: only the API server can serve the watch.
+    TooOld,
+}
+
+/// What a client lacks although its version is that of the position.
+#[derive(Debug)]
+pub(crate) enum CatchUp {
+    /// First the latest event of each object whose outcome changed without a version of its own.
+    Events(Vec<Arc<ViewEvent>>),
+    /// What the client was shown is not known. After the events that are in the history already, it gets all objects,
+    /// hidden ones as deletions.
+    Everything,
+}
+
+impl View {
+    /// Finds the start of a watch that continues from `version`.
+    ///
+    /// An event without a version of its own may be missing in what the client holds if the client's version is not above
+    /// the event's stamp. Such a client gets it once more. `known` tells whether this process has served the client before.
+    pub(crate) fn watch_start(&self, version: u64, known: bool) -> WatchStart {
+        let log = self.log();
+        let snapshot = self.snapshot();
+        if version > snapshot.version {
+            return WatchStart::Ahead;
+        }
+        let oldest = log.history.iter().next().map_or(snapshot.version, |(_, event)| event.previous);
+        if version < oldest {
+            return WatchStart::TooOld;
+        }
+        let position = log
+            .history
+            .iter()
+            .find(|(_, event)| event.version > version)
+            .map_or(log.history.end(), |(position, _)| position);
+        if version <= log.unknown_until || (!known && version <= log.first_version) {
+            return WatchStart::At { position, catch_up: CatchUp::Everything };
+        }
+        let mut lacking: BTreeMap<StoreKey, Arc<ViewEvent>> = BTreeMap::new();
+        for (_, event) in log.history.iter().take_while(|(at, _)| *at < position) {
+            let Some(key) = event.key() else { continue };
+            let may_lack = matches!(event.cause, Cause::Refiltered { stamp } if stamp >= version);
+            if may_lack || lacking.contains_key(key) {
+                lacking.insert(key.clone(), event.clone());
+            }
+        }
+        WatchStart::At { position, catch_up: CatchUp::Events(lacking.into_values().collect()) }
+    }
+}

@@ -1,0 +1,24 @@
+//! Watch caches: the objects of one collection, kept up to date by a list and a watch, with a history of recent events.
+//!
+//! A [`ResourceReflector`] lists and watches a [`Collection`] in one encoding, protobuf for every kind that the schema knows
+//! and JSON for the rest. It writes into a [`ResourceStore`], which many readers share: a snapshot is a pointer, and each
+//! reader follows the history at its own pace.
+//!
+//! Objects are the bytes that the API server sent, unfiltered and complete.
+//!
+//! Memory: each object once, and the old and new bytes of the events in the history, which is bounded.
+
+mod collection;
+mod decode;
+mod event;
+mod history;
+mod object;
+mod reflector;
+mod resource_store;
+
+pub use self::collection::Collection;
+pub use self::event::StoreEvent;
+pub use self::history::{History, HistoryGap};
+pub use self::object::{Object, ObjectFormat};
+pub use self::reflector::ResourceReflector;
+pub use self::resource_store::{ResourceStore, Snapshot};

@@ -1,0 +1,223 @@
+//! The store of one collection: an immutable snapshot of its objects, and the history of its events.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use rpds::RedBlackTreeMapSync;
+use tokio::sync::watch;
+
+use super::event::StoreEvent;
+use super::history::{History, HistoryGap};
+use super::object::{Object, ObjectFormat};
+use crate::{ReflectorError, ReflectorState, StoreKey};
+
+/// The most events that the history keeps.
+const MAX_EVENTS: usize = 4096;
+/// The most bytes of objects that the history keeps alive.
+const MAX_BYTES: usize = 16 << 20;
+
+/// All objects of a store at one resourceVersion.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The resourceVersion. Every change up to it is contained, and no later one.
+    pub version: u64,
+    /// How the objects are encoded.
+    pub format: ObjectFormat,
+    /// The objects by key.
+    pub objects: RedBlackTreeMapSync<StoreKey, Arc<Object>>,
+}
+
+/// The objects and recent events of one collection. One reflector writes; any number of readers follow.
+pub struct ResourceStore {
+    snapshot: ArcSwap<Snapshot>,
+    history: Mutex<History<Arc<StoreEvent>>>,
+    /// The end of the history.
+    end: watch::Sender<u64>,
+    state: watch::Sender<ReflectorState>,
+}
+
+/// A change that a watch event reports.
+#[derive(Debug)]
+pub(super) enum Delta {
+    /// The object was added or updated.
+    Put(Object),
+    /// The object was deleted at this version.
+    Remove(StoreKey, u64),
+    /// Nothing changed up to this version.
+    Bookmark(u64),
+}
+
+impl ResourceStore {
+    /// Creates an empty store that is not synced.
+    pub(super) fn new(format: ObjectFormat) -> Self {
+        let snapshot = Snapshot { version: 0, format, objects: RedBlackTreeMapSync::new_sync() };
+        Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            history: Mutex::new(History::new(MAX_EVENTS, MAX_BYTES)),
+            end: watch::Sender::new(0),
+            state: watch::Sender::new(ReflectorState::default()),
+        }
+    }
+
+    /// The current objects.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// The current objects, and the position in the history from which on events change them.
+    #[must_use]
+    pub fn snapshot_and_position(&self) -> (Arc<Snapshot>, u64) {
+        let history = self.history();
+        (self.snapshot(), history.end())
+    }
+
+    /// The events from a position on, at most `limit`.
+    ///
+    /// # Errors
+    /// [`HistoryGap`] if some of them were evicted; the reader compares snapshots instead.
+    pub fn events_from(&self, position: u64, limit: usize) -> Result<Vec<Arc<StoreEvent>>, HistoryGap> {
+        self.history().from(position, limit)
+    }
+
+    /// The end of the history; changes with every event.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.end.subscribe()
+    }
+
+    /// Whether the first list has completed, and the last error.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<ReflectorState> {
+        self.state.subscribe()
+    }
+
+    /// Applies a complete list: the difference to the present objects becomes events, in the order of their versions.
+    ///
+    /// A list that is older than the store means that the cluster was restored from a backup. The history ends then.
+    pub(super) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
+        let present = self.snapshot();
+        if version < present.version {
+            self.reset(format, listed, version);
+            return self.set_synced();
+        }
+        let mut listed: BTreeMap<StoreKey, Object> =
+            listed.into_iter().map(|object| (object.key.clone(), object)).collect();
+        let deleted: Vec<Delta> = present
+            .objects
+            .keys()
+            .filter(|key| !listed.contains_key(*key))
+            .map(|key| Delta::Remove(key.clone(), version))
+            .collect();
+        let unchanged = |object: &Object| {
+            present.format == format
+                && present.objects.get(&object.key).is_some_and(|present| present.version == object.version)
+        };
+        listed.retain(|_, object| !unchanged(object));
+        let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Put).collect();
+        deltas.sort_by_key(|delta| match delta {
+            Delta::Put(object) => object.version,
+            Delta::Remove(_, version) | Delta::Bookmark(version) => *version,
+        });
+        deltas.extend(deleted);
+        deltas.push(Delta::Bookmark(version));
+        self.write(Some(format), deltas);
+        self.set_synced();
+    }
+
+    /// Applies events in their order.
+    pub(super) fn apply(&self, deltas: Vec<Delta>) {
+        self.write(None, deltas);
+    }
+
+    fn reset(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
+        let mut history = self.history();
+        let objects = listed.into_iter().map(|object| (object.key.clone(), Arc::new(object))).collect();
+        self.snapshot.store(Arc::new(Snapshot { version, format, objects }));
+        history.clear();
+        let end = history.end();
+        drop(history);
+        self.end.send_replace(end);
+    }
+
+    fn write(&self, format: Option<ObjectFormat>, deltas: Vec<Delta>) {
+        let mut history = self.history();
+        let mut next = Snapshot::clone(&self.snapshot.load());
+        if let Some(format) = format {
+            next.format = format;
+        }
+        for delta in deltas {
+            let Some(event) = next.apply(delta) else { continue };
+            let bytes = event.len();
+            history.append(Arc::new(event), bytes);
+        }
+        let end = history.end();
+        self.snapshot.store(Arc::new(next));
+        drop(history);
+        self.end.send_if_modified(|last| std::mem::replace(last, end) != end);
+    }
+
+    pub(super) fn set_synced(&self) {
+        let synced = ReflectorState { synced: true, error: None };
+        self.state.send_if_modified(|state| {
+            let changed = *state != synced;
+            *state = synced;
+            changed
+        });
+    }
+
+    /// Records an error. Returns whether it differs from the last one.
+    pub(super) fn set_error(&self, error: ReflectorError) -> bool {
+        self.state.send_if_modified(|state| {
+            let changed = state.error.as_ref() != Some(&error);
+            state.error = Some(error);
+            changed
+        })
+    }
+
+    fn history(&self) -> std::sync::MutexGuard<'_, History<Arc<StoreEvent>>> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Snapshot {
+    /// Applies one delta. `None` if it changes neither an object nor the version: a repeated event, or the deletion of an
+    /// unknown object.
+    fn apply(&mut self, delta: Delta) -> Option<StoreEvent> {
+        match delta {
+            Delta::Put(object) => {
+                let old = self.objects.get(&object.key).cloned();
+                if old.as_ref().is_some_and(|old| old.version >= object.version) {
+                    return None;
+                }
+                let new = Arc::new(object);
+                self.version = self.version.max(new.version);
+                self.objects.insert_mut(new.key.clone(), new.clone());
+                Some(StoreEvent { version: self.version, old, new: Some(new) })
+            }
+            Delta::Remove(key, version) => {
+                let old = self.objects.get(&key).cloned()?;
+                self.version = self.version.max(version);
+                self.objects.remove_mut(&key);
+                Some(StoreEvent { version: self.version, old: Some(old), new: None })
+            }
+            Delta::Bookmark(version) if version > self.version => {
+                self.version = version;
+                Some(StoreEvent { version, old: None, new: None })
+            }
+            Delta::Bookmark(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for ResourceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = self.snapshot.load();
+        f.debug_struct("ResourceStore")
+            .field("version", &snapshot.version)
+            .field("objects", &snapshot.objects.size())
+            .finish_non_exhaustive()
+    }
+}

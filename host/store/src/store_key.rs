@@ -1,0 +1,53 @@
+//! The key of an object in a store.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use super::change::ObjectKey;
+
+/// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreKey(Arc<str>);
+
+impl StoreKey {
+    /// Joins a namespace and a name. The namespace of a cluster-scoped object is empty.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(joined(namespace, name).into())
+    }
+
+    /// The namespace; empty for a cluster-scoped object.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.0.split_once('\0').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('\0').map_or(&self.0, |(_, name)| name)
+    }
+
+    pub(super) fn to_object_key(&self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace().into(), name: self.name().into() }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The text of a key.
+pub(super) fn joined(first: &str, second: &str) -> String {
+    let mut key = String::with_capacity(first.len() + 1 + second.len());
+    key.push_str(first);
+    key.push('\0');
+    key.push_str(second);
+    key
+}
+
+impl Borrow<str> for StoreKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
