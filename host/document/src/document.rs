@@ -6,7 +6,9 @@
 
 use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Segment, protect, protobuf, rows::RowSet};
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+static RESOURCE_VERSION: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.resourceVersion").ok());
 
 /// One Kubernetes object. Reads return the effects of earlier edits. A failed edit changes nothing. An edit that
 /// changes no value leaves the bytes as they are.
@@ -126,6 +128,19 @@ impl Document {
         let edited = match &self.encoded {
             Encoded::Json(object) => json::edit::set(object, at, RowSet::All, value),
             Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::All, value),
+        }?;
+        self.take(edited);
+        Ok(())
+    }
+
+    /// Sets `metadata.resourceVersion`, which filters must not edit: a deletion that the host makes up carries the version
+    /// of the event that caused it.
+    pub fn set_resource_version(&mut self, version: u64) -> Result<(), Error> {
+        let Some(at) = RESOURCE_VERSION.as_ref() else { return Ok(()) };
+        let value = Value::Text(version.to_string());
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::set(object, at, RowSet::All, &value),
+            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::All, &value),
         }?;
         self.take(edited);
         Ok(())

@@ -20,6 +20,7 @@ pub struct ProxyMetrics {
     request_seconds: Family<HandlerLabel, Seconds>,
     watches: Gauge,
     relists: Family<ReasonLabel, Counter>,
+    offline_responses: Counter,
     /// Has no series without an HTTPS port.
     serving_certificate: Family<NoLabels, Gauge>,
 }
@@ -65,6 +66,11 @@ impl ProxyMetrics {
         self.relists.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// Counts a response from a view while the API server could not be reached.
+    pub(super) fn offline_response(&self) {
+        self.offline_responses.inc();
+    }
+
     /// Sets the expiry of the certificate of the HTTPS port, as Unix time.
     pub(super) fn serving_certificate(&self, ends: u64) {
         self.serving_certificate.get_or_create(&NoLabels {}).set(i64::try_from(ends).unwrap_or(i64::MAX));
@@ -96,6 +102,11 @@ impl ProxyMetrics {
             "weir_watches_expired",
             "Watches that Weir ended with 410 Expired, by reason",
             self.relists.clone(),
+        );
+        registry.register(
+            "weir_offline_responses",
+            "Responses from watch caches while the API server could not be reached",
+            self.offline_responses.clone(),
         );
         registry.register(
             "weir_serving_certificate_expiry_seconds",

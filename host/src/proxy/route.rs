@@ -108,19 +108,24 @@ impl Proxy {
         begun: Instant,
     ) -> Option<Response<ResponseBody>> {
         let (views, resource) = (self.views.as_ref()?, parsed.resource()?);
-        let read = CachedRead::of(request.method(), request.headers(), identity, component, parsed)?;
-        let key = views.key(component, identity, resource, &parsed.query)?;
-        if !self.may_read(identity, request.headers(), parsed).await.ok()? {
+        let online = self.upstream.is_reachable();
+        let read = CachedRead::of(request.method(), request.headers(), identity, component, parsed, online)?;
+        let view = views.view(component, identity, resource, &parsed.query)?;
+        if !view.is_read_as(identity) && !self.may_read(identity, request.headers(), parsed).await.ok()? {
             return None;
         }
         let encoding = Encoding::for_errors(request.headers());
         let (list, takes_gzip) = (resource.verb == Verb::List, headers::takes_gzip(request.headers()));
-        let view = views.open_view(&key)?;
-        let answer = cached::answer(self, read, view).await?;
+        let answer = cached::answer(self, read, view, online).await?;
         let answer = answer.unwrap_or_else(|refusal| refusal.response(encoding));
         let compress = list && takes_gzip && self.compression.is_for(peer.address.ip());
         let answer = if compress { compressed(answer) } else { answer };
-        Some(Meter::new(self.metrics.clone(), if list { "list" } else { "watch" }, begun).attach(answer))
+        let class = match resource.verb {
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            _ => "get",
+        };
+        Some(Meter::new(self.metrics.clone(), class, begun).attach(answer))
     }
 
     /// Reads what a request asks for, and decides which identity it travels under. Removes its hop-by-hop headers first.

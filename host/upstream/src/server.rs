@@ -68,6 +68,11 @@ impl Servers {
         self.all.iter().all(|server| server.unanswered_probes.is_unresponsive())
     }
 
+    /// Returns whether no server is up, or all of them are unresponsive.
+    pub(super) fn are_down(&self) -> bool {
+        self.are_unresponsive() || self.all.iter().all(|server| !server.is_up())
+    }
+
     /// Returns the names of all servers, for messages.
     pub(super) fn names(&self) -> String {
         self.all.iter().map(|server| &*server.name).collect::<Vec<_>>().join(", ")

@@ -16,6 +16,8 @@ use crate::proxy::respond::Refusal;
 const ALLOWED: Duration = Duration::from_secs(10);
 /// How long a read from a view that is allowed counts as allowed. Nobody decides again.
 const ALLOWED_READ: Duration = Duration::from_secs(300);
+/// How long what was allowed stays allowed while the API server gives no answer.
+const OFFLINE_GRACE: Duration = Duration::from_secs(24 * 3600);
 /// How long a request that is denied counts as denied.
 const DENIED: Duration = Duration::from_secs(5);
 /// How long the API server may take to answer.
@@ -28,6 +30,8 @@ const CAPACITY: u64 = 4096;
 pub(in crate::proxy) struct Reviews {
     answers: Cache<String, Answer>,
     allowed: Duration,
+    /// Questions that were allowed. They stay so while the API server gives no answer.
+    granted: Cache<String, ()>,
 }
 
 /// An answer, or the reason why there is none, which only those get who have waited for it.
@@ -50,7 +54,16 @@ impl Reviews {
 
     fn new(allowed: Duration) -> Self {
         // Each answer says when it expires; the cache drops those that nobody asks for again.
-        Self { answers: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(), allowed }
+        Self {
+            answers: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(),
+            allowed,
+            granted: Cache::builder().max_capacity(CAPACITY).time_to_live(OFFLINE_GRACE).build(),
+        }
+    }
+
+    /// Whether a question was allowed within the offline grace period.
+    pub(in crate::proxy) fn is_granted(&self, question: &str) -> bool {
+        self.granted.contains_key(question)
     }
 
     /// Returns the answer that is known, or asks. Cancel-safe: another request that waits for the answer then asks.
@@ -64,8 +77,19 @@ impl Reviews {
     ) -> Result<bool, Refusal> {
         let is_expired = |answer: &Answer| answer.expires <= Instant::now();
         let asked = Answer::to(ask, self.allowed);
-        let answer = self.answers.entry(question).or_insert_with_if(asked, is_expired).await.into_value();
-        answer.allowed.map_err(Refusal::Review)
+        let answer = self.answers.entry(question.clone()).or_insert_with_if(asked, is_expired).await.into_value();
+        match answer.allowed {
+            Ok(true) => {
+                self.granted.insert(question, ()).await;
+                Ok(true)
+            }
+            Ok(false) => {
+                self.granted.invalidate(&question).await;
+                Ok(false)
+            }
+            Err(_) if self.granted.contains_key(&question) => Ok(true),
+            Err(reason) => Err(Refusal::Review(reason)),
+        }
     }
 }
 

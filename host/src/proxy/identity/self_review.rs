@@ -6,7 +6,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use sha2::{Digest as _, Sha256};
 use tower::BoxError;
 use weir_kube::RequestInfo;
@@ -35,15 +35,41 @@ impl Proxy {
         request: &RequestInfo,
     ) -> Result<bool, Refusal> {
         let Some(asked) = request.resource().filter(|_| identity != Identity::Impersonated) else { return Ok(true) };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes(&Method::GET, request, asked)),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let body = serde_json::to_vec(&review).map_err(|error| Refusal::Review(error.to_string()))?;
-        let question = question(identity, headers, &body);
-        self.read_reviews.answer(question, ask(&self.upstream, identity, headers, body)).await
+        let attributes = attributes(&Method::GET, request, asked);
+        let body = review(attributes.clone())?;
+        let answer = ask(&self.upstream, identity, headers, body.clone());
+        let answer = self.read_reviews.answer(question(identity, headers, &body), answer).await;
+        if answer.is_ok() {
+            return answer;
+        }
+        // Who may list a whole collection has seen each of its objects.
+        for wider in wider(attributes) {
+            if self.read_reviews.is_granted(&question(identity, headers, &review(wider)?)) {
+                return Ok(true);
+            }
+        }
+        answer
     }
+}
+
+/// The body of a review.
+fn review(attributes: ResourceAttributes) -> Result<Vec<u8>, Refusal> {
+    let spec =
+        SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..SelfSubjectAccessReviewSpec::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    serde_json::to_vec(&review).map_err(|error| Refusal::Review(error.to_string()))
+}
+
+/// Lists of the collection and of the whole resource, which include a read.
+fn wider(read: ResourceAttributes) -> [ResourceAttributes; 2] {
+    let collection = ResourceAttributes {
+        verb: Some("list".to_owned()),
+        name: Some(String::new()),
+        field_selector: None,
+        label_selector: None,
+        ..read
+    };
+    [collection.clone(), ResourceAttributes { namespace: Some(String::new()), ..collection }]
 }
 
 /// All that the answer depends on; the credential only as a hash.

@@ -1,8 +1,10 @@
 //! Lists and watches that are answered from a view, without a request to the API server.
 //!
 //! Informers are served from views: lists at `resourceVersion` 0 or N, watches, and watch-lists. All other reads go
-//! upstream while the API server can be reached: gets, lists without a version, pages, and Tables.
+//! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
+//! gets and lists, too, with a `Warning` header.
 
+mod get;
 mod list;
 mod watch;
 
@@ -19,6 +21,10 @@ use crate::proxy::body::ResponseBody;
 use crate::proxy::respond::Refusal;
 use crate::proxy::resume::ClientKey;
 use crate::view::{RequestSelector, View, ViewSnapshot};
+
+/// The warning on every answer that may be stale.
+const OFFLINE: HeaderValue =
+    HeaderValue::from_static("299 - \"weir: the API server cannot be reached, this is the node's cached state\"");
 
 /// A list or watch that a view may answer.
 pub(in crate::proxy) struct CachedRead {
@@ -52,18 +58,24 @@ impl CachedRead {
         identity: Identity,
         component: &str,
         RequestInfo { query, kind, .. }: &RequestInfo,
+        online: bool,
     ) -> Option<Self> {
         let RequestKind::Resource(resource) = kind else { return None };
-        if *method != Method::GET || resource.name.is_some() || resource.subresource.is_some() {
+        if *method != Method::GET || resource.subresource.is_some() {
             return None;
         }
-        let media_type = negotiate(headers, resource, query);
+        let mut media_type = negotiate(headers, resource, query);
         if matches!(media_type.transform, Transform::Table(..)) {
-            return None;
+            if online {
+                return None;
+            }
+            media_type.transform = Transform::None;
         }
         let start = match resource.verb {
-            Verb::List => list_start(query)?,
+            Verb::List if online => list_start(query)?,
+            Verb::List => offline_list_start(query)?,
             Verb::Watch => watch_start(query)?,
+            Verb::Get if !online => Start::Any,
             _ => return None,
         };
         Some(Self {
@@ -102,6 +114,18 @@ fn list_start(query: &Query) -> Option<Start> {
     }
 }
 
+/// The state that a list gets offline: the view's, unless the client asks for an exact version or a further page.
+fn offline_list_start(query: &Query) -> Option<Start> {
+    let text = |key| query.first(key).unwrap_or_default();
+    if !text("continue").is_empty() || text("resourceVersionMatch") == "Exact" {
+        return None;
+    }
+    match text("resourceVersion") {
+        "" | "0" => Some(Start::Any),
+        version => version.parse().ok().map(Start::NotOlderThan),
+    }
+}
+
 fn watch_start(query: &Query) -> Option<Start> {
     let text = |key| query.first(key).unwrap_or_default();
     let version = match text("resourceVersion") {
@@ -127,12 +151,27 @@ pub(in crate::proxy) async fn answer(
     proxy: &Arc<Proxy>,
     read: CachedRead,
     view: Arc<View>,
+    online: bool,
 ) -> Option<Result<Response<ResponseBody>, Refusal>> {
-    ready(proxy, &view).await?;
-    match read.resource.verb {
-        Verb::List => Some(list::list(proxy, &read, &view).await),
-        _ => watch::watch(proxy, read, view).map(Ok),
+    let is_synced = view.reflector_state().borrow().synced;
+    // Offline, a store without objects does not get any.
+    if !online && !is_synced {
+        return None;
     }
+    ready(proxy, &view).await?;
+    let answer = match read.resource.verb {
+        Verb::List => list::list(proxy, &read, &view).await,
+        Verb::Watch => Ok(watch::watch(proxy, read, view)?),
+        _ => get::get(&read, &view)?,
+    };
+    if online {
+        return Some(answer);
+    }
+    proxy.metrics.offline_response();
+    Some(answer.map(|mut answer| {
+        answer.headers_mut().insert(header::WARNING, OFFLINE);
+        answer
+    }))
 }
 
 /// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own answer

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use weir_document::Path;
+use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
 use weir_store::{ReflectorClient, ReflectorTiming};
 
@@ -166,17 +166,6 @@ async fn selectors_and_namespaces_narrow_a_view_without_further_requests() {
 async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
     let (rig, _script, _) = cached().await;
     rig.no_filters();
-    let items = |list: &Value| {
-        let mut items = list["items"].as_array().unwrap().clone();
-        for item in &mut items {
-            let item = item.as_object_mut().unwrap();
-            item.remove("kind");
-            item.remove("apiVersion");
-        }
-        items
-    };
-    let direct = rig.json(SERVICES).await.1;
-    assert_eq!(items(&informer_list(&rig).await), items(&direct));
     let accept = [("accept", "application/vnd.kubernetes.protobuf")];
     let read = async |path: &str| {
         let answer = rig.send(path, &accept).await;
@@ -194,7 +183,17 @@ async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
         }
         items
     };
-    assert_eq!(read(&format!("{SERVICES}?resourceVersion=0")).await, read(SERVICES).await);
+    let direct = read(SERVICES).await;
+    assert_eq!(direct.len(), 3);
+    assert_eq!(read(&format!("{SERVICES}?resourceVersion=0")).await, direct);
+    // The in-memory API server leaves out zero values of JSON that was written so. The protobuf form has them.
+    let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() });
+    let direct: Vec<Value> = direct
+        .into_iter()
+        .map(|item| Document::protobuf(item, type_meta.clone()).unwrap().to_json().unwrap())
+        .map(|json| serde_json::from_str(&json).unwrap())
+        .collect();
+    assert_eq!(informer_list(&rig).await["items"], json!(direct));
 }
 
 #[tokio::test]
@@ -235,4 +234,27 @@ impl Setup {
             ViewsConfig { resources: self.cached.clone(), daemon, node: None, timing: ReflectorTiming::default() };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
+}
+
+#[tokio::test]
+async fn without_an_api_server_reads_are_answered_with_a_warning_and_watches_stay_open() {
+    let (mut rig, script, hidden) = cached().await;
+    let list = informer_list(&rig).await;
+    let mut events = informer_watch(&rig, version(&list)).await;
+    rig.server = ApiServer::builder().start().await.unwrap();
+    // The request that finds out is refused.
+    assert!(rig.json(SERVICES).await.0.is_server_error());
+    let answer = rig.send(SERVICES, &[]).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert!(answer.headers()["warning"].to_str().unwrap().starts_with("299 - "));
+    let (_, list) = rig.json(&format!("{SERVICES}?limit=500")).await;
+    assert_eq!(names(&list), ["a", "c"]);
+    let object = |name: &str| format!("/api/v1/namespaces/default/services/{name}");
+    assert_eq!(rig.json(&object("a")).await.1["metadata"]["name"], "a");
+    assert_eq!(rig.json(&object("b")).await.0, StatusCode::NOT_FOUND, "it is hidden");
+    assert_eq!(rig.json(&object("none")).await.0, StatusCode::NOT_FOUND, "the cache is complete");
+    assert_eq!(rig.json("/api/v1/pods").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    hidden.lock().unwrap().clear();
+    script.change();
+    assert_eq!(events.told().await, "ADDED b", "filters apply offline");
 }
