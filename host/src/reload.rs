@@ -170,7 +170,7 @@ impl Reloader {
         for warning in &configuration.warnings {
             tracing::warn!(source, "configuration warning: {warning}");
         }
-        tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "a new set of filters is in force");
+        tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "filter set activated");
         AttemptResult::Done
     }
 

@@ -181,7 +181,7 @@ async fn what_runs_on_the_node_is_edited_only_by_a_filter_that_is_named_for_it()
     );
     let from = weir.log_length();
     weir.put_filters(&filters(", edits: ['spec.containers[*].image']"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert_eq!(weir.client("kubelet").json(path).await["spec"]["containers"][0]["image"], "evil:latest");
 }
 

@@ -70,7 +70,7 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
     for swap in 1..=100 {
         let from = weir.log_length();
         weir.put_module("services", &modules[swap % 2]);
-        weir.logged_after(from, "a new set of filters is in force").await;
+        weir.logged_after(from, "filter set activated").await;
     }
     done.store(true, Ordering::Relaxed);
     for client in clients {
@@ -89,7 +89,7 @@ async fn a_renamed_module_changes_the_answer_and_is_told() {
     let before = weir.filter("services").await;
     let from = weir.log_length();
     weir.put_module("services", &bytes("discardcloudservice"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     let after = weir.filter("services").await;
     assert_ne!(before["digest"], after["digest"]);
@@ -126,7 +126,7 @@ async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
     }
     let from = weir.log_length();
     weir.put_module("services", &bytes("nodeportisolation"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert!(weir.metric("weir_reloads_total{result=\"refused\"}").await >= 8.0);
 }
@@ -142,7 +142,7 @@ async fn a_pinned_digest_is_held_to() {
     };
     let from = weir.log_length();
     weir.put_filters(&pinned(&digest));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     let from = weir.log_length();
     weir.put_module("services", &bytes("nodeportisolation"));
     let (_, line) = weir.logged_after(from, "configuration refused").await;
@@ -171,7 +171,7 @@ async fn the_kubelets_symlink_swap_of_the_configuration_is_followed() {
     let from = weir.log_length();
     std::os::unix::fs::symlink("..2", path.join("..data_tmp")).unwrap();
     std::fs::rename(path.join("..data_tmp"), path.join("..data")).unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
@@ -184,11 +184,11 @@ async fn an_editors_way_of_saving_is_followed() {
     let from = weir.log_length();
     std::fs::rename(&config, weir.path("filters-config.yaml~")).unwrap();
     std::fs::write(&config, manifest(NO_LOAD_BALANCERS)).unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     // In place, as `cat >` does.
     let from = weir.log_length();
     std::fs::write(&config, manifest("filters: []")).unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
@@ -208,7 +208,7 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
     };
     let from = weir.log_length();
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert_eq!(weir.filter("discardcloudservice").await["source"], "binaryData");
     // Broken: the last good set stays.
@@ -221,17 +221,17 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     // The seeds' flat form, same effect.
     server.store().put(map(json!({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert!(weir.client("test").names(SERVICES).await.contains(&"shop".to_owned()));
     // Empty: off. Deleted: no filters.
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS, "filter_discardcloudservice": ""}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     server.store().delete("v1", "ConfigMap", "kube-system", "weir-filters").unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
@@ -273,7 +273,7 @@ async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
     assert_eq!(answer.status(), 200, "its first half is on its way");
     let from = weir.log_length();
     weir.put_filters(&NO_LOAD_BALANCERS.replace("match", "settings: {loadBalancers: keep}\n    match"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     release.send_replace(true);
     let list = weir_tests::client::whole(answer).await.unwrap().json();
     assert_eq!(names(&list).len(), 300, "all of it is filtered by the old set");
@@ -298,7 +298,7 @@ async fn a_change_of_one_filter_does_not_touch_another() {
     let before = weir.filter("servicetopology").await["since"].clone();
     let from = weir.log_length();
     weir.put_filters(&two("{loadBalancers: keep}"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert_eq!(weir.filter("servicetopology").await["since"], before);
     replace(&weir.modules().join("unrelated.wasm"), b"not named by any filter");
     assert_eq!(weir.admin().get("/readyz").await.status, 200);

@@ -71,7 +71,7 @@ async fn main() {
     let from = weir.log_length();
     let began = Instant::now();
     weir.put_module("services", &module("discardcloudservice"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     tell(&format!("in force {:.0} ms after its rename; nothing was restarted", began.elapsed().as_secs_f64() * 1000.0));
     let event = watch.next().await;
     tell(&format!(

@@ -52,7 +52,7 @@ async fn the_config_map_is_followed_from_its_creation_to_its_deletion() {
         let arguments = [&[change][..], &system, &["--filename", "-"]].concat();
         let done = kubectl.run(Way::Direct, &arguments, &config(filters).to_string()).await;
         assert!(done.status.success(), "{done:?}");
-        kubectl.weir.logged_after(from, "a new set of filters is in force").await;
+        kubectl.weir.logged_after(from, "filter set activated").await;
         assert_eq!(kubectl.prints(Way::Through, &names).await, shown, "{change} {filters}");
     }
 }

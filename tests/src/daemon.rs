@@ -374,7 +374,7 @@ impl Daemon {
         }
         // It is ready a moment before the log says so. A test that then waits for the line of its own change must not
         // take this one for it.
-        self.logged("a new set of filters is in force").await;
+        self.logged("filter set activated").await;
     }
 
     /// The record of one filter on `/filters`.
