@@ -13,7 +13,7 @@ use super::error::{ConfigurationError, ErrorReport};
 use super::manifest::Manifest;
 use weir_runtime::{FilterEntry, FilterName, MatchRule, ModuleFile};
 
-/// The validated configuration. The default has no filters; it is used if the ConfigMap does not exist.
+/// The validated configuration. The default has no filters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Configuration {
     /// The enabled filters, in the order of the chain.
@@ -47,6 +47,12 @@ impl Configuration {
         let mut report = ErrorReport::default();
         let configuration = Self::validate(Manifest::of(map), &mut report);
         report.finish(source, configuration)
+    }
+
+    /// Returns the configuration of a ConfigMap that does not exist: no filters, and a warning.
+    #[must_use]
+    pub fn missing(source: &str) -> Self {
+        Self { warnings: vec![format!("{source} does not exist, so no filter is active")], ..Self::default() }
     }
 
     fn validate(manifest: Manifest, report: &mut ErrorReport) -> Self {
