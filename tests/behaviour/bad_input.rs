@@ -27,7 +27,7 @@ fn bad_flags_end_with_64_and_name_the_flag() {
         (vec!["--pod-interface", "a/b"], vec!["--pod-interface", "a/b"]),
         (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
         (vec!["--compress", "sometimes"], vec!["--compress", "sometimes"]),
-        (vec!["--answer-memory", "much"], vec!["--answer-memory", "much", "256Mi"]),
+        (vec!["--response-memory", "much"], vec!["--response-memory", "much", "256Mi"]),
         (vec!["--log-format", "xml"], vec!["--log-format", "xml"]),
     ] {
         let arguments: Vec<_> = ok.iter().copied().chain(more.iter().copied()).collect();

@@ -346,7 +346,7 @@ async fn a_list_that_may_not_be_held_is_asked_for_as_plain_json() {
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
-        .flag("--answer-memory", "64Ki")
+        .flag("--response-memory", "64Ki")
         .start_ready()
         .await;
     for accept in [CLIENT_GO, TABLE] {

@@ -65,7 +65,7 @@ async fn while_the_configuration_is_unknown_every_read_of_a_resource_waits() {
     assert_eq!(weir.client("anyone").get("/version").await.status, 200);
     let ready = weir.admin().get("/readyz").await;
     assert_eq!(ready.status, 503);
-    assert!(ready.text().contains("no configuration was read yet"), "{}", ready.text());
+    assert!(ready.text().contains("the configuration has not been read yet"), "{}", ready.text());
 }
 
 #[tokio::test]

@@ -43,14 +43,15 @@ async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_told_a
     // Until the first of the year 4096, as our authority has it.
     assert_eq!(weir.metric("weir_serving_certificate_expiry_seconds").await, 67_090_118_400.0);
     replace(&weir.path("tls.crt"), b"no certificate");
-    let line = weir.logged("cannot be used: the last good one stays").await.to_string();
+    let line =
+        weir.logged("cannot reload certificates of the HTTPS port, keeping the last valid ones").await.to_string();
     assert!(line.contains("--tls-cert-file") && line.contains("tls.crt"), "{line}");
     assert_eq!(by(&old).get(SERVICES).await.status, 200);
     let from = weir.log_length();
     let pair = new.server();
     replace(&weir.path("tls.key"), pair.key.as_bytes());
     replace(&weir.path("tls.crt"), pair.certificate.as_bytes());
-    weir.logged_after(from, "has changed").await;
+    weir.logged_after(from, "reloaded certificate of the HTTPS port").await;
     assert_eq!(by(&new).get(SERVICES).await.status, 200);
     assert!(by(&old).try_get(SERVICES).await.is_err());
     assert_eq!(open.get(SERVICES).await.status, 200, "an open connection stays");

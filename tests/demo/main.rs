@@ -72,10 +72,10 @@ async fn main() {
     let began = Instant::now();
     weir.put_module("services", &module("discardcloudservice"));
     weir.logged_after(from, "filter set activated").await;
-    tell(&format!("in force {:.0} ms after its rename; nothing was restarted", began.elapsed().as_secs_f64() * 1000.0));
+    tell(&format!("active {:.0} ms after its rename; nothing was restarted", began.elapsed().as_secs_f64() * 1000.0));
     let event = watch.next().await;
     tell(&format!(
-        "kube-proxy's open watch was told {} {}: list again",
+        "kube-proxy's open watch received {} {}, so it lists again",
         event["type"].as_str().unwrap(),
         event["object"]["code"]
     ));
@@ -86,7 +86,8 @@ async fn main() {
     let from = weir.log_length();
     weir.put_module("services", b"this is no WebAssembly");
     let (_, line) = weir.logged_after(from, "configuration refused").await;
-    tell(&format!("Weir's log: {}", line["fields"]["message"].as_str().unwrap()));
+    let field = |name: &str| line["fields"][name].as_str().unwrap().to_owned();
+    tell(&format!("Weir's log: {}: {}", field("message"), field("reason")));
     compare("GET services", &services(&direct).await, &services(&through).await);
 
     if ends {
@@ -107,7 +108,7 @@ async fn stay(server: &ApiServer, weir: &Daemon) {
     curl -s -A kube-proxy/demo {weir}{SERVICES}        # through Weir, as kube-proxy
     curl -s -A kube-proxy/demo '{weir}{SLICES}?watch=true'
 
-    curl -s {admin}/filters      # what is in force
+    curl -s {admin}/filters      # the active filters
     curl -s {admin}/metrics
     ls {modules}      # drop modules here
     $EDITOR {config}

@@ -112,7 +112,7 @@ fn a_flat_key_replaces_a_listed_filters_rules_and_keeps_the_rest() {
 }
 
 #[test]
-fn json_manifests_and_the_api_object_say_the_same() {
+fn json_manifests_and_api_objects_give_the_same_configuration() {
     let json = "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"ConfigMap\",\n\t\"metadata\": {\"name\": \"weir-filters\"},\n\t\"data\": {\"filters.yaml\": \"filters: [{name: a, match: ['*/services']}]\"},\n\t\"binaryData\": {\"a.wasm\": \"AGFzbQ==\"}\n}";
     let from_text = Configuration::from_manifest("weir.yaml", json).unwrap();
     let object: ConfigMap = serde_json::from_str(json).unwrap();
@@ -205,7 +205,7 @@ fn the_parser_reads_every_key_of_the_table() {
 }
 
 #[test]
-fn what_is_not_a_config_map_is_refused() {
+fn a_manifest_that_is_not_a_config_map_is_refused() {
     let of = |text: &str| errors(Configuration::from_manifest("weir.yaml", text));
     assert!(of("a: [")[0].starts_with("not YAML: "), "{:?}", of("a: ["));
     assert_eq!(of("[]"), ["not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"]);
@@ -257,7 +257,7 @@ fn the_number_of_filters_and_items_is_bounded() {
 }
 
 #[test]
-fn what_is_valid_but_surprising_is_a_warning() {
+fn valid_but_surprising_values_are_warnings() {
     let configuration = manifest(
         "data:\n  filters.yaml: 'filters: [{name: a, match: []}, {name: b, match: [x/pods#list]}]'\nbinaryData: {c.wasm: 'AA=='}",
     )
