@@ -48,6 +48,7 @@ impl<'a> Clients<'a> {
             .args(["--weir", url, "--node", self.node, "--control", self.plane.control()])
             .arg("--token-file")
             .arg(self.plane.token(identity))
+            .args(["--admin", self.weir.admin_url()])
             .arg("--config-file")
             .arg(self.weir.path("filters-config.yaml"))
             .args(more)

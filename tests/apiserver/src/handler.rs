@@ -1,6 +1,6 @@
-//! The road of one request: record, hook, caller, place, policy, verb.
+//! The path of a request: record, hook, authentication, routing, authorization, verb.
 //!
-//! Holds what one request holds.
+//! Memory: the state of one request.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::stream;
 use crate::watch;
 use crate::write::{self, Posted, collect};
 
-/// Answers one request, or breaks its connection if a hook says so.
+/// Serves a request, or closes its connection if a hook says so.
 pub(crate) async fn handle(
     plane: Arc<Plane>,
     connection: Arc<Connection>,
@@ -100,7 +100,7 @@ async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Res
     }
 }
 
-/// Sub-resources that a kubelet would answer; `None` for all others.
+/// The subresources that a kubelet would serve; `None` for all others.
 fn kubelet(
     plane: &Plane,
     place: &Place,

@@ -1,7 +1,7 @@
-//! Whole lists as bytes, kept until something is written: load is then served at the cost of its sockets.
+//! A cache of complete encoded lists, for load tests. It is valid until the next write.
 //!
-//! Only what many ask alike is kept: all objects of a large collection, plain, as they are now. Memory: the last four such
-//! answers, until the next write is noticed by the next list.
+//! It caches only lists that many clients request alike: all objects of a large collection in their latest state.
+//! Memory: the last four such responses, until a list after the next write replaces them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::negotiate::{Accepted, Form};
 use crate::render::{Rendered, Renderer};
 use crate::request::{Place, Query};
 
-/// The lists.
+/// The cached lists.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<Vec<Entry>>);
 
@@ -23,7 +23,7 @@ struct Entry {
     bytes: Bytes,
 }
 
-/// Names a list that is the same for whoever asks for it at a version.
+/// The key of a list that is the same for all clients at a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     resource: Arc<Resource>,
@@ -31,13 +31,13 @@ pub(crate) struct Whole {
 }
 
 const LISTS: usize = 4;
-/// Smaller ones are not worth it.
+/// Smaller lists are not cached.
 const LARGE: usize = 1024 * 1024;
 
 // === impl Whole ===
 
 impl Whole {
-    /// `None` for a list that is narrowed, paged, or of another state or shape.
+    /// `None` for a list with a selector, a page, a past state or another shape.
     pub(crate) fn of(place: &Place, query: &Query, renderer: &Renderer) -> Option<Self> {
         let plain = ["labelSelector", "fieldSelector", "limit", "continue", "resourceVersionMatch"];
         let accepted = renderer.accepted();
@@ -53,7 +53,7 @@ impl Whole {
 // === impl Kept ===
 
 impl Kept {
-    /// The list as it was rendered at this version.
+    /// The cached list of this version.
     pub(crate) fn get(&self, of: &Whole, revision: u64) -> Option<Rendered> {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|entry| entry.revision == revision);
@@ -61,7 +61,7 @@ impl Kept {
         Some(Rendered::slices(of.accepted.media, entry.bytes.clone()))
     }
 
-    /// Keeps a list if it is large, and gives it back.
+    /// Caches a list if it is large, and returns it.
     pub(crate) fn keep(&self, of: Whole, revision: u64, rendered: Rendered) -> Rendered {
         if rendered.length < LARGE {
             return rendered;

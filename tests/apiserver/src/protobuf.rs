@@ -1,8 +1,9 @@
-//! Request bodies in Kubernetes' protobuf: typed clients and kubectl's typed commands (`create configmap`, `auth can-i`,
-//! …) send nothing else. Objects are read by the schema of `weir_document`; it leaves out what is never stored (reviews,
-//! options), so these have tables of their own here.
+//! Decodes request bodies in Kubernetes' protobuf. Typed clients and kubectl's typed commands (`create configmap`,
+//! `auth can-i`, …) send nothing else. Objects are decoded by the schema of `weir_document`. It lacks messages that
+//! are never stored (reviews, options), so they have their own tables here.
 //!
-//! A table of fields per message; unknown fields are skipped. Memory: the decoded object; nesting is as deep as the table.
+//! One table of fields per message; unknown fields are skipped. Memory: the decoded object. The tables bound the
+//! nesting.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use weir_document::Document;
 use weir_document::protobuf::Envelope;
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy)]
 enum Holds {
     Text,
@@ -74,7 +75,7 @@ mod tables {
     }
 }
 
-/// An object with its envelope; the text says what was not understood.
+/// An object with its envelope. The error text names the part that cannot be decoded.
 pub(crate) fn object(bytes: &Bytes) -> Result<Value, String> {
     let envelope = Envelope::open(bytes.clone()).map_err(|error| error.to_string())?;
     let type_meta = envelope.type_meta();
@@ -106,7 +107,7 @@ fn message(table: &[Field], mut bytes: &[u8]) -> Option<Value> {
             }
             (holds, Some(wire)) => {
                 let value = value(holds, &wire)?;
-                // Go writes required fields even when they are empty; JSON leaves them out.
+                // Go writes required fields even when they are empty; JSON omits them.
                 if value != "" {
                     object.insert((*name).into(), value);
                 }
@@ -126,7 +127,7 @@ fn value(holds: &Holds, wire: &Wire<'_>) -> Option<Value> {
     })
 }
 
-/// The next field; fixed-width ones, which no table names, are skipped as `None`.
+/// The next field. Fixed-width fields are skipped as `None`, as no table names one.
 fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Option<Wire<'a>>)> {
     let tag = varint(bytes)?;
     let wire = match tag & 7 {

@@ -1,7 +1,7 @@
 //! get and list: versions, selectors, pages.
 //!
-//! A page token names a version and the last key; the pages after the first are cut from the past state that the store
-//! rebuilds from its ring. Memory: pointers to the objects of one answer.
+//! A continue token names a version and the last key. Later pages come from that past state, which the store rebuilds
+//! from its ring. Memory: pointers to the objects of one response.
 
 use std::sync::Arc;
 
@@ -21,25 +21,25 @@ use crate::status::Status;
 use crate::store::{Key, Lost, Object, Snapshot};
 use crate::table::Include;
 
-/// How a list's version is meant.
+/// How a list's resourceVersion is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// The latest state (also any newer than a known version: there is only one server).
+    /// The latest state. It also serves any version not older than a known one, as there is only one server.
     Latest,
-    /// This state and no other.
+    /// Exactly this state.
     Exact(u64),
 }
 
-/// Where the next page begins.
+/// The start of the next page.
 struct Page {
-    /// `None`: whatever the state is now.
+    /// `None`: the latest state.
     revision: Option<u64>,
     after: Key,
 }
 
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// The renderer for what a request accepts, with its options.
+/// The renderer for the negotiated format and options.
 pub(crate) fn renderer(place: &Place, query: &Query, headers: &HeaderMap) -> Result<Renderer, Status> {
     let accepted = negotiate::objects(headers, &place.resource)?;
     let accepted = Accepted { pretty: accepted.pretty || query.flag("pretty"), ..accepted };
@@ -47,7 +47,7 @@ pub(crate) fn renderer(place: &Place, query: &Query, headers: &HeaderMap) -> Res
     Ok(Renderer::new(Arc::clone(&place.resource), accepted, include))
 }
 
-/// One object (or its status sub-resource, which is the same object).
+/// One object. A get of its status sub-resource returns the same.
 pub(crate) fn get(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let renderer = renderer(place, query, headers)?;
     reached(plane, revision(query)?)?;
@@ -70,7 +70,7 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
     }
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     let limit = match query.number("limit")? {
-        // A cached state is returned whole, as the watch cache does.
+        // A list from the watch cache ignores the limit.
         _ if query.text("resourceVersion") == "0" => None,
         Some(0) | None => None,
         Some(limit) => usize::try_from(limit).ok(),
@@ -99,7 +99,7 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
     Ok(answer(plane, headers, rendered))
 }
 
-/// The state that a list is cut from, and its version.
+/// The state that a list is read from, and its version.
 fn state(
     plane: &Plane,
     place: &Place,
@@ -133,7 +133,7 @@ fn state(
     }
 }
 
-/// The version options of a list, checked as the API server checks them.
+/// The version options of a list, validated as the API server validates them.
 fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Status> {
     let revision = revision(query)?;
     match (query.text("resourceVersionMatch"), revision) {
@@ -146,7 +146,7 @@ fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Statu
                 ));
             }
             reached(plane, Some(wanted))?;
-            // Without a match a limited list at a version means exactly that version, for history's sake.
+            // Without resourceVersionMatch, a limited list at a version means exactly that version, for compatibility.
             if kind == "Exact" || (kind.is_empty() && limited && wanted > 0) {
                 Ok(Version::Exact(wanted))
             } else {
@@ -162,7 +162,7 @@ fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Statu
     }
 }
 
-/// `resourceVersion` as a number; `None` if it is not given.
+/// `resourceVersion` as a number; `None` if it is absent.
 pub(crate) fn revision(query: &Query) -> Result<Option<u64>, Status> {
     match query.text("resourceVersion") {
         "" => Ok(None),
@@ -182,7 +182,7 @@ pub(crate) fn reached(plane: &Plane, wanted: Option<u64>) -> Result<(), Status> 
     }
 }
 
-/// A rendered answer, gzipped if policy and client want it so.
+/// A rendered response, gzipped if policy and client allow it.
 pub(crate) fn answer(plane: &Plane, headers: &HeaderMap, rendered: Rendered) -> Response<Body> {
     let gzip = negotiate::accepts_gzip(headers).then(|| plane.gzip());
     body::rendered(rendered, gzip)

@@ -1,14 +1,14 @@
-//! Label and field selectors, parsed from a query and asked of objects.
+//! Label and field selectors, parsed from a query and evaluated on objects.
 //!
-//! Field selectors are general: any dotted path compared as text, an absent field as the empty string. (kube-apiserver
-//! knows a few per kind and refuses the rest.) Memory: the parsed text.
+//! A field selector may name any dotted path. It compares text, and an absent field is the empty string.
+//! (kube-apiserver supports a few fields per kind and refuses the rest.) Memory: the parsed text.
 
 use serde_json::{Map, Value};
 
 use crate::status::Status;
 use crate::store::Object;
 
-/// Both selectors of a request. The empty one takes everything.
+/// Both selectors of a request. An empty one matches every object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
@@ -54,7 +54,7 @@ impl Selector {
             && self.fields.iter().all(|field| field.matches(&object.body))
     }
 
-    /// The one name that a field selector asks for: such requests are authorised by name.
+    /// The name in the field selector, if any. Authorization uses it as the request's name.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.iter().find(|field| field.equal && field.path == "metadata.name").map(|field| field.value.as_str())
     }

@@ -1,8 +1,8 @@
-//! The objects, their versions, and what happened to them: etcd and the watch cache in one.
+//! The objects, their versions and their history: etcd and the watch cache in one.
 //!
-//! One counter numbers all writes. A write is judged and made under one lock, so read-modify-write never races. Every
-//! object is encoded once, when it is written. Memory: the objects, and per collection a ring of the last
-//! `history` events with the states before and after, which also serves snapshots of the past.
+//! One counter numbers all writes. A write is decided and applied under one lock, so that read-modify-write never
+//! races. An object is encoded once, when it is written. Memory: the objects, and per collection a ring of the last
+//! `history` events with the states before and after. Past states are rebuilt from the ring.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,12 +22,12 @@ mod object;
 
 pub use self::direct::StoreError;
 
-/// All objects of the server. Tests change them directly; clients see it as if another client had.
+/// All objects of the server. Clients see the changes of a test as if another client had made them.
 #[derive(Debug)]
 pub struct Store {
     state: Mutex<State>,
     catalog: Arc<Catalog>,
-    /// The latest version; watches wait on it.
+    /// The latest version. Watches wait on it.
     head: watch::Sender<u64>,
     history: usize,
 }
@@ -38,7 +38,7 @@ struct State {
     uids: u64,
     /// By qualified name.
     collections: BTreeMap<String, Collection>,
-    /// Versions before this one are forgotten for whoever comes now.
+    /// The oldest version that new watches and page tokens may use.
     compacted: u64,
 }
 
@@ -46,25 +46,25 @@ struct State {
 struct Collection {
     objects: BTreeMap<Key, Arc<Object>>,
     history: History,
-    /// Raised when the collection is taken away: its watches end.
+    /// Set when the collection is removed. Its watches then end.
     epoch: u64,
 }
 
-/// What a write comes to.
+/// The decision about a write.
 pub(crate) enum Write {
-    /// The object becomes this; whatever is equal to what is there changes nothing.
+    /// Store this object. A value equal to the stored one changes nothing.
     Put(Map<String, Value>),
-    /// It goes.
+    /// Delete the object.
     Delete,
-    /// Nothing is to be written (a dry run, say).
+    /// Write nothing, for example in a dry run.
     Nothing,
 }
 
-/// What became of a write.
+/// The result of a write.
 pub(crate) enum Written {
-    /// The object as it is now; true if it was not there before.
+    /// The stored object, and whether it is new.
     Stored(Arc<Object>, bool),
-    /// The object as it was last.
+    /// The last state of the deleted object.
     Deleted(Arc<Object>),
     /// Nothing was written.
     Nothing,
@@ -76,14 +76,14 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Vec<Arc<Object>>,
 }
 
-/// Why a past state or the events since then cannot be had.
+/// The reason that a past state or its events are unavailable.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// Compacted, or out of the ring.
+    /// Compacted, or no longer in the ring.
     Expired,
     /// Not yet reached.
     Future { current: u64 },
-    /// The collection itself was taken away.
+    /// The collection was removed.
     Removed,
 }
 
@@ -100,8 +100,8 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while it was held can only have come from a test's closure: what it left is still consistent, since
-        // writes are applied after the closure returned.
+        // A panic under the lock can only come from a test's closure. The state is consistent then, as writes are
+        // applied after the closure returns.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,19 +110,18 @@ impl Store {
         self.state().revision
     }
 
-    /// Wakes with every write.
+    /// A receiver that is notified of every write.
     pub(crate) fn head(&self) -> watch::Receiver<u64> {
         self.head.subscribe()
     }
 
-    /// From now on nobody can start at a version before the present one: watches get 410, page tokens expire.
-    /// Watches that run already go on.
+    /// Makes older versions unavailable: new watches get 410, page tokens expire. Running watches continue.
     pub fn compact(&self) {
         let mut state = self.state();
         state.compacted = state.revision;
     }
 
-    /// Counts the version up without changing any object, as writes to other resources do.
+    /// Increments the version without a change, as writes to other resources do.
     pub fn advance(&self) -> u64 {
         let mut state = self.state();
         state.revision += 1;
@@ -130,7 +129,7 @@ impl Store {
         state.revision
     }
 
-    /// Takes a collection away with all its objects: its watches end.
+    /// Removes a collection with all its objects. Its watches end.
     pub(crate) fn forget(&self, qualified: &str) {
         let mut state = self.state();
         state.revision += 1;
@@ -147,7 +146,7 @@ impl Store {
         state.collections.get(qualified)?.objects.get(key).cloned()
     }
 
-    /// Judges and makes one write. `decide` sees the object as it is and says what shall be.
+    /// Decides and applies one write. `decide` gets the current object and returns the decision.
     pub(crate) fn write<E>(
         &self,
         resource: &Resource,
@@ -169,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Stores a body under the next version, with what the server fills in.
+    /// Stores a body under the next version, with the fields that the server sets.
     fn commit(
         &self,
         state: &mut State,
@@ -203,7 +202,7 @@ impl Store {
         last
     }
 
-    /// The objects of one namespace, or of all, now or as they were at a version.
+    /// The objects of one namespace or of all, in the latest state or at a version.
     pub(crate) fn snapshot(&self, qualified: &str, namespace: Option<&str>, at: Option<u64>) -> Result<Snapshot, Lost> {
         let state = self.state();
         let empty = Collection::default();
@@ -236,7 +235,7 @@ impl Store {
         Ok(Snapshot { revision, objects: objects.into_values().cloned().collect() })
     }
 
-    /// Where a watch that starts at `revision` stands; refused if events since then are forgotten.
+    /// The state of a watch that starts at `revision`; an error if later events are no longer in the ring.
     pub(crate) fn follow(&self, qualified: &str, revision: u64) -> Result<u64, Lost> {
         let state = self.state();
         let collection = state.collections.get(qualified);
@@ -247,7 +246,7 @@ impl Store {
         Ok(collection.map_or(0, |collection| collection.epoch))
     }
 
-    /// Events after `revision`, at most `limit` of them, and the version up to which nothing is missing.
+    /// At most `limit` events after `revision`, and the version up to which they are complete.
     pub(crate) fn events(
         &self,
         qualified: &str,

@@ -1,6 +1,6 @@
-//! Objects as `meta.k8s.io/v1` Tables: what `kubectl get` prints.
+//! Objects as `meta.k8s.io/v1` Tables, which `kubectl get` prints.
 //!
-//! Made per request; a table holds its rows' values until it is sent.
+//! Built per request. A table holds its rows' values until it is sent.
 
 use serde_json::{Map, Value, json};
 
@@ -9,18 +9,18 @@ use crate::store::Object;
 
 mod columns;
 
-/// What `rows[].object` carries.
+/// The content of `rows[].object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     /// Nothing.
     None,
     /// The metadata; the default.
     Metadata,
-    /// The whole object.
+    /// The complete object.
     Object,
 }
 
-/// One column: its name, its format, whether it shows only with `-o wide`, and how a cell is found.
+/// One column: its name, its format, whether only `-o wide` shows it, and the function for a cell.
 struct Column {
     name: &'static str,
     wide: bool,
@@ -51,7 +51,7 @@ impl Column {
     }
 }
 
-/// A table of objects. `header` says whether it names its columns: in a watch only the first does.
+/// A table of objects. `header` says whether it defines its columns: in a watch only the first table does.
 pub(crate) fn table<'a>(
     resource: &Resource,
     objects: impl Iterator<Item = &'a Object>,
@@ -71,7 +71,7 @@ pub(crate) fn table<'a>(
     })
 }
 
-/// An object's metadata in the place of the object.
+/// The metadata of an object in place of the object.
 pub(crate) fn partial(object: &Object) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
@@ -97,7 +97,7 @@ fn definitions(columns: &[Column]) -> Value {
 
 fn row(resource: &Resource, columns: &[Column], object: &Object, include: Include) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| (column.cell)(object)).collect();
-    // A RawExtension without an object is null, never left out.
+    // A RawExtension without an object is null and never omitted.
     let carried = match include {
         Include::None => Value::Null,
         Include::Metadata => partial(object),

@@ -1,4 +1,4 @@
-//! A server's TLS from PEM: one certificate chain, HTTP/2 offered before HTTP/1.1.
+//! The TLS configuration of a server, from PEM: one certificate chain. ALPN offers HTTP/2 before HTTP/1.1.
 //!
 //! Memory: the certificate and the key.
 
@@ -10,23 +10,23 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Why a certificate cannot be served.
+/// A reason that TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// Not PEM, or not of the right kind.
+    /// It is not PEM, or not of the right kind.
     #[error("{what} is not readable as PEM")]
     Pem {
         /// Certificate or key.
         what: &'static str,
-        /// What the reader says.
+        /// The error of the PEM reader.
         #[source]
         source: tokio_rustls::rustls::pki_types::pem::Error,
     },
-    /// Certificate and key do not go together.
+    /// The certificate and the key do not match.
     #[error("certificate and key cannot be used")]
     Unusable(#[source] tokio_rustls::rustls::Error),
-    /// Nobody can be verified by the client CA.
+    /// The client CA cannot verify any certificate.
     #[error("the client CA cannot be used")]
     ClientCa(#[source] VerifierBuilderError),
 }

@@ -1,8 +1,8 @@
-//! watch: an initial state where asked for, then every event of the collection that the selectors see, until the time
-//! is up, the client goes, or history is lost.
+//! watch: an initial state if requested, then every event that the selectors match. It ends at the timeout, when the
+//! client disconnects, or when history is lost.
 //!
-//! A watch holds no queue: it reads the store's ring from where it stands, so a slow client costs nothing but its own
-//! 410. Memory: the initial state's pointers and a batch of 64 rendered events.
+//! A watch has no queue: it reads the store's ring from its own position. A slow client costs no memory and gets 410.
+//! Memory: pointers to the initial state and a batch of 64 rendered events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ struct Watch {
     place: Place,
     selector: Selector,
     renderer: Renderer,
-    /// Whether the next table names its columns.
+    /// Whether the next table defines its columns.
     header: bool,
     initial: std::vec::IntoIter<Arc<Object>>,
-    /// The bookmark that ends the initial state is still to be sent.
+    /// Whether the bookmark after the initial state is still to be sent.
     initial_end: bool,
-    /// Nothing up to this version is missing.
+    /// The version up to which all events have been sent.
     position: u64,
     epoch: u64,
     ready: VecDeque<Bytes>,
@@ -53,7 +53,7 @@ struct Watch {
     _open: Open,
 }
 
-/// What comes after what is ready.
+/// The step after the rendered events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
@@ -67,14 +67,14 @@ struct Bookmarks {
     due: bool,
 }
 
-/// How a watch begins.
+/// How a watch starts.
 struct Start {
     initial: Vec<Arc<Object>>,
     initial_end: bool,
     position: u64,
 }
 
-/// Answers a watch request.
+/// Serves a watch request.
 pub(crate) fn watch(
     plane: &Arc<Plane>,
     place: &Place,
@@ -140,7 +140,7 @@ pub(crate) fn watch(
     Ok(response)
 }
 
-/// Checks the version options and finds the first state.
+/// Validates the version options and finds the initial state.
 fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
     let revision = read::revision(query)?;
     let list = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
@@ -189,7 +189,7 @@ fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
 // === impl Watch ===
 
 impl Watch {
-    /// The next line. Dropping it half-way loses nothing.
+    /// The next line. Cancel-safe.
     async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -211,7 +211,7 @@ impl Watch {
         }
     }
 
-    /// Renders what is there to be sent.
+    /// Renders the available events.
     fn gather(&mut self) {
         while self.ready.len() < BATCH {
             match self.initial.next() {
@@ -256,7 +256,7 @@ impl Watch {
         }
     }
 
-    /// What an event is to the selectors: an object that ceases to match is DELETED as it last matched.
+    /// An event as seen through the selectors: an object that no longer matches is DELETED in its last matching state.
     fn event(&mut self, event: &Event) {
         if !self.concerns(event.change.object()) {
             return;
@@ -295,7 +295,7 @@ impl Watch {
         }
     }
 
-    /// What is ready leaves, then this, then the watch ends.
+    /// Sends the rendered events, then this one, then ends the watch.
     fn fail(&mut self, status: &Status) {
         if self.state == State::Running {
             self.ready.push_back(self.renderer.error(status));
@@ -303,7 +303,7 @@ impl Watch {
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for an event or a signal.
     async fn wait(&mut self) {
         let deadline = self.deadline;
         let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next);

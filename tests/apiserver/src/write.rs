@@ -1,4 +1,4 @@
-//! create, update, patch, delete and deletecollection, each judged and made under the store's lock.
+//! create, update, patch, delete and deletecollection. Each is decided and applied under the store's lock.
 //!
 //! Memory: one request body, at most 3 MiB as in kube-apiserver.
 
@@ -24,26 +24,26 @@ mod subresource;
 
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// A write's request, its body read.
+/// A write request with its complete body.
 pub(crate) struct Posted<'a> {
     pub(crate) plane: &'a Plane,
     pub(crate) place: &'a Place,
     pub(crate) query: &'a Query,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Bytes,
-    /// How objects are answered: agreed on before anything is written.
+    /// How objects are encoded. It is negotiated before anything is written.
     pub(crate) renderer: Renderer,
-    /// How a Status is answered.
+    /// How a Status is encoded.
     pub(crate) media: Media,
 }
 
-/// Reads a request's body.
+/// Reads the body of a request.
 pub(crate) async fn collect(body: Incoming) -> Result<Bytes, Status> {
     let limited = Limited::new(body, BODY_LIMIT).collect().await;
     limited.map(http_body_util::Collected::to_bytes).map_err(|_| Status::too_big())
 }
 
-/// A request's body as an object: JSON, YAML or protobuf.
+/// The body of a request as an object: JSON, YAML or protobuf.
 pub(crate) fn object(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Status> {
     let parsed = match media(headers).as_str() {
         "" | "application/json" => serde_json::from_slice(body).map_err(|error| error.to_string()),
@@ -138,7 +138,7 @@ impl Posted<'_> {
         })
     }
 
-    /// Stores what `next` makes of the present state, and answers with it.
+    /// Stores the object that `next` makes of the current one, and returns the response.
     fn store(
         &self,
         name: &str,
@@ -199,7 +199,7 @@ fn media(headers: &HeaderMap) -> String {
     media.trim().to_owned()
 }
 
-/// YAML as kubectl and client-go send it in apply patches; JSON is YAML.
+/// YAML as kubectl and client-go send it in apply patches. JSON is YAML.
 pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
@@ -208,7 +208,7 @@ pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Whether a marked object has lost its last finalizer.
+/// Whether an object that is marked for deletion has no finalizers left.
 fn finished(body: &Map<String, Value>) -> bool {
     let metadata = body.get("metadata");
     let field = |name: &str| metadata.and_then(|metadata| metadata.get(name));

@@ -1,6 +1,6 @@
-//! JSON: objects as the store has them, lists as the API server orders their members, a line for an event.
+//! JSON: objects from the store's encoding, lists with their members in the API server's order, one line per event.
 //!
-//! Keeps nothing.
+//! It holds no state.
 
 use std::sync::Arc;
 
@@ -83,7 +83,8 @@ pub(super) fn list(renderer: &Renderer, objects: Vec<Arc<Object>>, meta: &ListMe
     }
 }
 
-/// Built-in lists say what they are first and their items do not; lists of CRDs the other way round.
+/// In lists of built-in kinds, the list carries kind and apiVersion first, and its items do not. Lists of CRDs are the
+/// opposite.
 fn object_list(renderer: &Renderer, objects: Vec<Arc<Object>>, metadata: &Value) -> Rendered {
     let resource = &renderer.resource;
     let (api, kind) = (resource.api_version(), resource.list_kind());

@@ -1,7 +1,7 @@
 //! Protobuf: an object in its envelope, a list `{1 metadata, 2 repeated items}` in one, an event as a frame.
 //!
-//! A list is sized before it is written: memory is pointers to its items' bytes. An object with members that the schema
-//! lacks cannot be written; a real API server would have dropped them when it was created, here the request fails.
+//! The size of a list is computed before it is written, from pointers to its items' bytes. An object with fields that
+//! the schema lacks cannot be encoded. A real API server drops such fields on creation; here the read fails.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::status::Status;
 use crate::store::Object;
 use crate::table;
 
-/// The tag of a list's item.
+/// The tag of a list item.
 const ITEM: u8 = 2 << 3 | 2;
 
 pub(super) fn object(renderer: &Renderer, object: &Object) -> Result<Bytes, Status> {
@@ -25,7 +25,7 @@ pub(super) fn object(renderer: &Renderer, object: &Object) -> Result<Bytes, Stat
     Ok(Envelope::seal(&type_meta, &message(renderer, &type_meta, object)?))
 }
 
-/// A value that says what it is, in its envelope.
+/// A value with apiVersion and kind, in its envelope.
 pub(crate) fn sealed(value: &Value) -> Result<Bytes, Status> {
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
     let type_meta = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
@@ -79,7 +79,7 @@ fn type_meta(renderer: &Renderer, suffix: &str) -> TypeMeta {
     TypeMeta { api_version, kind: format!("{kind}{suffix}") }
 }
 
-/// {1 selfLink, 2 resourceVersion, 3 continue, 4 remainingItemCount}; Go writes texts even when they are empty.
+/// {1 selfLink, 2 resourceVersion, 3 continue, 4 remainingItemCount}. Go writes strings even when they are empty.
 fn list_meta(meta: &ListMeta) -> Vec<u8> {
     let mut out = field(1, b"");
     out.extend(field(2, meta.revision.to_string().as_bytes()));

@@ -1,29 +1,29 @@
 //! The last events of one collection, in order.
 //!
-//! Memory: at most `limit` events; what falls out is remembered as the version before which nothing is known.
+//! Memory: at most `limit` events. It also keeps the version before which events are missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::object::{Key, Object};
 
-/// What happened to one object.
+/// A change of one object.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// It came to be.
+    /// It was created.
     Added(Arc<Object>),
-    /// It was written again.
+    /// It was updated.
     Modified {
-        /// Before.
+        /// The previous state.
         old: Arc<Object>,
-        /// After.
+        /// The new state.
         new: Arc<Object>,
     },
-    /// It went.
+    /// It was deleted.
     Deleted {
-        /// As it was.
+        /// The last state.
         old: Arc<Object>,
-        /// The same, under the version of the deletion.
+        /// The same, with the version of the deletion.
         last: Arc<Object>,
     },
 }
@@ -45,7 +45,7 @@ pub(super) struct History {
 // === impl Change ===
 
 impl Change {
-    /// The object after it, or the last of it.
+    /// The object after the change, or its last state.
     pub(crate) fn object(&self) -> &Arc<Object> {
         match self {
             Self::Added(object) | Self::Modified { new: object, .. } | Self::Deleted { last: object, .. } => object,
@@ -76,7 +76,7 @@ impl History {
         }
     }
 
-    /// The version of the newest event that is not held any more.
+    /// The newest version whose event is no longer in the ring.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,4 +1,4 @@
-//! The columns of each kind, close to kube-apiserver's printers. A kind without an entry shows name and age.
+//! The columns of each kind, close to kube-apiserver's printers. Other kinds show name and age.
 //!
 //! Data and pure functions.
 
@@ -186,7 +186,7 @@ fn or(text: String, otherwise: &str) -> Value {
     if text.is_empty() { otherwise.into() } else { text.into() }
 }
 
-/// The first three, and how many more there are.
+/// The first three items, and the number of the others.
 fn join(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
     let mut text = parts.iter().take(3).cloned().collect::<Vec<_>>().join(",");

@@ -1,6 +1,6 @@
-//! delete and deletecollection: preconditions, finalizers, dry runs; a namespace goes with what it holds.
+//! delete and deletecollection: preconditions, finalizers, dry runs. Deleting a namespace deletes its objects.
 //!
-//! Memory: pointers to the deleted objects of one answer.
+//! Memory: pointers to the deleted objects of one response.
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::selector::Selector;
 use crate::status::{self, Status};
 use crate::store::{Lost, Object, Write, Written};
 
-/// What DeleteOptions and the query ask of a deletion.
+/// The options of a deletion, from DeleteOptions and the query.
 struct Deletion {
     uid: Option<String>,
     version: Option<String>,
@@ -50,7 +50,7 @@ impl Posted<'_> {
         }
     }
 
-    /// A namespace takes what it holds with it, at once.
+    /// Deletes the objects of a namespace at once.
     fn empty_namespace(&self, namespace: &str) {
         for resource in self.plane.catalog.all() {
             if !resource.namespaced {
@@ -130,7 +130,7 @@ impl Deletion {
     }
 }
 
-/// An object with finalizers is only marked; `None` if it can go now.
+/// Marks an object with finalizers; `None` if it can be deleted.
 fn marked(old: &Object) -> Option<Map<String, Value>> {
     let held = old.metadata().get("finalizers").and_then(Value::as_array);
     if held.is_none_or(Vec::is_empty) {

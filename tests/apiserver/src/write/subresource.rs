@@ -1,6 +1,6 @@
-//! Sub-resources that are created: bindings, evictions, tokens.
+//! Sub-resources that clients create: bindings, evictions, tokens.
 //!
-//! Keeps nothing.
+//! It holds no state.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::store::Write;
 // === impl Posted ===
 
 impl Posted<'_> {
-    /// The sub-resources that are created: a review's answer, a binding, an eviction, a token.
+    /// Creates on sub-resources: reviews, bindings, evictions, tokens.
     pub(crate) fn create_sub(&self, subresource: &str) -> Result<Response<Body>, Status> {
         let (resource, name) = (&self.place.resource, &self.place.name);
         let key = self.key(name);

@@ -5,6 +5,7 @@ import (
 	encoding "encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -21,8 +22,9 @@ import (
 	"weir/controlplane/internal/cut"
 )
 
-// settling is how long both sides may differ once nobody writes any more.
-const settling = 5 * time.Second
+// slow is how long a pause takes at least to be worth a line. How long both sides differ depends on the machine, so that
+// only patience bounds it.
+const slow = time.Second
 
 // pair is one resource seen through Weir beside the same past it.
 type pair struct {
@@ -41,6 +43,8 @@ type run struct {
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
+	// longestLoad is the longest wait for a configuration to be in force.
+	longestLoad time.Duration
 	// restarted tells whether the API server was since the last pause.
 	restarted bool
 }
@@ -73,9 +77,10 @@ func converge(ctx context.Context, s *sides) error {
 		watchLists += pair.through.watchLists.Load()
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most, %.2f s at most after a restart; %d lists and %d watch-lists of %d clients\n",
+		"settled in %.2f s on average, %.2f s at most, %.2f s at most after a restart; waited for filters for %.2f s at most; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
-		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), lists, watchLists, len(r.pairs))
+		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(),
+		r.longestLoad.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
 		err = errors.New("the clients did not begin as they were told")
 	}
@@ -215,6 +220,7 @@ func (r *run) mishap(ctx context.Context) error {
 func (r *run) reload() error {
 	r.reloads++
 	r.rules = randomRules(r.random)
+	r.rules.generation = r.reloads
 	return r.write(r.rules.manifest())
 }
 
@@ -254,9 +260,38 @@ func (r *run) command(ctx context.Context, name string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// settle waits until both sides hold the same.
+// inForce waits until Weir reports that the last configuration written is in force. Before that it may still have modules
+// to compile, for longer than anything else here takes.
+func (r *run) inForce(ctx context.Context) error {
+	begun := time.Now()
+	err := eventually(ctx, func() error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+"/filters", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			return err
+		}
+		if !strings.Contains(string(body), `"`+r.rules.mark()+`"`) {
+			return fmt.Errorf("%s is not in force: %s", r.rules.mark(), body)
+		}
+		return nil
+	})
+	r.longestLoad = max(r.longestLoad, time.Since(begun))
+	return err
+}
+
+// settle waits until the configuration is in force, and then until both sides hold the same.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
+	if err := r.inForce(ctx); err != nil {
+		return fmt.Errorf("%s: %w", when, err)
+	}
 	begun, last := time.Now(), ""
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
@@ -268,7 +303,7 @@ func (r *run) settle(ctx context.Context, when string) error {
 		took := time.Since(begun)
 		if difference == "" {
 			r.waited += took
-			if took > settling/5 {
+			if took > slow {
 				fmt.Printf("%s: settled in %.2f s, restarted %v, at last: %.200s\n", when, took.Seconds(), r.restarted, last)
 			}
 			if r.restarted {
@@ -280,8 +315,8 @@ func (r *run) settle(ctx context.Context, when string) error {
 			return nil
 		}
 		last = difference
-		if took > settling {
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, settling, r.rules, r.world.pool(), difference)
+		if took > patience {
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, patience, r.rules, r.world.pool(), difference)
 		}
 		select {
 		case <-tick.C:

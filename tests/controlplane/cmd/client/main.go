@@ -37,6 +37,7 @@ func main() {
 	flags.StringVar(&s.token, "token-file", "", "the credential that goes through Weir")
 	flags.StringVar(&s.node, "node", "edge-a", "the node that Weir runs as")
 	flags.StringVar(&s.control, "control", "", "where the connections between Weir and the API server are cut")
+	flags.StringVar(&s.admin, "admin", "", "Weir's admin port, which reports the filters in force")
 	flags.StringVar(&s.config, "config-file", "", "Weir's configuration, to be replaced")
 	flags.IntVar(&s.mutations, "mutations", 3000, "how many changes are made")
 	flags.Uint64Var(&s.seed, "seed", 0, "of the random run; 0 takes one from the clock")

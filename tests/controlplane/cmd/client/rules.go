@@ -18,6 +18,8 @@ type rules struct {
 	// Settings.
 	keepBalancers, drop, lists bool
 	source                     string
+	// generation numbers the configurations of a run.
+	generation int
 }
 
 const (
@@ -37,6 +39,9 @@ func randomRules(random *rand.Rand) rules {
 		source: []string{"nodepools", "nodebuckets", "nodelabels"}[random.IntN(3)],
 	}
 }
+
+// mark is a match rule for no client that exists. Weir reports it on its admin port once this configuration is in force.
+func (r rules) mark() string { return fmt.Sprintf("generation-%d/services", r.generation) }
 
 // manifest is Weir's configuration.
 func (r rules) manifest() string {
@@ -60,6 +65,7 @@ func (r rules) manifest() string {
 	filter(r.topology, "servicetopology", "'*/endpointslices'", fmt.Sprintf("%s, preferenceLists: %v", source, r.lists))
 	filter(r.endpoints, "endpoints", "'*/endpoints'", source)
 	filter(r.inCluster, "inclusterconfig", "'*/configmaps'", "")
+	fmt.Fprintf(&text, "    - {name: mark, module: discardcloudservice.wasm, match: [%s]}\n", r.mark())
 	return text.String()
 }
 

@@ -19,10 +19,10 @@ const (
 
 // sides are the two ways to the same cluster, and what a run is told.
 type sides struct {
-	kubeconfig, weir, weirCA, secure, token, node, control, config string
-	mutations                                                      int
-	seed                                                           uint64
-	watchList                                                      bool
+	kubeconfig, weir, weirCA, secure, token, node, control, admin, config string
+	mutations                                                             int
+	seed                                                                  uint64
+	watchList                                                             bool
 }
 
 // setWatchList says whether reflectors begin with a watch-list. kube-proxy's packages bring Kubernetes' own feature gates
