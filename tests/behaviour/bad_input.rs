@@ -1,4 +1,4 @@
-//! Bad input by hand: flags, configurations, modules. Each is answered by naming file, key and reason.
+//! Invalid input: flags, configurations, modules. Each error names the file, the key and the reason.
 
 use std::process::{Command, Output};
 
@@ -82,7 +82,7 @@ fn an_own_credential_or_a_certificate_that_cannot_be_read_ends_the_start_with_1(
     }
 }
 
-/// A configuration, and words that its refusal must have.
+/// A configuration, and words that its error must contain.
 const BROKEN: &[(&str, &[&str])] = &[
     ("filters: [{", &["filters.yaml"]),
     ("filters: 7", &["filters.yaml"]),
@@ -136,7 +136,7 @@ fn check_names_file_key_and_reason() {
 }
 
 #[test]
-fn check_tells_every_problem_at_once_and_passes_what_is_good() {
+fn check_reports_all_errors_at_once_and_accepts_valid_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("filters.yaml");
     std::fs::write(&path, manifest("filters:\n  - {name: a, module: ../a, match: ['x'], failurePolicy: No}")).unwrap();
@@ -151,7 +151,7 @@ fn check_tells_every_problem_at_once_and_passes_what_is_good() {
 }
 
 #[tokio::test]
-async fn at_start_a_broken_configuration_keeps_the_daemon_up_and_not_ready_until_it_is_mended() {
+async fn at_start_an_invalid_configuration_keeps_the_daemon_running_but_not_ready_until_it_is_fixed() {
     let server = edge().await;
     for filters in
         ["filters: [{", "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['?']}"]
@@ -174,7 +174,7 @@ async fn at_start_a_broken_configuration_keeps_the_daemon_up_and_not_ready_until
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_manifest_leave_the_last_good_set() {
+async fn an_invalid_manifest_leaves_the_last_valid_set_in_force() {
     let server = edge().await;
     let weir = Setup::new(server.url())
         .filters("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm}")

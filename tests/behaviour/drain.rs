@@ -1,4 +1,4 @@
-//! The end of a daemon, and the beginning of the next one on the same sockets: no request is lost between them.
+//! Graceful shutdown, and the next daemon on the same sockets: no request is lost in between.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SERVICES: &str = "/api/v1/services";
 const CREATE: &str = "/api/v1/namespaces/default/services";
 
 #[tokio::test]
-async fn requests_under_way_are_finished_and_new_connections_are_not_taken() {
+async fn requests_in_progress_finish_and_new_connections_are_refused() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let go = Arc::new(Notify::new());
@@ -80,7 +80,7 @@ async fn watches_end_cleanly_filtered_or_not_in_json_and_protobuf() {
 }
 
 #[tokio::test]
-async fn what_never_ends_is_cut_at_the_deadline() {
+async fn endless_responses_are_cut_at_the_deadline() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").flag("--drain-timeout", "300ms").start_ready().await;
     server.on_request(|request| match request.path == SERVICES {
@@ -102,7 +102,7 @@ async fn what_never_ends_is_cut_at_the_deadline() {
     assert!(waiting.await.unwrap().is_err());
 }
 
-/// What 50 clients saw.
+/// The results of 50 clients.
 #[derive(Debug, Default)]
 struct Seen {
     answered: AtomicUsize,
@@ -167,7 +167,7 @@ async fn fifty_clients_lose_no_request_over_rolling_restarts() {
         (0..50).map(|number| tokio::spawn(client(number, url.clone(), seen.clone(), end.clone()))).collect();
     let mut before = 0;
     for _ in 0..3 {
-        // Under load in earnest before the next one.
+        // The next restart follows under real load.
         let busy = async {
             while seen.answered.load(Ordering::Relaxed) < before + 500 {
                 tokio::time::sleep(Duration::from_millis(5)).await;

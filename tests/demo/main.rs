@@ -1,5 +1,5 @@
-//! `make demo`: a small edge cluster in memory, Weir in front of it as one of its nodes, and a filter module replaced while
-//! it runs. Everything that is shown is a real request to a real daemon.
+//! `make demo`: a small edge cluster in memory, Weir in front of it on one of its nodes, and a filter module that is
+//! replaced while Weir runs. All output comes from real requests to a real daemon.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use weir_tests::daemon::{Daemon, Setup};
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 const SERVICES: &str = "/api/v1/services";
 
-/// Two filters. The second one's module is `services.wasm`: the file that the demo replaces.
+/// Two filters. The demo replaces the module of the second one, `services.wasm`.
 const FILTERS: &str = "\
 filters:
   - name: servicetopology
@@ -155,7 +155,7 @@ fn tell(text: &str) {
     println!("   {text}");
 }
 
-/// Two answers to the same request, side by side.
+/// Prints the responses to one request in two columns.
 fn compare(request: &str, direct: &[String], through: &[String]) {
     println!("   {request:<38} through Weir");
     for n in 0..direct.len().max(through.len()) {

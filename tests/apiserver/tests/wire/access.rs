@@ -1,4 +1,4 @@
-//! Reviews, and a policy that is enforced on some.
+//! Access reviews, and a policy enforced on some requests.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn review(verb: &str, resource: &str) -> Value {
 }
 
 #[tokio::test]
-async fn reviews_answer_by_the_policy_and_the_callers_token() {
+async fn reviews_follow_the_policy_and_the_callers_token() {
     let server = ApiServer::builder().token("t1", "alice", &["team"]).start().await.unwrap();
     let alice = Client::of(&server).header("authorization", "Bearer t1");
     let anybody = Client::of(&server);
@@ -49,7 +49,7 @@ async fn an_impersonated_user_is_the_caller() {
 }
 
 #[tokio::test]
-async fn the_policy_is_enforced_where_the_test_says() {
+async fn the_policy_is_enforced_on_the_selected_requests() {
     let server = ApiServer::builder().start().await.unwrap();
     services(&server, 1);
     server.set_policy(|asked| asked.resource != "services");
@@ -76,7 +76,7 @@ async fn the_policy_is_enforced_where_the_test_says() {
 }
 
 #[tokio::test]
-async fn a_selected_name_is_what_is_authorised() {
+async fn a_name_in_a_field_selector_is_authorized_as_the_name() {
     let server = ApiServer::builder().start().await.unwrap();
     server.set_policy(|asked| asked.name == "mine");
     server.enforce(Enforce::Everybody);
