@@ -89,7 +89,7 @@ async fn ended(mut events: Events) {
     tokio::time::timeout(PATIENCE, end).await.expect("the watch ends");
 }
 
-async fn asked(server: &ApiServer, what: impl Fn(&Recorded) -> bool) {
+async fn wait_for_request(server: &ApiServer, what: impl Fn(&Recorded) -> bool) {
     let mut count = server.request_count();
     let found = async {
         while !server.requests().iter().any(&what) {
@@ -115,7 +115,7 @@ async fn pings_detect_dead_connections_and_clients_recover() {
     server.clear_requests();
     link.swallow();
     let began = Instant::now();
-    let looked_up = asked(&server, |request| by_daemon(request) && request.path.ends_with("/nodes"));
+    let looked_up = wait_for_request(&server, |request| by_daemon(request) && request.path.ends_with("/nodes"));
     // The list is sent into the dead connection, and again over a new one. Watches end, so that clients reconnect.
     let (names, (), (), ()) = tokio::join!(client.names(SERVICES), ended(filtered), ended(forwarded), looked_up);
     assert_eq!(names, ["dashboard", "kubernetes", "web"]);
@@ -147,7 +147,7 @@ async fn goaway_moves_requests_to_new_connections_without_errors() {
         let client = client.clone();
         async move { client.names(&format!("{SERVICES}?limit=7")).await }
     });
-    asked(&server, |request| request.query.contains("limit=7")).await;
+    wait_for_request(&server, |request| request.query.contains("limit=7")).await;
     let old = server.requests()[0].connection;
     // Repeatedly, during reads and writes.
     let lists = async {
@@ -245,7 +245,7 @@ async fn a_response_that_stalls_after_its_head_blocks_nobody_and_ends_with_its_c
         let client = weir.client("tool");
         let path = format!("{path}?limit=7");
         let waiting = tokio::spawn(async move { client.try_get(&path).await });
-        asked(&server, |request| request.query.contains("limit=7")).await;
+        wait_for_request(&server, |request| request.query.contains("limit=7")).await;
         for _ in 0..10 {
             assert_eq!(weir.client("other").get(SERVICES).await.status, 200);
         }
@@ -303,7 +303,7 @@ async fn a_stalled_response_times_out_unless_it_is_a_watch_or_unfiltered() {
         assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (504, &"Timeout".into()));
         assert!(answer.text().contains("the response of the API server stalled for 30s"), "{}", answer.text());
     }
-    begun.expect_err("it broke off");
+    begun.expect_err("it ends early");
     for _ in 0..4 {
         tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the streams upstream are freed").unwrap();
     }
@@ -340,7 +340,7 @@ async fn after_an_outage_lookups_resume_as_soon_as_any_client_request_succeeds()
     server.clear_requests();
     assert_eq!(weir.client("tool").get("/version").await.status, 200);
     let began = Instant::now();
-    asked(&server, |request| by_daemon(request) && request.path.ends_with("/nodes")).await;
+    wait_for_request(&server, |request| by_daemon(request) && request.path.ends_with("/nodes")).await;
     assert!(began.elapsed() < Duration::from_secs(2), "not before its time: {:?}", began.elapsed());
 }
 

@@ -5,7 +5,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Setup, replace};
 use weir_tests::pki::{Authority, Pair};
 
-use super::secure::{asked, asked_by_reload, base64, der, kubeconfig, secure_edge};
+use super::secure::{wait_for_request, request_after_reload, base64, der, kubeconfig, secure_edge};
 
 #[tokio::test]
 async fn a_rotated_client_certificate_and_token_are_used_for_later_requests() {
@@ -25,20 +25,20 @@ async fn a_rotated_client_certificate_and_token_are_used_for_later_requests() {
             request.certificate.as_deref() == Some(&der) && request.header("authorization") == format!("Bearer {token}")
         }
     };
-    asked(&server, shows(&first, "one")).await;
+    wait_for_request(&server, shows(&first, "one")).await;
     // While the files are replaced one by one, the certificate and the key never match.
     replace(&weir.path("client.key"), second.key.as_bytes());
     weir.logged("keeping the last valid one").await;
     replace(&weir.path("client.crt"), second.certificate.as_bytes());
     replace(&weir.path("token"), b"two");
-    asked_by_reload(&weir, &server, shows(&second, "two")).await;
+    request_after_reload(&weir, &server, shows(&second, "two")).await;
     // If a token file disappears, the last valid token stays in use.
     let from = weir.log_length();
     std::fs::remove_file(weir.path("token")).unwrap();
     let (_, line) = weir.logged_after(from, "keeping the last valid one").await;
     assert!(line.to_string().contains("--token-file") && line.to_string().contains("token"), "{line}");
     server.clear_requests();
-    asked_by_reload(&weir, &server, shows(&second, "two")).await;
+    request_after_reload(&weir, &server, shows(&second, "two")).await;
 }
 
 #[tokio::test]
@@ -160,11 +160,11 @@ async fn a_changed_server_in_the_kubeconfig_logs_that_a_restart_is_needed() {
         assert!(line.to_string().contains(word), "no {word:?} in {line}");
     }
     server.clear_requests();
-    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
+    request_after_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
     assert_eq!(other.requests().len(), 0, "a credential is not sent elsewhere");
     replace(&weir.path("config"), config(&server, "third").as_bytes());
     weir.logged_after(from, "reloaded credential").await;
-    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
+    request_after_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
 }
 
 #[tokio::test]

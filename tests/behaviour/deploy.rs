@@ -59,17 +59,17 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_permissions() 
     let used = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
     let (seen, noted) = (used.clone(), used.clone());
     let mut requests = server.request_count();
-    server.set_policy(move |asked| {
+    server.set_policy(move |request| {
         let has = |rule: &Value, key: &str, wanted: &str| {
             rule[key].as_array().is_some_and(|values| values.iter().any(|value| value == wanted))
         };
         let allowed = rules.iter().position(|rule| {
-            has(rule, "apiGroups", &asked.group)
-                && has(rule, "resources", &asked.resource)
-                && has(rule, "verbs", &asked.verb)
-                && (rule["resourceNames"].is_null() || has(rule, "resourceNames", &asked.name) || asked.name.is_empty())
+            has(rule, "apiGroups", &request.group)
+                && has(rule, "resources", &request.resource)
+                && has(rule, "verbs", &request.verb)
+                && (rule["resourceNames"].is_null() || has(rule, "resourceNames", &request.name) || request.name.is_empty())
         });
-        noted.lock().unwrap().insert((asked.group.clone(), asked.resource.clone(), asked.verb.clone()));
+        noted.lock().unwrap().insert((request.group.clone(), request.resource.clone(), request.verb.clone()));
         allowed.is_some()
     });
     server.enforce(Enforce::Everybody);
@@ -200,7 +200,7 @@ fn assert_known(arguments: &[&str], file: &str) {
         .env("WEIR_SERVER", "https://127.0.0.1:1")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(64), "{file}: {told}");
-    assert!(told.contains("'--unknown-to-weir'"), "{file}: {told}");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{file}: {error}");
+    assert!(error.contains("'--unknown-to-weir'"), "{file}: {error}");
 }

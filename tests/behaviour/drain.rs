@@ -31,7 +31,7 @@ async fn requests_in_progress_finish_and_new_connections_are_refused() {
         }
     });
     server.clear_requests();
-    let mut asked = server.request_count();
+    let mut requests = server.request_count();
     let clients =
         [(Method::GET, SERVICES), (Method::GET, "/api/v1/nodes"), (Method::POST, CREATE)].map(|(method, path)| {
             let client = weir.client("tool").with("content-type", "application/json");
@@ -41,7 +41,7 @@ async fn requests_in_progress_finish_and_new_connections_are_refused() {
         });
     let all = async {
         while server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count() < 3 {
-            asked.changed().await.unwrap();
+            requests.changed().await.unwrap();
         }
     };
     tokio::time::timeout(PATIENCE, all).await.unwrap();
@@ -89,10 +89,10 @@ async fn endless_responses_are_cut_at_the_deadline() {
     });
     let client = weir.client("tool");
     let waiting = tokio::spawn(async move { client.try_get(SERVICES).await });
-    let mut asked = server.request_count();
+    let mut requests = server.request_count();
     let reached = async {
         while !server.requests().iter().any(|request| request.path == SERVICES) {
-            asked.changed().await.unwrap();
+            requests.changed().await.unwrap();
         }
     };
     tokio::time::timeout(PATIENCE, reached).await.unwrap();
@@ -173,7 +173,7 @@ async fn fifty_clients_lose_no_request_over_rolling_restarts() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, busy).await.expect("answers go on");
+        tokio::time::timeout(PATIENCE, busy).await.expect("requests continue");
         assert_eq!(weir.stop().await, Some(0));
         weir = start().await;
         before = seen.answered.load(Ordering::Relaxed);
@@ -183,12 +183,12 @@ async fn fifty_clients_lose_no_request_over_rolling_restarts() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, busy).await.expect("answers go on");
+    tokio::time::timeout(PATIENCE, busy).await.expect("requests continue");
     end.cancel();
     for client in clients {
         client.await.unwrap().unwrap();
     }
     let (answered, watches) = (seen.answered.load(Ordering::Relaxed), seen.watches.load(Ordering::Relaxed));
-    assert!(answered >= 2000 && watches >= 40, "{answered} answers, {watches} watches");
+    assert!(answered >= 2000 && watches >= 40, "{answered} responses, {watches} watches");
     eprintln!("{answered} requests and {watches} watches over three restarts, none lost");
 }

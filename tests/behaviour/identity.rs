@@ -56,10 +56,10 @@ async fn a_clients_token_is_never_sent_over_a_connection_with_a_client_certifica
 async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
-    server.set_policy(|asked| {
-        asked.user.name == "system:node:edge-a"
-            && asked.user.groups == ["system:nodes", "system:authenticated"]
-            && (asked.resource.as_str(), asked.verb.as_str()) == ("services", "list")
+    server.set_policy(|request| {
+        request.user.name == "system:node:edge-a"
+            && request.user.groups == ["system:nodes", "system:authenticated"]
+            && (request.resource.as_str(), request.verb.as_str()) == ("services", "list")
     });
     let token = ("--token-file", "token", "weirs");
     let weir = Setup::new(server.url())
@@ -171,7 +171,7 @@ async fn a_certificate_users_review_is_cached_and_a_revoked_permission_takes_eff
     assert_eq!(one.get("/api/v1/nodes").await.status, 200);
     assert_eq!(reviews(), 3, "another user, another resource");
     // A real server would refuse at once. This one does not, so that the test sees the effect of the review.
-    server.set_policy(|asked| asked.user.name != "one");
+    server.set_policy(|request| request.user.name != "one");
     let began = std::time::Instant::now();
     let revoked = async { while one.get(SERVICES).await.status == 200 {} };
     tokio::time::timeout(PATIENCE, revoked).await.expect("the revoked right is seen");

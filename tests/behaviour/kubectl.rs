@@ -101,8 +101,8 @@ async fn visible_objects_print_as_they_do_without_weir() {
     let json: Value = serde_json::from_str(&kubectl.through(&["get", "services", "-o", "json"]).await).unwrap();
     assert_eq!(weir_tests::client::names(&json), ["dashboard", "kubernetes", "web"]);
     let hidden = kubectl.command(kubectl.weir.url(), &["get", "service", "shop"]).output().await.unwrap();
-    let told = String::from_utf8_lossy(&hidden.stderr).into_owned();
-    assert_eq!(told, "Error from server (NotFound): services \"shop\" not found\n");
+    let error = String::from_utf8_lossy(&hidden.stderr).into_owned();
+    assert_eq!(error, "Error from server (NotFound): services \"shop\" not found\n");
 }
 
 #[tokio::test]

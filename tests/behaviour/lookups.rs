@@ -176,7 +176,7 @@ async fn a_filter_goes_live_only_when_its_lookups_are_complete() {
     assert_eq!(weir.admin().get("/readyz").await.status, 503);
     assert!(!waiting.is_finished());
     release.send_replace(true);
-    assert_eq!(nodes(&waiting.await.unwrap()), ["edge-a", "edge-b"], "never judged on half of what it looks up");
+    assert_eq!(nodes(&waiting.await.unwrap()), ["edge-a", "edge-b"], "filtered only with complete lookups");
 }
 
 #[tokio::test]

@@ -25,8 +25,8 @@ fn a_changed_default_route_is_detected() {
         program.display()
     );
     let output = network(&inside).unwrap();
-    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+    let report = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && report.contains("1 passed"), "{report}");
 }
 
 fn ip(arguments: &str) {

@@ -56,10 +56,10 @@ impl Hand<'_> {
     /// Approves and signs the next request.
     async fn sign(&self, life: Duration) -> Value {
         let request = self.next().await;
-        let asked = &request["spec"];
-        assert_eq!(asked["signerName"], "kubernetes.io/kubelet-serving");
-        assert_eq!(asked["usages"], json!(["digital signature", "server auth"]));
-        let pem = String::from_utf8(STANDARD.decode(asked["request"].as_str().unwrap()).unwrap()).unwrap();
+        let sent = &request["spec"];
+        assert_eq!(sent["signerName"], "kubernetes.io/kubelet-serving");
+        assert_eq!(sent["usages"], json!(["digital signature", "server auth"]));
+        let pem = String::from_utf8(STANDARD.decode(sent["request"].as_str().unwrap()).unwrap()).unwrap();
         let certificate = self.ca.certify(&pem, life).unwrap();
         let approved = json!({"type": "Approved", "status": "True", "reason": "Test", "message": ""});
         self.decide(&request, &json!({"conditions": [approved], "certificate": STANDARD.encode(certificate)}));
@@ -118,7 +118,7 @@ async fn the_certificate_is_requested_from_the_cluster_and_survives_a_restart() 
     assert_eq!(hand.client(&url, "kubernetes").get("/version").await.status, 200);
     assert!((29.9..30.1).contains(&days_left(&weir).await));
     assert_eq!(weir.stop().await, Some(0));
-    assert_eq!(hand.requests().len(), 1, "no other was asked for");
+    assert_eq!(hand.requests().len(), 1, "no second request");
 
     // Another pod address needs another certificate.
     let weir = setup(&server, cache.path()).flag("--pod-address", "169.254.20.11").start_ready().await;
@@ -206,13 +206,13 @@ async fn the_node_credential_requests_the_certificate_if_there_is_one() {
     let weir = setup(&server, cache.path()).file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
     hand.sign(DAY).await;
     weir.logged("installed issued certificate on the HTTPS port").await;
-    let asked: Vec<_> = server
+    let sent: Vec<_> = server
         .requests()
         .into_iter()
         .filter(|request| request.path.contains("certificatesigningrequests") || request.path.ends_with("/kubernetes"))
         .collect();
-    assert!(asked.len() >= 3, "{asked:?}");
-    assert!(asked.iter().all(|request| request.header("authorization") == "Bearer nodes"), "{asked:?}");
+    assert!(sent.len() >= 3, "{sent:?}");
+    assert!(sent.iter().all(|request| request.header("authorization") == "Bearer nodes"), "{sent:?}");
 }
 
 #[tokio::test]

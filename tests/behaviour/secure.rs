@@ -16,7 +16,7 @@ pub(super) async fn secure_edge(pair: &Pair, clients: Option<&Authority>) -> Api
 }
 
 /// Waits for a request, by the daemon or through it, that meets a condition.
-pub(super) async fn asked(server: &ApiServer, condition: impl Fn(&weir_apiserver::Recorded) -> bool) {
+pub(super) async fn wait_for_request(server: &ApiServer, condition: impl Fn(&weir_apiserver::Recorded) -> bool) {
     let mut count = server.request_count();
     let found = async {
         while !server.requests().iter().any(&condition) {
@@ -32,7 +32,7 @@ pub(super) fn der(pair: &Pair) -> Vec<u8> {
 }
 
 /// Makes the daemon list its ConfigMap again by ending its watches.
-pub(super) async fn asked_by_reload(
+pub(super) async fn request_after_reload(
     weir: &Daemon,
     server: &ApiServer,
     condition: impl Fn(&weir_apiserver::Recorded) -> bool,

@@ -101,7 +101,7 @@ async fn writes_that_name_their_fields_pass_and_so_do_sub_resources_and_deletion
     assert_eq!(answer.status, 200, "{}", answer.text());
     let stored = server.store().get("v1", "Service", "default", "kubernetes").unwrap();
     assert_eq!(stored["spec"]["clusterIP"], own, "the filter's address never reached the cluster");
-    assert_eq!(answer.json()["spec"]["clusterIP"], "169.254.20.10", "the answer is what a read would show");
+    assert_eq!(answer.json()["spec"]["clusterIP"], "169.254.20.10", "the response equals a read");
     assert_eq!(send(&client, Method::DELETE, HIDDEN, "application/json", &json!({})).await.status, 200);
     assert!(server.store().get("v1", "Service", "default", "shop").is_none());
 }
@@ -127,7 +127,7 @@ async fn a_created_object_is_returned_even_if_the_filter_hides_it() {
     assert_eq!((conflict.status.as_u16(), conflict.json()["reason"].as_str()), (409, Some("AlreadyExists")));
     let none = format!("{SERVICES}/none");
     let gone = send(&client, Method::PUT, &none, "application/json", &service("none", "ClusterIP")).await;
-    assert_eq!(gone.status, 404, "the server's own answer");
+    assert_eq!(gone.status, 404, "the server's own response");
     assert!(server.store().get("v1", "Service", "default", "none").is_none());
 }
 

@@ -101,7 +101,7 @@ impl World<'_> {
 
     /// Waits for exactly one open request for a serving certificate. Returns its name and its requester.
     fn wait_for_open_request(&self) -> (String, String) {
-        self.admin.wait("a certificate is asked for", &["get", "certificatesigningrequests"], |requests| {
+        self.admin.wait("a certificate request exists", &["get", "certificatesigningrequests"], |requests| {
             let mut open = items(requests).iter().filter(|one| one["status"] == serde_json::json!({}));
             let (Some(request), None) = (open.next(), open.next()) else { return None };
             let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -139,7 +139,7 @@ impl World<'_> {
         cluster::kill_container("weir");
         self.kube_proxy_follows();
         self.weir_is_ready();
-        assert_eq!(self.requests(), requests, "no other certificate was asked for");
+        assert_eq!(self.requests(), requests, "no other certificate was requested");
     }
 
     fn daemon_set(&mut self) {
@@ -172,7 +172,7 @@ impl World<'_> {
         let requests = self.requests();
         self.replace_weir();
         self.kube_proxy_follows();
-        assert_eq!(self.requests(), requests, "no other certificate was asked for");
+        assert_eq!(self.requests(), requests, "no other certificate was requested");
     }
 
     /// Changes an endpoint and waits until kube-proxy's rules contain it.

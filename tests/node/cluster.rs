@@ -121,7 +121,7 @@ conf_dir = "/etc/cni/net.d"
             "routes": [{"dst": "0.0.0.0/0"}]}}]}"#,
     );
     let mut part = Part::start(machine, "containerd", "containerd", &[]);
-    until("containerd answers", || {
+    until("containerd responds", || {
         part.assert_alive();
         UnixStream::connect("/run/containerd/containerd.sock").map_err(|error| error.to_string())
     });

@@ -87,7 +87,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
     loop {
         match look() {
             Ok(found) => return found,
-            Err(missing) if begun.elapsed() > PATIENCE => panic!("waited in vain until {what}: {missing}"),
+            Err(missing) if begun.elapsed() > PATIENCE => panic!("timed out waiting until {what}: {missing}"),
             Err(_) => std::thread::sleep(LOOK),
         }
     }

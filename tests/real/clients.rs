@@ -58,14 +58,14 @@ impl<'a> Clients<'a> {
             .output()
             .await
             .unwrap();
-        let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
             let log = self.weir.log_text();
             let end: Vec<_> = log.lines().rev().take(40).collect();
             let end: Vec<_> = end.into_iter().rev().collect();
-            panic!("{command}: {told}{wrong}\nthe end of Weir's log:\n{}", end.join("\n"));
+            panic!("{command}: {stdout}{stderr}\nthe end of Weir's log:\n{}", end.join("\n"));
         }
-        print!("{told}");
+        print!("{stdout}");
     }
 }
 

@@ -92,8 +92,8 @@ async fn the_user_of_a_certificate_has_its_rbac_permissions_and_sees_filtered_ob
     ] {
         let (direct, through) =
             (kubectl.run(Way::Direct, command, "").await, kubectl.run(Way::Certificate, command, "").await);
-        for told in [refused(&direct), refused(&through)] {
-            assert!(told.contains("system:node:edge-a") && told.to_lowercase().contains("forbidden"), "{told}");
+        for output in [refused(&direct), refused(&through)] {
+            assert!(output.contains("system:node:edge-a") && output.to_lowercase().contains("forbidden"), "{output}");
         }
     }
     let other = kubectl.run(Way::Certificate, &["label", "node", "other", "a=b"], "").await;
@@ -101,8 +101,8 @@ async fn the_user_of_a_certificate_has_its_rbac_permissions_and_sees_filtered_ob
 
     // A stream, as the user of the certificate.
     let exec = [&["exec", "web-0"][..], &in_namespace, &["--", "echo", "hello"]].concat();
-    let told = refused(&kubectl.run(Way::Certificate, &exec, "").await);
-    assert!(told.to_lowercase().contains("forbidden"), "{told}");
+    let output = refused(&kubectl.run(Way::Certificate, &exec, "").await);
+    assert!(output.to_lowercase().contains("forbidden"), "{output}");
     kubectl.create(namespace, MAY_EXEC).await;
     let status = r#"--patch={"status":{"phase":"Running"}}"#;
     let running = [&["patch", "pod", "web-0", "--subresource=status", status][..], &in_namespace].concat();
@@ -114,13 +114,13 @@ async fn the_user_of_a_certificate_has_its_rbac_permissions_and_sees_filtered_ob
     }
     for websockets in ["true", "false"] {
         let mut command = kubectl.goes(Way::Certificate, &exec);
-        let told = command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).output().await.unwrap();
-        assert_eq!((told.status.code(), told.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{told:?}");
+        let output = command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).output().await.unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
     }
 
     // If the daemon may not impersonate a user, the server refuses, whatever that user may do.
     let Some(kubectl) = Kubectl::start("admin", "strangers", NO_LOAD_BALANCERS).await else { return };
-    let told = refused(&kubectl.run(Way::Certificate, &["get", "--raw", &services], "").await);
-    assert!(told.contains("impersonate") && told.contains("forbidden"), "{told}");
+    let output = refused(&kubectl.run(Way::Certificate, &["get", "--raw", &services], "").await);
+    assert!(output.contains("impersonate") && output.contains("forbidden"), "{output}");
     assert_eq!(kubectl.prints(Way::Token, &names).await, "service/own\n", "its token says enough");
 }

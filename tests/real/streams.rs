@@ -28,13 +28,13 @@ async fn running(namespace: &'static str) -> Option<Kubectl> {
 async fn logs_are_the_same_and_followed_lines_arrive_at_once() {
     let Some(kubectl) = running("logs").await else { return };
     for more in [&[][..], &["--container=side"], &["--timestamps", "--tail=1"]] {
-        let told = kubectl.same(&[&["logs", "web-0", "--namespace=logs"][..], more].concat()).await;
-        assert!(String::from_utf8_lossy(&told.stdout).contains("line 3"), "{told:?}");
+        let output = kubectl.same(&[&["logs", "web-0", "--namespace=logs"][..], more].concat()).await;
+        assert!(String::from_utf8_lossy(&output.stdout).contains("line 3"), "{output:?}");
     }
     // kubectl prints the containers in any order.
     let sorted = async |way: Way| {
-        let told = kubectl.prints(way, &["logs", "web-0", "--namespace=logs", "--all-containers", "--prefix"]).await;
-        let mut lines: Vec<_> = told.lines().map(str::to_owned).collect();
+        let output = kubectl.prints(way, &["logs", "web-0", "--namespace=logs", "--all-containers", "--prefix"]).await;
+        let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
@@ -62,9 +62,9 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
             command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
             let mut output = finished(command, input).await;
             // kubectl occasionally reports, on any route, that it is not ready for a stream that it requested.
-            let told = String::from_utf8(output.stderr).unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
             let own = |line: &&str| !(line.contains("websocket.go") && line.contains("Unknown stream id"));
-            output.stderr = told.lines().filter(own).collect::<Vec<_>>().join("\n").into_bytes();
+            output.stderr = stderr.lines().filter(own).collect::<Vec<_>>().join("\n").into_bytes();
             output
         };
         let long = "a line of input\n".repeat(20_000);
@@ -102,8 +102,8 @@ async fn a_forwarded_port_responds_over_websocket_and_spdy() {
         let mut child =
             command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = lines.next_line().await.unwrap().unwrap();
-        let address = told.strip_prefix("Forwarding from ").unwrap().split(' ').next().unwrap().to_owned();
+        let output = lines.next_line().await.unwrap().unwrap();
+        let address = output.strip_prefix("Forwarding from ").unwrap().split(' ').next().unwrap().to_owned();
         for _ in 0..3 {
             let mut connection = BufReader::new(TcpStream::connect(&address).await.unwrap());
             let mut line = String::new();

@@ -83,8 +83,8 @@ async fn a_forbidden_write_prints_the_servers_reason() {
         &["label", "node", "edge-a", "mine=yes"],
         &["patch", "namespace", "refuses", "--patch={}"],
     ] {
-        let told = kubectl.same(command).await;
-        assert!(String::from_utf8_lossy(&told.stderr).to_lowercase().contains("forbidden"), "{told:?}");
+        let refused = kubectl.same(command).await;
+        assert!(String::from_utf8_lossy(&refused.stderr).to_lowercase().contains("forbidden"), "{refused:?}");
     }
 }
 
@@ -124,8 +124,8 @@ async fn a_filtered_object_is_not_written_back() {
         (&["annotate", "service", "dashboard", "a=b"], ""),
     ] {
         let refused = kubectl.run(Way::Through, &[arguments, &in_namespace].concat(), input).await;
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && told.contains("nodeportisolation"), "{arguments:?}: {told}");
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && error.contains("nodeportisolation"), "{arguments:?}: {error}");
     }
     assert_eq!(held(&kubectl, namespace, "service/dashboard").await, before);
     // A write that names only the fields it changes is harmless.

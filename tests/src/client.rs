@@ -308,7 +308,7 @@ impl Events {
 
 /// A response whose body a test sends part by part.
 pub fn streamed(parts: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> weir_apiserver::Action {
-    let frames = parts.map(|part| Ok::<_, weir_apiserver::BodyError>(hyper::body::Frame::data(part)));
+    let frames = parts.map(|part| Ok::<_, weir_apiserver::ResponseBodyError>(hyper::body::Frame::data(part)));
     let body = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
     weir_apiserver::Action::Stream(Response::builder().header("content-type", "application/json").body(body).unwrap())
 }

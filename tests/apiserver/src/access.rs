@@ -162,8 +162,8 @@ impl Access {
             }
             "TokenReview" => self.token_review(&posted),
             _ => {
-                let asked = reviewed(caller, kind, &posted);
-                if (self.policy())(&asked) {
+                let attributes = reviewed(caller, kind, &posted);
+                if (self.policy())(&attributes) {
                     json!({"allowed": true, "reason": "the test's policy allows it"})
                 } else {
                     json!({"allowed": false})
@@ -260,23 +260,23 @@ fn reviewed(caller: &Attributes, kind: &str, posted: &Value) -> Attributes {
     }
 }
 
-fn refusal(asked: &Attributes) -> String {
-    let sub = match asked.subresource.as_str() {
+fn refusal(attributes: &Attributes) -> String {
+    let sub = match attributes.subresource.as_str() {
         "" => String::new(),
         sub => format!("/{sub}"),
     };
-    let named = match asked.name.as_str() {
+    let named = match attributes.name.as_str() {
         "" => String::new(),
         name => format!(" \"{name}\""),
     };
-    let place = match asked.namespace.as_str() {
+    let place = match attributes.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace \"{namespace}\""),
     };
-    let qualified = crate::catalog::qualified(&asked.group, &asked.resource);
+    let qualified = crate::catalog::qualified(&attributes.group, &attributes.resource);
     format!(
         "{qualified}{named} is forbidden: User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {place}",
-        asked.user.name, asked.verb, asked.resource, asked.group
+        attributes.user.name, attributes.verb, attributes.resource, attributes.group
     )
 }
 

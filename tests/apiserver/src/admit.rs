@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::Resource;
 use crate::request::Place;
 use crate::status::Status;
-use crate::store::Object;
+use crate::store::StoredObject;
 
 /// The metadata fields that are immutable after creation.
 const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
@@ -111,7 +111,7 @@ pub(crate) fn create(place: &Place, name: &str, body: &mut Map<String, Value>) -
 }
 
 /// Prepares the next state of an object. `sub` names the written sub-resource; the write changes that part only.
-pub(crate) fn update(place: &Place, old: &Object, mut body: Map<String, Value>) -> Result<Map<String, Value>, Status> {
+pub(crate) fn update(place: &Place, old: &StoredObject, mut body: Map<String, Value>) -> Result<Map<String, Value>, Status> {
     let resource = &place.resource;
     check_version(resource, old, &body)?;
     match place.subresource.as_deref() {
@@ -154,7 +154,7 @@ pub(crate) fn update(place: &Place, old: &Object, mut body: Map<String, Value>) 
 }
 
 /// Optimistic concurrency: a resourceVersion or uid in a write must match the stored one.
-fn check_version(resource: &Resource, old: &Object, body: &Map<String, Value>) -> Result<(), Status> {
+fn check_version(resource: &Resource, old: &StoredObject, body: &Map<String, Value>) -> Result<(), Status> {
     let metadata = body.get("metadata");
     let text = |field: &str| {
         let value = metadata.and_then(|metadata| metadata.get(field));

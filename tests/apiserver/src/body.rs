@@ -20,10 +20,10 @@ use crate::negotiate::Media;
 use crate::render::Rendered;
 
 /// The reason that a body ends early. hyper then closes the connection or resets the stream.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+pub type ResponseBodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body type of every response.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+pub type Body = UnsyncBoxBody<Bytes, ResponseBodyError>;
 
 /// When responses are gzipped for clients that accept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send + '
 }
 
 /// A body from a stream; an error ends it early.
-pub(crate) fn streamed(pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
+pub(crate) fn streamed(pieces: impl Stream<Item = Result<Bytes, ResponseBodyError>> + Send + 'static) -> Body {
     StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync()
 }
 
@@ -118,13 +118,13 @@ pub(crate) fn rendered(rendered: Rendered, gzip: Option<Gzip>) -> Response<Body>
 /// One gzip member for all pieces, at the compression level of kube-apiserver.
 fn compressed(
     pieces: impl Iterator<Item = Bytes> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+) -> impl Stream<Item = Result<Bytes, ResponseBodyError>> + Send + 'static {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let steps = pieces.map(Some).chain(std::iter::once(None));
     stream::iter(steps).scan(Some(encoder), |encoder, piece| std::future::ready(compress(encoder, piece.as_ref())))
 }
 
-fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> Option<Result<Bytes, BodyError>> {
+fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> Option<Result<Bytes, ResponseBodyError>> {
     let done = match piece {
         Some(bytes) => {
             let encoder = encoder.as_mut()?;
@@ -132,11 +132,11 @@ fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> 
         }
         None => encoder.take()?.finish(),
     };
-    Some(done.map(Bytes::from).map_err(BodyError::from))
+    Some(done.map(Bytes::from).map_err(ResponseBodyError::from))
 }
 
 /// One event of a compressed watch-list, as a gzip member of its own.
-pub(crate) fn gzip_member(bytes: &Bytes) -> Result<Bytes, BodyError> {
+pub(crate) fn gzip_member(bytes: &Bytes) -> Result<Bytes, ResponseBodyError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?.into())

@@ -12,7 +12,7 @@ use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 
-use crate::body::{self, Body, BodyError};
+use crate::body::{self, Body, ResponseBodyError};
 use crate::record::Recorded;
 
 /// What the server does with a request.
@@ -53,11 +53,11 @@ pub(crate) type Hook = std::sync::Arc<dyn Fn(&Recorded) -> Action + Send + Sync>
 
 /// A request or body that a hook ends on purpose.
 #[derive(Debug, thiserror::Error)]
-#[error("broken off by the test")]
+#[error("ended by the test")]
 pub struct Broken;
 
 /// A body that ends early.
-struct Cut {
+struct TruncatedBody {
     inner: Body,
     left: usize,
     end: End,
@@ -96,7 +96,7 @@ impl Action {
 pub(crate) fn cut(response: Response<Body>, after: usize, end: End) -> Response<Body> {
     let (mut parts, inner) = response.into_parts();
     parts.headers.remove(http::header::CONTENT_LENGTH);
-    let body = Cut { inner, left: after, end, done: false, linger: None };
+    let body = TruncatedBody { inner, left: after, end, done: false, linger: None };
     Response::from_parts(parts, body.boxed_unsync())
 }
 
@@ -105,16 +105,16 @@ pub(crate) fn answer(response: Response<Bytes>) -> Response<Body> {
     response.map(body::full)
 }
 
-// === impl Cut ===
+// === impl TruncatedBody ===
 
-impl hyper::body::Body for Cut {
+impl hyper::body::Body for TruncatedBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if self.done {
             return Poll::Ready(None);
         }

@@ -14,11 +14,11 @@ use crate::body::{self, Body};
 
 /// The bodies by path.
 #[derive(Debug, Default)]
-pub(crate) struct Fixed(RwLock<BTreeMap<String, (HeaderValue, Bytes)>>);
+pub(crate) struct FixedBodies(RwLock<BTreeMap<String, (HeaderValue, Bytes)>>);
 
-// === impl Fixed ===
+// === impl FixedBodies ===
 
-impl Fixed {
+impl FixedBodies {
     pub(crate) fn set(&self, path: &str, media: HeaderValue, bytes: Bytes) {
         let mut bodies = self.0.write().unwrap_or_else(PoisonError::into_inner);
         bodies.insert(path.to_owned(), (media, bytes));

@@ -16,7 +16,7 @@ use crate::negotiate;
 use crate::plane::Plane;
 use crate::read;
 use crate::record::Connection;
-use crate::request::{Place, Query, Target, target};
+use crate::request::{Place, QueryOptions, Target, target};
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::stream;
@@ -74,7 +74,7 @@ async fn serve(plane: &Arc<Plane>, request: Request<Incoming>) -> Response<Body>
 
 async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Response<Body>, Status> {
     let path = request.uri().path().to_owned();
-    let query = Query::parse(request.uri());
+    let query = QueryOptions::parse(request.uri());
     let user = plane.access.user(request.headers())?;
     let caller = Attributes::of(user, request.headers(), &path);
     let place = match target(&plane.catalog, &path) {
@@ -104,7 +104,7 @@ async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Res
 fn kubelet(
     plane: &Plane,
     place: &Place,
-    query: &Query,
+    query: &QueryOptions,
     subresource: &str,
     request: &mut Request<Incoming>,
 ) -> Option<Result<Response<Body>, Status>> {
@@ -123,7 +123,7 @@ fn kubelet(
 async fn write(
     plane: &Plane,
     place: &Place,
-    query: &Query,
+    query: &QueryOptions,
     verb: &str,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Status> {

@@ -18,7 +18,7 @@
 //! cannot represent gives 500 in protobuf. Clients may send JSON, YAML and protobuf.
 //!
 //! The path of a request: `listen` → `handler` → `read`, `watch` or `write` → `store`. Tests change objects through
-//! [`Store`], inject faults with [`ApiServer::on_request`], and inspect requests with [`ApiServer::requests`]. They
+//! [`ObjectStore`], inject faults with [`ApiServer::on_request`], and inspect requests with [`ApiServer::requests`]. They
 //! await events on the receivers that [`ApiServer::open_watches`] and [`ApiServer::request_count`] return.
 //!
 //! For load tests it encodes an object once: in JSON when it is written, in protobuf when first requested. Lists copy
@@ -35,7 +35,7 @@ mod discovery;
 mod fault;
 mod fixed;
 mod handler;
-mod kept;
+mod list_cache;
 mod listen;
 mod negotiate;
 mod patch;
@@ -56,11 +56,11 @@ mod watch;
 mod write;
 
 pub use access::{Attributes, Enforce, User};
-pub use body::{Body, BodyError, Gzip};
+pub use body::{Body, ResponseBodyError, Gzip};
 pub use catalog::Resource;
 pub use fault::{Action, Broken, End};
 pub use record::{Certificate, Recorded};
-pub use server::{ApiServer, Builder, StartError};
-pub use store::{Store, StoreError};
+pub use server::{ApiServer, Builder, ServerStartError};
+pub use store::{ObjectStore, StoreError};
 pub use stream::PodLog;
 pub use tls::TlsError;

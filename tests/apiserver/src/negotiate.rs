@@ -20,7 +20,7 @@ pub(crate) enum Media {
 
 /// The shape of a get, list or watch response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Shape {
     /// Complete objects.
     Objects,
     /// `as=Table`: rows for a printer. JSON only.
@@ -33,7 +33,7 @@ pub(crate) enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) media: Media,
-    pub(crate) form: Form,
+    pub(crate) shape: Shape,
     /// `pretty=1`: the JSON of gets and lists is indented.
     pub(crate) pretty: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 fn negotiate(headers: &HeaderMap, resource: Option<&Resource>) -> Option<Accepted> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     if accept.is_empty() {
-        return Some(Accepted { media: Media::Json, form: Form::Objects, pretty: false });
+        return Some(Accepted { media: Media::Json, shape: Shape::Objects, pretty: false });
     }
     let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::parse).collect();
     clauses.sort_by(|one, other| other.quality.total_cmp(&one.quality).then(one.wildcards().cmp(&other.wildcards())));
@@ -139,17 +139,17 @@ impl<'a> Clause<'a> {
             return None;
         }
         let shape = [self.parameter("as"), self.parameter("g"), self.parameter("v")];
-        let form = match (shape, resource) {
-            ([None, None, None], _) => Form::Objects,
-            ([Some("Table"), Some(META), Some("v1" | "v1beta1")], Some(_)) if media == Media::Json => Form::Table,
+        let shape = match (shape, resource) {
+            ([None, None, None], _) => Shape::Objects,
+            ([Some("Table"), Some(META), Some("v1" | "v1beta1")], Some(_)) if media == Media::Json => Shape::Table,
             (
                 [Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some(META), Some("v1" | "v1beta1")],
                 Some(_),
-            ) => Form::Metadata,
+            ) => Shape::Metadata,
             _ => return None,
         };
-        let served = media == Media::Json || form == Form::Metadata || resource.is_none_or(in_protobuf);
-        served.then(|| Accepted { media, form, pretty: self.parameter("pretty") == Some("1") })
+        let served = media == Media::Json || shape == Shape::Metadata || resource.is_none_or(in_protobuf);
+        served.then(|| Accepted { media, shape, pretty: self.parameter("pretty") == Some("1") })
     }
 }
 
@@ -163,15 +163,15 @@ fn in_protobuf(resource: &Resource) -> bool {
 mod tests {
     use super::*;
 
-    const JSON: Option<(Media, Form)> = Some((Media::Json, Form::Objects));
-    const PROTOBUF: Option<(Media, Form)> = Some((Media::Protobuf, Form::Objects));
-    const TABLE: Option<(Media, Form)> = Some((Media::Json, Form::Table));
-    const METADATA: Option<(Media, Form)> = Some((Media::Protobuf, Form::Metadata));
+    const JSON: Option<(Media, Shape)> = Some((Media::Json, Shape::Objects));
+    const PROTOBUF: Option<(Media, Shape)> = Some((Media::Protobuf, Shape::Objects));
+    const TABLE: Option<(Media, Shape)> = Some((Media::Json, Shape::Table));
+    const METADATA: Option<(Media, Shape)> = Some((Media::Protobuf, Shape::Metadata));
 
-    fn accepted(accept: &str, resource: &Resource) -> Option<(Media, Form)> {
+    fn accepted(accept: &str, resource: &Resource) -> Option<(Media, Shape)> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        objects(&headers, resource).ok().map(|accepted| (accepted.media, accepted.form))
+        objects(&headers, resource).ok().map(|accepted| (accepted.media, accepted.shape))
     }
 
     #[test]

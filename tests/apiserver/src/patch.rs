@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::catalog::Resource;
-use crate::request::Query;
+use crate::request::QueryOptions;
 use crate::status::Status;
 use crate::write::yaml;
 
@@ -33,7 +33,7 @@ pub(crate) enum Patch {
 // === impl Patch ===
 
 impl Patch {
-    pub(crate) fn parse(resource: &Resource, media: &str, bytes: &[u8], query: &Query) -> Result<Self, Status> {
+    pub(crate) fn parse(resource: &Resource, media: &str, bytes: &[u8], query: &QueryOptions) -> Result<Self, Status> {
         let json = || -> Result<Value, Status> {
             serde_json::from_slice(bytes).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
         };

@@ -14,25 +14,25 @@ use crate::access::Access;
 use crate::body::Gzip;
 use crate::catalog::Catalog;
 use crate::fault::{End, Hook};
-use crate::fixed::Fixed;
-use crate::kept::Kept;
-use crate::record::{Gauge, Record};
-use crate::store::Store;
+use crate::fixed::FixedBodies;
+use crate::list_cache::ListCache;
+use crate::record::{Gauge, RequestLog};
+use crate::store::ObjectStore;
 use crate::stream::PodLog;
 
 /// The server without its connections.
 pub(crate) struct Plane {
-    pub(crate) store: Store,
+    pub(crate) store: ObjectStore,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) access: Access,
-    pub(crate) record: Record,
+    pub(crate) record: RequestLog,
     pub(crate) watches: Gauge,
     /// Open log streams and upgraded connections.
     pub(crate) streams: Gauge,
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) bookmarks: Duration,
-    pub(crate) fixed: Fixed,
-    pub(crate) lists: Kept,
+    pub(crate) fixed: FixedBodies,
+    pub(crate) lists: ListCache,
     gzip: RwLock<Gzip>,
     hook: RwLock<Option<Hook>>,
     /// The echo tasks of upgraded connections. They end with the server.
@@ -52,10 +52,10 @@ pub(crate) struct Signals {
 
 impl Plane {
     pub(crate) fn new(
-        store: Store,
+        store: ObjectStore,
         catalog: Arc<Catalog>,
         access: Access,
-        record: Record,
+        record: RequestLog,
         bookmarks: Duration,
         gzip: Gzip,
     ) -> Self {
@@ -68,8 +68,8 @@ impl Plane {
             streams: Gauge::new(),
             signals: watch::Sender::new(Signals::default()),
             bookmarks,
-            fixed: Fixed::default(),
-            lists: Kept::default(),
+            fixed: FixedBodies::default(),
+            lists: ListCache::default(),
             gzip: RwLock::new(gzip),
             hook: RwLock::default(),
             tasks: Mutex::default(),

@@ -41,7 +41,7 @@ pub(crate) struct Connection {
 
 /// The last requests.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct RequestLog {
     requests: Mutex<VecDeque<Recorded>>,
     limit: usize,
     count: watch::Sender<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Gauge(Arc<watch::Sender<usize>>);
 
 /// One open thing. Dropping it decrements the count.
 #[derive(Debug)]
-pub(crate) struct Open(Gauge);
+pub(crate) struct OpenGuard(Gauge);
 
 // === impl Recorded ===
 
@@ -69,9 +69,9 @@ impl Recorded {
     }
 }
 
-// === impl Record ===
+// === impl RequestLog ===
 
-impl Record {
+impl RequestLog {
     pub(crate) fn new(limit: usize) -> Self {
         Self { requests: Mutex::default(), limit, count: watch::Sender::new(0) }
     }
@@ -119,9 +119,9 @@ impl Gauge {
         Self(Arc::new(watch::Sender::new(0)))
     }
 
-    pub(crate) fn open(&self) -> Open {
+    pub(crate) fn open(&self) -> OpenGuard {
         self.0.send_modify(|open| *open += 1);
-        Open(self.clone())
+        OpenGuard(self.clone())
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
@@ -129,9 +129,9 @@ impl Gauge {
     }
 }
 
-// === impl Open ===
+// === impl OpenGuard ===
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|open| *open = open.saturating_sub(1));
     }

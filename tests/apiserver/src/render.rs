@@ -11,9 +11,9 @@ use weir_document::json::EventType;
 
 use crate::body;
 use crate::catalog::Resource;
-use crate::negotiate::{Accepted, Form, Media};
+use crate::negotiate::{Accepted, Shape, Media};
 use crate::status::Status;
-use crate::store::{Object, prefix};
+use crate::store::{StoredObject, prefix};
 use crate::table::{self, Include};
 
 mod json;
@@ -31,7 +31,7 @@ pub(crate) struct Renderer {
 }
 
 /// The `metadata` of a list.
-pub(crate) struct ListMeta {
+pub(crate) struct ListMetadata {
     pub(crate) revision: u64,
     pub(crate) next_page: Option<String>,
     pub(crate) remaining: Option<usize>,
@@ -62,7 +62,7 @@ impl Renderer {
     }
 
     /// One object.
-    pub(crate) fn object(&self, object: &Object) -> Result<Rendered, Status> {
+    pub(crate) fn object(&self, object: &StoredObject) -> Result<Rendered, Status> {
         let bytes = match self.media() {
             Media::Json => json::object(self, object),
             Media::Protobuf => protobuf::object(self, object)?,
@@ -71,7 +71,7 @@ impl Renderer {
     }
 
     /// A watch event. `header` is for tables only.
-    pub(crate) fn event(&self, event: EventType, object: &Object, header: bool) -> Result<Bytes, Status> {
+    pub(crate) fn event(&self, event: EventType, object: &StoredObject, header: bool) -> Result<Bytes, Status> {
         match self.media() {
             Media::Json => Ok(json::event(self, event, object, header)),
             Media::Protobuf => protobuf::event(event, &protobuf::object(self, object)?),
@@ -85,15 +85,15 @@ impl Renderer {
             let end = json!({"k8s.io/initial-events-end": "true"});
             metadata.as_object_mut().map(|metadata| metadata.insert("annotations".into(), end));
         }
-        let object = match self.accepted.form {
-            Form::Objects => json!({
+        let object = match self.accepted.shape {
+            Shape::Objects => json!({
                 "kind": self.resource.kind,
                 "apiVersion": self.resource.api_version(),
                 "metadata": metadata,
             }),
-            Form::Metadata => partial(&metadata),
+            Shape::Metadata => partial(&metadata),
             // The API server prints the bookmark's empty object as a row, so the annotation is in the row's object.
-            Form::Table => {
+            Shape::Table => {
                 let mut own = Map::new();
                 own.insert("resourceVersion".into(), revision.to_string().into());
                 let none = std::iter::empty();
@@ -124,7 +124,7 @@ impl Renderer {
     }
 
     /// A list of any length.
-    pub(crate) fn list(&self, objects: Vec<Arc<Object>>, meta: &ListMeta) -> Result<Rendered, Status> {
+    pub(crate) fn list(&self, objects: Vec<Arc<StoredObject>>, meta: &ListMetadata) -> Result<Rendered, Status> {
         match self.media() {
             Media::Json => Ok(json::list(self, objects, meta).pretty(self.accepted)),
             Media::Protobuf => protobuf::list(self, &objects, meta),

@@ -12,7 +12,7 @@ use crate::status::Status;
 
 /// The decoded query. The first value of a repeated key counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryOptions(Vec<(String, String)>);
 
 /// The target of a path.
 #[derive(Clone, Debug)]
@@ -36,9 +36,9 @@ pub(crate) struct Place {
     pub(crate) watch_prefix: bool,
 }
 
-// === impl Query ===
+// === impl QueryOptions ===
 
-impl Query {
+impl QueryOptions {
     pub(crate) fn parse(uri: &Uri) -> Self {
         let decode = |text: &str| {
             let spaced = text.replace('+', " ");
@@ -84,7 +84,7 @@ impl Query {
 
 impl Place {
     /// The verb for authorization and the record.
-    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+    pub(crate) fn verb(&self, method: &Method, query: &QueryOptions) -> &'static str {
         let collection = self.name.is_empty();
         match *method {
             Method::GET | Method::HEAD if self.watch_prefix => "watch",

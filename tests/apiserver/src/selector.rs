@@ -6,13 +6,13 @@
 use serde_json::{Map, Value};
 
 use crate::status::Status;
-use crate::store::Object;
+use crate::store::StoredObject;
 
 /// Both selectors of a request. An empty one matches every object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
-    fields: Vec<Field>,
+    fields: Vec<FieldTerm>,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ enum Test {
 }
 
 #[derive(Clone, Debug)]
-struct Field {
+struct FieldTerm {
     path: String,
     value: String,
     equal: bool,
@@ -48,7 +48,7 @@ impl Selector {
         })
     }
 
-    pub(crate) fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &StoredObject) -> bool {
         let labels = object.metadata().get("labels").and_then(Value::as_object);
         self.labels.iter().all(|requirement| requirement.matches(labels))
             && self.fields.iter().all(|field| field.matches(&object.body))
@@ -78,7 +78,7 @@ impl Requirement {
 
 // === impl Field ===
 
-impl Field {
+impl FieldTerm {
     fn matches(&self, body: &Map<String, Value>) -> bool {
         let mut steps = self.path.split('.');
         let mut found = steps.next().and_then(|step| body.get(step));
@@ -154,7 +154,7 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
     parts
 }
 
-fn parse_fields(text: &str) -> Option<Vec<Field>> {
+fn parse_fields(text: &str) -> Option<Vec<FieldTerm>> {
     let mut fields = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
@@ -163,7 +163,7 @@ fn parse_fields(text: &str) -> Option<Vec<Field>> {
             let (path, value) = part.split_once("==").or_else(|| part.split_once('='))?;
             (path, value, true)
         };
-        fields.push(Field { path: path.trim().to_owned(), value: value.to_owned(), equal });
+        fields.push(FieldTerm { path: path.trim().to_owned(), value: value.to_owned(), equal });
     }
     Some(fields)
 }

@@ -20,15 +20,15 @@ use crate::catalog::{Catalog, Resource};
 use crate::fault::{Action, End};
 use crate::listen::Listener;
 use crate::plane::Plane;
-use crate::record::{Record, Recorded};
-use crate::store::Store;
+use crate::record::{RequestLog, Recorded};
+use crate::store::ObjectStore;
 use crate::stream::PodLog;
 use crate::tls;
 
 /// A reason that the server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum ServerStartError {
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
@@ -164,25 +164,25 @@ impl Builder {
     }
 
     /// Binds the address and serves in tasks of the current runtime.
-    pub async fn start(self) -> Result<ApiServer, StartError> {
+    pub async fn start(self) -> Result<ApiServer, ServerStartError> {
         let tls = match &self.tls {
             None => None,
             Some((certificates, key)) => {
-                let config = tls::config(certificates, key, self.client_ca.as_deref()).map_err(StartError::Tls)?;
+                let config = tls::config(certificates, key, self.client_ca.as_deref()).map_err(ServerStartError::Tls)?;
                 Some(TlsAcceptor::from(Arc::new(config)))
             }
         };
         let address = self.address;
-        let failed = |source| StartError::Listen { address, source };
+        let failed = |source| ServerStartError::Listen { address, source };
         let socket = TcpListener::bind(address).await.map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let catalog = Arc::new(self.catalog);
         let plane = Arc::new(Plane::new(
-            Store::new(Arc::clone(&catalog), self.history),
+            ObjectStore::new(Arc::clone(&catalog), self.history),
             catalog,
             Access::new(self.tokens, self.known_tokens_only),
-            Record::new(self.record),
+            RequestLog::new(self.record),
             self.bookmarks,
             self.gzip,
         ));
@@ -233,7 +233,7 @@ impl ApiServer {
     }
 
     /// Its objects.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &ObjectStore {
         &self.plane.store
     }
 
@@ -252,7 +252,7 @@ impl ApiServer {
         self.plane.record.count()
     }
 
-    /// Discards all history: see [`Store::compact`].
+    /// Discards all history: see [`ObjectStore::compact`].
     pub fn compact(&self) {
         self.plane.store.compact();
     }

@@ -11,10 +11,10 @@ use crate::render;
 
 /// The error of a request. It is boxed, as every `Result` of the crate contains it.
 #[derive(Clone, Debug)]
-pub(crate) struct Status(Box<Refusal>);
+pub(crate) struct Status(Box<StatusFields>);
 
 #[derive(Clone, Debug)]
-struct Refusal {
+struct StatusFields {
     code: StatusCode,
     reason: &'static str,
     message: String,
@@ -27,7 +27,7 @@ struct Refusal {
 
 impl Status {
     fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
-        Self(Box::new(Refusal { code, reason, message, details: Map::new(), next_page: None }))
+        Self(Box::new(StatusFields { code, reason, message, details: Map::new(), next_page: None }))
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {

@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use self::history::History;
-pub(crate) use self::history::{Change, Event};
-pub(crate) use self::object::{Key, Object, prefix};
+pub(crate) use self::history::{ObjectChange, Event};
+pub(crate) use self::object::{Key, StoredObject, prefix};
 use crate::catalog::{Catalog, Resource};
 
 mod direct;
@@ -24,8 +24,8 @@ pub use self::direct::StoreError;
 
 /// All objects of the server. Clients see the changes of a test as if another client had made them.
 #[derive(Debug)]
-pub struct Store {
-    state: Mutex<State>,
+pub struct ObjectStore {
+    state: Mutex<StoreState>,
     catalog: Arc<Catalog>,
     /// The latest version. Watches wait on it.
     head: watch::Sender<u64>,
@@ -33,7 +33,7 @@ pub struct Store {
 }
 
 #[derive(Debug)]
-struct State {
+struct StoreState {
     revision: u64,
     uids: u64,
     /// By qualified name.
@@ -44,14 +44,14 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Collection {
-    objects: BTreeMap<Key, Arc<Object>>,
+    objects: BTreeMap<Key, Arc<StoredObject>>,
     history: History,
     /// Set when the collection is removed. Its watches then end.
     epoch: u64,
 }
 
 /// The decision about a write.
-pub(crate) enum Write {
+pub(crate) enum WriteDecision {
     /// Store this object. A value equal to the stored one changes nothing.
     Put(Map<String, Value>),
     /// Delete the object.
@@ -61,19 +61,19 @@ pub(crate) enum Write {
 }
 
 /// The result of a write.
-pub(crate) enum Written {
+pub(crate) enum WriteResult {
     /// The stored object, and whether it is new.
-    Stored(Arc<Object>, bool),
+    Stored(Arc<StoredObject>, bool),
     /// The last state of the deleted object.
-    Deleted(Arc<Object>),
+    Deleted(Arc<StoredObject>),
     /// Nothing was written.
     Nothing,
 }
 
 /// A consistent state of a collection.
-pub(crate) struct Snapshot {
+pub(crate) struct CollectionSnapshot {
     pub(crate) revision: u64,
-    pub(crate) objects: Vec<Arc<Object>>,
+    pub(crate) objects: Vec<Arc<StoredObject>>,
 }
 
 /// The reason that a past state or its events are unavailable.
@@ -87,19 +87,19 @@ pub(crate) enum Lost {
     Removed,
 }
 
-// === impl Store ===
+// === impl ObjectStore ===
 
-impl Store {
+impl ObjectStore {
     pub(crate) fn new(catalog: Arc<Catalog>, history: usize) -> Self {
         Self {
-            state: Mutex::new(State { revision: 1, uids: 0, collections: BTreeMap::new(), compacted: 0 }),
+            state: Mutex::new(StoreState { revision: 1, uids: 0, collections: BTreeMap::new(), compacted: 0 }),
             catalog,
             head: watch::Sender::new(1),
             history,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StoreState> {
         // A panic under the lock can only come from a test's closure. The state is consistent then, as writes are
         // applied after the closure returns.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -141,7 +141,7 @@ impl Store {
         self.head.send_replace(revision);
     }
 
-    pub(crate) fn find(&self, qualified: &str, key: &Key) -> Option<Arc<Object>> {
+    pub(crate) fn find(&self, qualified: &str, key: &Key) -> Option<Arc<StoredObject>> {
         let state = self.state();
         state.collections.get(qualified)?.objects.get(key).cloned()
     }
@@ -151,59 +151,59 @@ impl Store {
         &self,
         resource: &Resource,
         key: &Key,
-        decide: impl FnOnce(Option<&Object>) -> Result<Write, E>,
-    ) -> Result<Written, E> {
+        decide: impl FnOnce(Option<&StoredObject>) -> Result<WriteDecision, E>,
+    ) -> Result<WriteResult, E> {
         let mut state = self.state();
         let qualified = resource.qualified();
         let old = state.collections.get(&qualified).and_then(|collection| collection.objects.get(key).cloned());
         match (decide(old.as_deref())?, old) {
-            (Write::Nothing, _) | (Write::Delete, None) => Ok(Written::Nothing),
-            (Write::Put(body), Some(old)) if old.same_but_version(&body) => Ok(Written::Stored(old, false)),
-            (Write::Put(body), old) => {
+            (WriteDecision::Nothing, _) | (WriteDecision::Delete, None) => Ok(WriteResult::Nothing),
+            (WriteDecision::Put(body), Some(old)) if old.same_but_version(&body) => Ok(WriteResult::Stored(old, false)),
+            (WriteDecision::Put(body), old) => {
                 let created = old.is_none();
                 let object = self.commit(&mut state, &qualified, key, body, old);
-                Ok(Written::Stored(object, created))
+                Ok(WriteResult::Stored(object, created))
             }
-            (Write::Delete, Some(old)) => Ok(Written::Deleted(self.remove(&mut state, &qualified, key, &old))),
+            (WriteDecision::Delete, Some(old)) => Ok(WriteResult::Deleted(self.remove(&mut state, &qualified, key, &old))),
         }
     }
 
     /// Stores a body under the next version, with the fields that the server sets.
     fn commit(
         &self,
-        state: &mut State,
+        state: &mut StoreState,
         qualified: &str,
         key: &Key,
         body: Map<String, Value>,
-        old: Option<Arc<Object>>,
-    ) -> Arc<Object> {
+        old: Option<Arc<StoredObject>>,
+    ) -> Arc<StoredObject> {
         state.revision += 1;
         state.uids += 1;
-        let object = Arc::new(Object::stamped(key.clone(), body, state.revision, state.uids, old.as_deref()));
+        let object = Arc::new(StoredObject::stamped(key.clone(), body, state.revision, state.uids, old.as_deref()));
         let collection = state.collections.entry(qualified.to_owned()).or_default();
         collection.objects.insert(key.clone(), Arc::clone(&object));
         let change = match old {
-            Some(old) => Change::Modified { old, new: Arc::clone(&object) },
-            None => Change::Added(Arc::clone(&object)),
+            Some(old) => ObjectChange::Modified { old, new: Arc::clone(&object) },
+            None => ObjectChange::Added(Arc::clone(&object)),
         };
         collection.history.push(change, self.history);
         self.head.send_replace(object.revision);
         object
     }
 
-    fn remove(&self, state: &mut State, qualified: &str, key: &Key, old: &Arc<Object>) -> Arc<Object> {
+    fn remove(&self, state: &mut StoreState, qualified: &str, key: &Key, old: &Arc<StoredObject>) -> Arc<StoredObject> {
         state.revision += 1;
         let last = Arc::new(old.at(state.revision));
         let collection = state.collections.entry(qualified.to_owned()).or_default();
         collection.objects.remove(key);
-        let change = Change::Deleted { old: Arc::clone(old), last: Arc::clone(&last) };
+        let change = ObjectChange::Deleted { old: Arc::clone(old), last: Arc::clone(&last) };
         collection.history.push(change, self.history);
         self.head.send_replace(last.revision);
         last
     }
 
     /// The objects of one namespace or of all, in the latest state or at a version.
-    pub(crate) fn snapshot(&self, qualified: &str, namespace: Option<&str>, at: Option<u64>) -> Result<Snapshot, Lost> {
+    pub(crate) fn snapshot(&self, qualified: &str, namespace: Option<&str>, at: Option<u64>) -> Result<CollectionSnapshot, Lost> {
         let state = self.state();
         let empty = Collection::default();
         let collection = state.collections.get(qualified).unwrap_or(&empty);
@@ -214,7 +214,7 @@ impl Store {
         if at.is_some() && revision < state.compacted.max(collection.history.lost()) {
             return Err(Lost::Expired);
         }
-        let mut objects: BTreeMap<&Key, &Arc<Object>> = match namespace {
+        let mut objects: BTreeMap<&Key, &Arc<StoredObject>> = match namespace {
             Some(namespace) => collection
                 .objects
                 .range((Bound::Included(Key::first(namespace)), Bound::Unbounded))
@@ -232,7 +232,7 @@ impl Store {
                 None => objects.remove(key),
             };
         }
-        Ok(Snapshot { revision, objects: objects.into_values().cloned().collect() })
+        Ok(CollectionSnapshot { revision, objects: objects.into_values().cloned().collect() })
     }
 
     /// The state of a watch that starts at `revision`; an error if later events are no longer in the ring.

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use crate::body::{self, Body};
 use crate::plane::Plane;
-use crate::record::Open;
-use crate::request::{Place, Query};
+use crate::record::OpenGuard;
+use crate::request::{Place, QueryOptions};
 use crate::status::Status;
 
 /// The output of a pod. Clones share one log. A test appends to it, `…/log?follow=true` streams it.
@@ -24,12 +24,12 @@ pub struct PodLog(Arc<Feed>);
 
 #[derive(Debug, Default)]
 struct Feed {
-    written: Mutex<Written>,
+    written: Mutex<PodOutput>,
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct PodOutput {
     pieces: Vec<Bytes>,
     bytes: usize,
     closed: bool,
@@ -66,7 +66,7 @@ impl PodLog {
     }
 
     /// The pieces of the log from the first on. With `follow` it waits for more. Cancel-safe.
-    fn read(self, follow: bool, open: Open) -> impl futures_util::Stream<Item = Bytes> {
+    fn read(self, follow: bool, open: OpenGuard) -> impl futures_util::Stream<Item = Bytes> {
         let changed = self.0.changed.subscribe();
         stream::unfold((self, changed, 0, open), move |(log, mut changed, at, open)| async move {
             loop {
@@ -82,7 +82,7 @@ impl PodLog {
 }
 
 /// `pods/<name>/log`.
-pub(crate) fn log(plane: &Plane, place: &Place, query: &Query) -> Response<Body> {
+pub(crate) fn log(plane: &Plane, place: &Place, query: &QueryOptions) -> Response<Body> {
     let log = plane.log(&place.namespace, &place.name);
     let pieces = log.read(query.flag("follow"), plane.streams.open());
     body::respond(StatusCode::OK, "text/plain", body::streamed(pieces.map(Ok)))

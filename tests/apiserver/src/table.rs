@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::catalog::Resource;
-use crate::store::Object;
+use crate::store::StoredObject;
 
 mod columns;
 
@@ -17,14 +17,14 @@ pub(crate) enum Include {
     /// The metadata; the default.
     Metadata,
     /// The complete object.
-    Object,
+    StoredObject,
 }
 
 /// One column: its name, its format, whether only `-o wide` shows it, and the function for a cell.
-struct Column {
+struct TableColumn {
     name: &'static str,
     wide: bool,
-    cell: fn(&Object) -> Value,
+    cell: fn(&StoredObject) -> Value,
 }
 
 // === impl Include ===
@@ -33,20 +33,20 @@ impl Include {
     pub(crate) fn parse(text: &str) -> Self {
         match text {
             "None" => Self::None,
-            "Object" => Self::Object,
+            "StoredObject" => Self::Object,
             _ => Self::Metadata,
         }
     }
 }
 
-// === impl Column ===
+// === impl TableColumn ===
 
-impl Column {
-    const fn new(name: &'static str, cell: fn(&Object) -> Value) -> Self {
+impl TableColumn {
+    const fn new(name: &'static str, cell: fn(&StoredObject) -> Value) -> Self {
         Self { name, wide: false, cell }
     }
 
-    const fn wide(name: &'static str, cell: fn(&Object) -> Value) -> Self {
+    const fn wide(name: &'static str, cell: fn(&StoredObject) -> Value) -> Self {
         Self { name, wide: true, cell }
     }
 }
@@ -54,7 +54,7 @@ impl Column {
 /// A table of objects. `header` says whether it defines its columns: in a watch only the first table does.
 pub(crate) fn table<'a>(
     resource: &Resource,
-    objects: impl Iterator<Item = &'a Object>,
+    objects: impl Iterator<Item = &'a StoredObject>,
     include: Include,
     metadata: Map<String, Value>,
     header: bool,
@@ -72,7 +72,7 @@ pub(crate) fn table<'a>(
 }
 
 /// The metadata of an object in place of the object.
-pub(crate) fn partial(object: &Object) -> Value {
+pub(crate) fn partial(object: &StoredObject) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -80,7 +80,7 @@ pub(crate) fn partial(object: &Object) -> Value {
     })
 }
 
-fn definitions(columns: &[Column]) -> Value {
+fn definitions(columns: &[TableColumn]) -> Value {
     columns
         .iter()
         .map(|column| {
@@ -95,7 +95,7 @@ fn definitions(columns: &[Column]) -> Value {
         .collect()
 }
 
-fn row(resource: &Resource, columns: &[Column], object: &Object, include: Include) -> Value {
+fn row(resource: &Resource, columns: &[TableColumn], object: &StoredObject, include: Include) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| (column.cell)(object)).collect();
     // A RawExtension without an object is null and never omitted.
     let carried = match include {

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 /// A reason that TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TlsError {
+pub enum ServerTlsError {
     /// It is not PEM, or not of the right kind.
     #[error("{what} is not readable as PEM")]
     Pem {
@@ -31,8 +31,8 @@ pub enum TlsError {
     ClientCa(#[source] VerifierBuilderError),
 }
 
-pub(crate) fn config(certificates: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, TlsError> {
-    let unreadable = |what| move |source| TlsError::Pem { what, source };
+pub(crate) fn config(certificates: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, ServerTlsError> {
+    let unreadable = |what| move |source| ServerTlsError::Pem { what, source };
     let chain = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<Vec<_>, _>>()
         .map_err(unreadable("the certificate"))?;
@@ -40,22 +40,22 @@ pub(crate) fn config(certificates: &[u8], key: &[u8], client_ca: Option<&[u8]>) 
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Unusable)?;
+        .map_err(ServerTlsError::Unusable)?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(pem) => {
             let mut roots = RootCertStore::empty();
             roots
                 .add(CertificateDer::from_pem_slice(pem).map_err(unreadable("the client CA"))?)
-                .map_err(TlsError::Unusable)?;
+                .map_err(ServerTlsError::Unusable)?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build()
-                .map_err(TlsError::ClientCa)?;
+                .map_err(ServerTlsError::ClientCa)?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Unusable)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(ServerTlsError::Unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

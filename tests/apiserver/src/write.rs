@@ -15,9 +15,9 @@ use crate::patch::Patch;
 use crate::plane::Plane;
 use crate::protobuf;
 use crate::render::Renderer;
-use crate::request::{Place, Query};
+use crate::request::{Place, QueryOptions};
 use crate::status::Status;
-use crate::store::{Key, Object, Write, Written};
+use crate::store::{Key, StoredObject, WriteDecision, WriteResult};
 
 mod delete;
 mod subresource;
@@ -28,7 +28,7 @@ const BODY_LIMIT: usize = 3 * 1024 * 1024;
 pub(crate) struct Posted<'a> {
     pub(crate) plane: &'a Plane,
     pub(crate) place: &'a Place,
-    pub(crate) query: &'a Query,
+    pub(crate) query: &'a QueryOptions,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Bytes,
     /// How objects are encoded. It is negotiated before anything is written.
@@ -142,7 +142,7 @@ impl Posted<'_> {
     fn store(
         &self,
         name: &str,
-        next: impl FnOnce(Option<&Object>) -> Result<Map<String, Value>, Status>,
+        next: impl FnOnce(Option<&StoredObject>) -> Result<Map<String, Value>, Status>,
     ) -> Result<Response<Body>, Status> {
         let mut dry = None;
         let mut last = None;
@@ -151,29 +151,29 @@ impl Posted<'_> {
             if self.dry() {
                 let fresh = old.is_none();
                 dry = Some((body, fresh));
-                return Ok(Write::Nothing);
+                return Ok(WriteDecision::Nothing);
             }
             if old.is_some() && finished(&body) {
                 last = Some(());
-                return Ok(Write::Delete);
+                return Ok(WriteDecision::Delete);
             }
-            Ok(Write::Put(body))
+            Ok(WriteDecision::Put(body))
         })?;
         let created = |fresh: bool| {
             if fresh { StatusCode::CREATED } else { StatusCode::OK }
         };
         match (written, dry) {
-            (Written::Stored(object, fresh), _) => self.answer(created(fresh), &object),
-            (Written::Deleted(object), _) => self.answer(StatusCode::OK, &object),
-            (Written::Nothing, Some((body, fresh))) => {
-                let object = Object::unstored(self.key(name), body, self.plane.store.revision());
+            (WriteResult::Stored(object, fresh), _) => self.answer(created(fresh), &object),
+            (WriteResult::Deleted(object), _) => self.answer(StatusCode::OK, &object),
+            (WriteResult::Nothing, Some((body, fresh))) => {
+                let object = StoredObject::unstored(self.key(name), body, self.plane.store.revision());
                 self.answer(created(fresh), &object)
             }
-            (Written::Nothing, None) => Err(Status::not_found(&self.place.resource, name)),
+            (WriteResult::Nothing, None) => Err(Status::not_found(&self.place.resource, name)),
         }
     }
 
-    fn answer(&self, status: StatusCode, object: &Object) -> Result<Response<Body>, Status> {
+    fn answer(&self, status: StatusCode, object: &StoredObject) -> Result<Response<Body>, Status> {
         let mut response = body::rendered(self.renderer.object(object)?, None);
         *response.status_mut() = status;
         Ok(response)

@@ -11,19 +11,19 @@ struct Row(
     &'static str,
     &'static str,
     &'static str,
-    Scope,
+    ResourceScope,
     &'static [&'static str],
     &'static [&'static str],
     bool,
 );
 
 #[derive(PartialEq)]
-enum Scope {
+enum ResourceScope {
     Cluster,
     Namespace,
 }
 
-use Scope::{Cluster, Namespace};
+use ResourceScope::{Cluster, Namespace};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Key, Store, Write, Written};
+use super::{Key, ObjectStore, WriteDecision, WriteResult};
 use crate::catalog::Resource;
 
 /// A reason to refuse an object.
@@ -26,7 +26,7 @@ pub enum StoreError {
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Store {
+impl ObjectStore {
     /// Creates or replaces an object, ignores its resourceVersion, and returns the new version. It writes even if
     /// nothing changes. A namespaced object without a namespace goes to `default`. The namespace need not exist.
     pub fn put(&self, object: Value) -> Result<u64, StoreError> {
@@ -63,17 +63,17 @@ impl Store {
         let key = Key::new(namespace, name);
         let written = self.write(&resource, &key, |old| {
             let Some(old) = old else {
-                return Ok(Write::Nothing);
+                return Ok(WriteDecision::Nothing);
             };
             let mut value = Value::Object(old.value(&resource));
             change(&mut value);
             match value {
-                Value::Object(body) => Ok::<_, std::convert::Infallible>(Write::Put(body)),
-                _ => Ok(Write::Nothing),
+                Value::Object(body) => Ok::<_, std::convert::Infallible>(WriteDecision::Put(body)),
+                _ => Ok(WriteDecision::Nothing),
             }
         });
         match written {
-            Ok(Written::Stored(object, _)) => Some(object.revision),
+            Ok(WriteResult::Stored(object, _)) => Some(object.revision),
             _ => None,
         }
     }
@@ -83,9 +83,9 @@ impl Store {
     pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<u64> {
         let resource = self.catalog.by_kind(api_version, kind)?;
         let key = Key::new(namespace, name);
-        let written = self.write(&resource, &key, |_| Ok::<_, std::convert::Infallible>(Write::Delete));
+        let written = self.write(&resource, &key, |_| Ok::<_, std::convert::Infallible>(WriteDecision::Delete));
         match written {
-            Ok(Written::Deleted(last)) => Some(last.revision),
+            Ok(WriteResult::Deleted(last)) => Some(last.revision),
             _ => None,
         }
     }
@@ -139,7 +139,7 @@ fn documents(text: &str) -> Result<Vec<Value>, StoreError> {
             .chain(stream)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StoreError::Unreadable(Box::new(error)))?,
-        _ => serde_saphyr::from_multiple::<Document>(text)
+        _ => serde_saphyr::from_multiple::<YamlValue>(text)
             .map_err(|error| StoreError::Unreadable(Box::new(error)))?
             .into_iter()
             .map(|document| document.0)
@@ -166,4 +166,4 @@ fn is_list(map: &Map<String, Value>) -> bool {
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Document(Value);
+struct YamlValue(Value);

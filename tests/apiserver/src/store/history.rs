@@ -5,26 +5,26 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::object::{Key, Object};
+use super::object::{Key, StoredObject};
 
 /// A change of one object.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum ObjectChange {
     /// It was created.
-    Added(Arc<Object>),
+    Added(Arc<StoredObject>),
     /// It was updated.
     Modified {
         /// The previous state.
-        old: Arc<Object>,
+        old: Arc<StoredObject>,
         /// The new state.
-        new: Arc<Object>,
+        new: Arc<StoredObject>,
     },
     /// It was deleted.
     Deleted {
         /// The last state.
-        old: Arc<Object>,
+        old: Arc<StoredObject>,
         /// The same, with the version of the deletion.
-        last: Arc<Object>,
+        last: Arc<StoredObject>,
     },
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
-    pub(crate) change: Change,
+    pub(crate) change: ObjectChange,
 }
 
 /// The ring.
@@ -42,11 +42,11 @@ pub(super) struct History {
     lost: u64,
 }
 
-// === impl Change ===
+// === impl ObjectChange ===
 
-impl Change {
+impl ObjectChange {
     /// The object after the change, or its last state.
-    pub(crate) fn object(&self) -> &Arc<Object> {
+    pub(crate) fn object(&self) -> &Arc<StoredObject> {
         match self {
             Self::Added(object) | Self::Modified { new: object, .. } | Self::Deleted { last: object, .. } => object,
         }
@@ -56,7 +56,7 @@ impl Change {
         &self.object().key
     }
 
-    pub(super) fn before(&self) -> Option<&Arc<Object>> {
+    pub(super) fn before(&self) -> Option<&Arc<StoredObject>> {
         match self {
             Self::Added(_) => None,
             Self::Modified { old, .. } | Self::Deleted { old, .. } => Some(old),
@@ -67,7 +67,7 @@ impl Change {
 // === impl History ===
 
 impl History {
-    pub(super) fn push(&mut self, change: Change, limit: usize) {
+    pub(super) fn push(&mut self, change: ObjectChange, limit: usize) {
         self.events.push_back(Event { revision: change.object().revision, change });
         while self.events.len() > limit {
             if let Some(event) = self.events.pop_front() {

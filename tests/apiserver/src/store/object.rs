@@ -22,7 +22,7 @@ pub(crate) struct Key {
 
 /// One immutable version of an object.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub(crate) struct StoredObject {
     pub(crate) key: Key,
     pub(crate) revision: u64,
     /// Everything except apiVersion and kind. metadata comes first.
@@ -56,9 +56,9 @@ impl Key {
     }
 }
 
-// === impl Object ===
+// === impl StoredObject ===
 
-impl Object {
+impl StoredObject {
     /// `body` with a version and the fields that the server sets: uid and creation time come from `old`, from the
     /// writer, or are new.
     pub(super) fn stamped(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Posted;
 use crate::body::{self, Body};
 use crate::status::{self, Status};
-use crate::store::Write;
+use crate::store::WriteDecision;
 
 // === impl Posted ===
 
@@ -29,12 +29,12 @@ impl Posted<'_> {
                     if let (Some(node), Some(Value::Object(spec))) = (node, body.get_mut("spec")) {
                         spec.insert("nodeName".into(), node);
                     }
-                    Ok::<_, Status>(Write::Put(body))
+                    Ok::<_, Status>(WriteDecision::Put(body))
                 })?;
                 Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "eviction" => {
-                self.plane.store.write(resource, &key, |_| Ok::<_, Status>(Write::Delete))?;
+                self.plane.store.write(resource, &key, |_| Ok::<_, Status>(WriteDecision::Delete))?;
                 Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "token" => {

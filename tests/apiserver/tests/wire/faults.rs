@@ -82,13 +82,13 @@ async fn a_request_can_be_reset_or_held() {
             let gate = Arc::clone(&gate);
             Action::After(Box::pin(async move { gate.notified().await }), Box::new(Action::Serve))
         });
-        let asked = client.get(SERVICES);
+        let request = client.get(SERVICES);
         let release = async {
             let mut count = server.request_count();
             soon(count.changed()).await.unwrap();
             go.notify_one();
         };
-        let (answer, ()) = tokio::join!(asked, release);
+        let (answer, ()) = tokio::join!(request, release);
         assert_eq!(answer.status, StatusCode::OK);
     }
 }
