@@ -146,7 +146,11 @@ fn check_reports_all_errors_at_once_and_accepts_valid_input() {
     std::fs::write(&path, manifest(good)).unwrap();
     let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stderr(&output).contains("warning"), "a rule that names list covers get and watch too: {}", stderr(&output));
+    assert!(
+        stderr(&output).contains("warning"),
+        "a rule that names list covers get and watch too: {}",
+        stderr(&output)
+    );
     assert!(String::from_utf8_lossy(&output.stdout).contains("discardcloudservice"));
 }
 

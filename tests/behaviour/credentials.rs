@@ -5,7 +5,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Setup, replace};
 use weir_tests::pki::{Authority, Pair};
 
-use super::secure::{wait_for_request, request_after_reload, base64, der, kubeconfig, secure_edge};
+use super::secure::{base64, der, kubeconfig, request_after_reload, secure_edge, wait_for_request};
 
 #[tokio::test]
 async fn a_rotated_client_certificate_and_token_are_used_for_later_requests() {

@@ -67,7 +67,9 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_permissions() 
             has(rule, "apiGroups", &request.group)
                 && has(rule, "resources", &request.resource)
                 && has(rule, "verbs", &request.verb)
-                && (rule["resourceNames"].is_null() || has(rule, "resourceNames", &request.name) || request.name.is_empty())
+                && (rule["resourceNames"].is_null()
+                    || has(rule, "resourceNames", &request.name)
+                    || request.name.is_empty())
         });
         noted.lock().unwrap().insert((request.group.clone(), request.resource.clone(), request.verb.clone()));
         allowed.is_some()

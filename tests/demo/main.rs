@@ -72,7 +72,10 @@ async fn main() {
     let began = Instant::now();
     weir.put_module("services", &module("discardcloudservice"));
     weir.logged_after(from, "a new set of filters is in force").await;
-    note(&format!("The new module is in force after {:.0} ms, without a restart.", began.elapsed().as_secs_f64() * 1000.0));
+    note(&format!(
+        "The new module is in force after {:.0} ms, without a restart.",
+        began.elapsed().as_secs_f64() * 1000.0
+    ));
     let event = watch.next().await;
     note(&format!(
         "The open watch ends with {} {} (Gone), so kube-proxy lists again:",

@@ -111,7 +111,11 @@ pub(crate) fn create(place: &Place, name: &str, body: &mut Map<String, Value>) -
 }
 
 /// Prepares the next state of an object. `sub` names the written sub-resource; the write changes that part only.
-pub(crate) fn update(place: &Place, old: &StoredObject, mut body: Map<String, Value>) -> Result<Map<String, Value>, Status> {
+pub(crate) fn update(
+    place: &Place,
+    old: &StoredObject,
+    mut body: Map<String, Value>,
+) -> Result<Map<String, Value>, Status> {
     let resource = &place.resource;
     check_version(resource, old, &body)?;
     match place.subresource.as_deref() {

@@ -124,7 +124,10 @@ fn compressed(
     stream::iter(steps).scan(Some(encoder), |encoder, piece| std::future::ready(compress(encoder, piece.as_ref())))
 }
 
-fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> Option<Result<Bytes, ResponseBodyError>> {
+fn compress(
+    encoder: &mut Option<GzEncoder<Vec<u8>>>,
+    piece: Option<&Bytes>,
+) -> Option<Result<Bytes, ResponseBodyError>> {
     let done = match piece {
         Some(bytes) => {
             let encoder = encoder.as_mut()?;

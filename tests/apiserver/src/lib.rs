@@ -56,7 +56,7 @@ mod watch;
 mod write;
 
 pub use access::{Attributes, Enforce, User};
-pub use body::{Body, ResponseBodyError, Gzip};
+pub use body::{Body, Gzip, ResponseBodyError};
 pub use catalog::Resource;
 pub use fault::{Action, Broken, End};
 pub use record::{Certificate, Recorded};

@@ -18,7 +18,7 @@ use crate::render::{ListMetadata, Rendered, Renderer};
 use crate::request::{Place, QueryOptions};
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{Key, Lost, StoredObject, CollectionSnapshot};
+use crate::store::{CollectionSnapshot, Key, Lost, StoredObject};
 use crate::table::Include;
 
 /// How a list's resourceVersion is matched.
@@ -48,7 +48,12 @@ pub(crate) fn renderer(place: &Place, query: &QueryOptions, headers: &HeaderMap)
 }
 
 /// One object. A get of its status sub-resource returns the same.
-pub(crate) fn get(plane: &Plane, place: &Place, query: &QueryOptions, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+pub(crate) fn get(
+    plane: &Plane,
+    place: &Place,
+    query: &QueryOptions,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
     let renderer = renderer(place, query, headers)?;
     reached(plane, revision(query)?)?;
     let key = Key::new(&place.namespace, &place.name);
@@ -60,7 +65,12 @@ pub(crate) fn get(plane: &Plane, place: &Place, query: &QueryOptions, headers: &
 }
 
 /// A collection or a page of it.
-pub(crate) fn list(plane: &Plane, place: &Place, query: &QueryOptions, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+pub(crate) fn list(
+    plane: &Plane,
+    place: &Place,
+    query: &QueryOptions,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
     let renderer = renderer(place, query, headers)?;
     let whole = ListKey::of(place, query, &renderer);
     if let Some(whole) = &whole

@@ -11,7 +11,7 @@ use weir_document::json::EventType;
 
 use crate::body;
 use crate::catalog::Resource;
-use crate::negotiate::{Accepted, Shape, Media};
+use crate::negotiate::{Accepted, Media, Shape};
 use crate::status::Status;
 use crate::store::{StoredObject, prefix};
 use crate::table::{self, Include};

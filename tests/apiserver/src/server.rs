@@ -20,7 +20,7 @@ use crate::catalog::{Catalog, Resource};
 use crate::fault::{Action, End};
 use crate::listen::Listener;
 use crate::plane::Plane;
-use crate::record::{RequestLog, Recorded};
+use crate::record::{Recorded, RequestLog};
 use crate::store::ObjectStore;
 use crate::stream::PodLog;
 use crate::tls;
@@ -168,7 +168,8 @@ impl Builder {
         let tls = match &self.tls {
             None => None,
             Some((certificates, key)) => {
-                let config = tls::config(certificates, key, self.client_ca.as_deref()).map_err(ServerStartError::Tls)?;
+                let config =
+                    tls::config(certificates, key, self.client_ca.as_deref()).map_err(ServerStartError::Tls)?;
                 Some(TlsAcceptor::from(Arc::new(config)))
             }
         };

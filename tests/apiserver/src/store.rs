@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use self::history::History;
-pub(crate) use self::history::{ObjectChange, Event};
+pub(crate) use self::history::{Event, ObjectChange};
 pub(crate) use self::object::{Key, StoredObject, prefix};
 use crate::catalog::{Catalog, Resource};
 
@@ -164,7 +164,9 @@ impl ObjectStore {
                 let object = self.commit(&mut state, &qualified, key, body, old);
                 Ok(WriteResult::Stored(object, created))
             }
-            (WriteDecision::Delete, Some(old)) => Ok(WriteResult::Deleted(self.remove(&mut state, &qualified, key, &old))),
+            (WriteDecision::Delete, Some(old)) => {
+                Ok(WriteResult::Deleted(self.remove(&mut state, &qualified, key, &old)))
+            }
         }
     }
 
@@ -203,7 +205,12 @@ impl ObjectStore {
     }
 
     /// The objects of one namespace or of all, in the latest state or at a version.
-    pub(crate) fn snapshot(&self, qualified: &str, namespace: Option<&str>, at: Option<u64>) -> Result<CollectionSnapshot, Lost> {
+    pub(crate) fn snapshot(
+        &self,
+        qualified: &str,
+        namespace: Option<&str>,
+        at: Option<u64>,
+    ) -> Result<CollectionSnapshot, Lost> {
         let state = self.state();
         let empty = Collection::default();
         let collection = state.collections.get(qualified).unwrap_or(&empty);

@@ -31,7 +31,11 @@ pub enum ServerTlsError {
     ClientCa(#[source] VerifierBuilderError),
 }
 
-pub(crate) fn config(certificates: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, ServerTlsError> {
+pub(crate) fn config(
+    certificates: &[u8],
+    key: &[u8],
+    client_ca: Option<&[u8]>,
+) -> Result<ServerConfig, ServerTlsError> {
     let unreadable = |what| move |source| ServerTlsError::Pem { what, source };
     let chain = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<Vec<_>, _>>()

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use weir_document::json::EventType;
 
-use crate::body::{self, Body, ResponseBodyError, Gzip};
+use crate::body::{self, Body, Gzip, ResponseBodyError};
 use crate::fault::{Broken, End};
 use crate::negotiate;
 use crate::plane::{Plane, Signals};
@@ -25,7 +25,7 @@ use crate::render::Renderer;
 use crate::request::{Place, QueryOptions};
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{ObjectChange, Event, Lost, StoredObject};
+use crate::store::{Event, Lost, ObjectChange, StoredObject};
 
 const BATCH: usize = 64;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use weir_document::json::EventType;
 
 use super::{ListMetadata, Rendered, Renderer};
-use crate::negotiate::{Shape, Media};
+use crate::negotiate::{Media, Shape};
 use crate::store::StoredObject;
 use crate::table;
 

@@ -12,7 +12,7 @@ use weir_document::protobuf::{self, Envelope, MAGIC};
 use weir_document::{Error, TypeMeta};
 
 use super::{ListMetadata, Rendered, Renderer};
-use crate::negotiate::{Shape, Media};
+use crate::negotiate::{Media, Shape};
 use crate::status::Status;
 use crate::store::StoredObject;
 use crate::table;
@@ -38,7 +38,11 @@ pub(super) fn event(event: EventType, sealed: &Bytes) -> Result<Bytes, Status> {
     protobuf::event(event, sealed).map_err(|error| failed("WatchEvent", &error))
 }
 
-pub(super) fn list(renderer: &Renderer, objects: &[Arc<StoredObject>], meta: &ListMetadata) -> Result<Rendered, Status> {
+pub(super) fn list(
+    renderer: &Renderer,
+    objects: &[Arc<StoredObject>],
+    meta: &ListMetadata,
+) -> Result<Rendered, Status> {
     let item_type = type_meta(renderer, "");
     let items = objects.iter().map(|object| message(renderer, &item_type, object)).collect::<Result<Vec<_>, _>>()?;
     let metadata = field(1, &list_meta(meta));

@@ -111,7 +111,8 @@ const SECRETS: &[TableColumn] = &[
     AGE,
 ];
 
-const NAMESPACES: &[TableColumn] = &[NAME, TableColumn::new("Status", |object| or(text(object, "/status/phase"), "Active")), AGE];
+const NAMESPACES: &[TableColumn] =
+    &[NAME, TableColumn::new("Status", |object| or(text(object, "/status/phase"), "Active")), AGE];
 
 const DEPLOYMENTS: &[TableColumn] = &[
     NAME,

@@ -46,7 +46,9 @@ impl Posted<'_> {
                 let status = status::deleted(resource, name, object.text("uid"));
                 Ok(status::answer(StatusCode::OK, &status, self.media))
             }
-            WriteResult::Nothing => Ok(status::answer(StatusCode::OK, &status::deleted(resource, name, ""), self.media)),
+            WriteResult::Nothing => {
+                Ok(status::answer(StatusCode::OK, &status::deleted(resource, name, ""), self.media))
+            }
         }
     }
 

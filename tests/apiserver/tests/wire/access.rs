@@ -22,7 +22,8 @@ async fn reviews_follow_the_policy_and_the_callers_token() {
     let alice = Client::of(&server).header("authorization", "Bearer t1");
     let anybody = Client::of(&server);
     assert_eq!(alice.post(REVIEWS, &review("list", "services")).await.json()["status"]["allowed"], true);
-    server.set_policy(|request| request.user.name == "alice" && request.verb == "list" && request.namespace == "default");
+    server
+        .set_policy(|request| request.user.name == "alice" && request.verb == "list" && request.namespace == "default");
     assert_eq!(alice.post(REVIEWS, &review("list", "services")).await.json()["status"]["allowed"], true);
     assert_eq!(alice.post(REVIEWS, &review("delete", "services")).await.json()["status"]["allowed"], false);
     assert_eq!(anybody.post(REVIEWS, &review("list", "services")).await.json()["status"]["allowed"], false);

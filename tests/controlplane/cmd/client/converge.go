@@ -22,16 +22,16 @@ import (
 	"weir/controlplane/internal/cut"
 )
 
-// slow is how long a pause takes at least to be worth a line. How long both sides differ depends on the machine, so that
+// slow is the shortest pause that the output mentions. The time until both sides are equal depends on the machine, so
 // only patience bounds it.
 const slow = time.Second
 
-// pair is one resource seen through Weir beside the same past it.
+// pair is one resource, read through Weir and directly.
 type pair struct {
 	straight, through *mirror
 }
 
-// run is a random run: one seed, one sequence of changes and mishaps.
+// run is a random run. The seed determines its changes and mishaps.
 type run struct {
 	*sides
 	random  *rand.Rand
@@ -43,14 +43,14 @@ type run struct {
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
-	// longestLoad is the longest wait for a configuration to be in force.
+	// longestLoad is the longest wait until a configuration was in force.
 	longestLoad time.Duration
-	// restarted tells whether the API server was since the last pause.
+	// restarted is whether the API server was restarted since the last pause.
 	restarted bool
 }
 
-// converge makes random changes of the cluster, of the filters and of the connections, and asserts that whenever that
-// pauses, clients of Weir hold what the rules make of what clients of the API server hold.
+// converge makes random changes of the cluster, of the filters and of the connections. At each pause it asserts that
+// the caches of Weir's clients equal the filtered caches of the API server's clients.
 func converge(ctx context.Context, s *sides) error {
 	if s.seed == 0 {
 		s.seed = uint64(time.Now().UnixNano()) % 1_000_000
@@ -76,13 +76,13 @@ func converge(ctx context.Context, s *sides) error {
 		lists += pair.through.lists.Load()
 		watchLists += pair.through.watchLists.Load()
 	}
-	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most, %.2f s at most after a restart; waited for filters for %.2f s at most; %d lists and %d watch-lists of %d clients\n",
+	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d invalid ones, %d cuts, %d restarts of the API server, %d pauses; "+
+		"equal after %.2f s on average, %.2f s at most, %.2f s at most after a restart; filters in force after %.2f s at most; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
 		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(),
 		r.longestLoad.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
-		err = errors.New("the clients did not begin as they were told")
+		err = errors.New("the clients did not start with the selected kind of list")
 	}
 	if err != nil {
 		return fmt.Errorf("seed %d: %w", s.seed, err)
@@ -121,7 +121,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
-	// Mirrors have clients of their own: those who write do as they are told.
+	// Mirrors have clients of their own: writers respect Retry-After.
 	straight, err = typed(withoutWaiting(s.straight()))
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (r *run) stretches(ctx context.Context) error {
 	return nil
 }
 
-// mishap is what goes wrong, or is changed, beside the objects. Rare enough that watches get to live, too.
+// mishap fails or changes something other than the objects. It is rare, so that watches live for a while.
 func (r *run) mishap(ctx context.Context) error {
 	switch roll := r.random.IntN(2400); {
 	case roll < 30:
@@ -202,7 +202,7 @@ func (r *run) mishap(ctx context.Context) error {
 	case roll < 50:
 		return r.cutServer(ctx)
 	case roll < 60:
-		// Clients come back exactly at the swap.
+		// Clients reconnect exactly at the swap of the filters.
 		r.cuts++
 		err := r.reload()
 		r.link.Cut()
@@ -224,8 +224,8 @@ func (r *run) reload() error {
 	return r.write(r.rules.manifest())
 }
 
-// breakConfiguration writes what can not be loaded: the filters stay as they are. Only done when the last good ones are
-// known to be in force.
+// breakConfiguration writes an invalid configuration, which leaves the filters unchanged. It is called only when the
+// last valid ones are in force.
 func (r *run) breakConfiguration() error {
 	r.broken++
 	return r.write(strings.ReplaceAll(r.rules.manifest(), "settings: {", "settings: {unknown: 1, ") + "  broken: [\n")
@@ -244,7 +244,7 @@ func (r *run) cutServer(ctx context.Context) error {
 	return r.command(ctx, "cut")
 }
 
-// command is for the control plane, which answers when it is done.
+// command sends a command to the control plane. The response arrives when it is done.
 func (r *run) command(ctx context.Context, name string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.control+"/"+name, nil)
 	if err != nil {
@@ -260,8 +260,8 @@ func (r *run) command(ctx context.Context, name string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// inForce waits until Weir reports that the last configuration written is in force. Before that it may still have modules
-// to compile, for longer than anything else here takes.
+// inForce waits until Weir reports that the last configuration is in force. Before that Weir may have modules to
+// compile, which takes longer than anything else here.
 func (r *run) inForce(ctx context.Context) error {
 	begun := time.Now()
 	err := eventually(ctx, func() error {
@@ -286,7 +286,7 @@ func (r *run) inForce(ctx context.Context) error {
 	return err
 }
 
-// settle waits until the configuration is in force, and then until both sides hold the same.
+// settle waits until the configuration is in force, and then until both sides are equal.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
 	if err := r.inForce(ctx); err != nil {
@@ -304,7 +304,7 @@ func (r *run) settle(ctx context.Context, when string) error {
 		if difference == "" {
 			r.waited += took
 			if took > slow {
-				fmt.Printf("%s: settled in %.2f s, restarted %v, at last: %.200s\n", when, took.Seconds(), r.restarted, last)
+				fmt.Printf("%s: equal after %.2f s, API server restarted %v, last difference: %.200s\n", when, took.Seconds(), r.restarted, last)
 			}
 			if r.restarted {
 				r.longestAfter = max(r.longestAfter, took)
@@ -326,7 +326,7 @@ func (r *run) settle(ctx context.Context, when string) error {
 	}
 }
 
-// difference tells of the first one, if there is any.
+// difference returns the first difference, or an empty text.
 func (r *run) difference() (string, error) {
 	for _, pair := range r.pairs {
 		if fault := pair.through.fault.Load(); fault != nil {
@@ -348,8 +348,8 @@ func (r *run) difference() (string, error) {
 	return "", nil
 }
 
-// proxied compares what kube-proxy's trackers have made of all events so far with what they make of the final state alone:
-// a port or an endpoint that an event did not name stays behind in their maps, whatever the cache says.
+// proxied compares kube-proxy's trackers after all events so far with new trackers of the final state. A port or an
+// endpoint that no event removed stays in the former, even if the cache is right.
 func (r *run) proxied(m *mirror, expected map[string]runtime.Object) string {
 	anew := newTracked(r.node)
 	for _, object := range expected {
