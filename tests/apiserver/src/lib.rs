@@ -63,4 +63,4 @@ pub use record::{Certificate, Recorded};
 pub use server::{ApiServer, Builder, ServerStartError};
 pub use store::{ObjectStore, StoreError};
 pub use stream::PodLog;
-pub use tls::TlsError;
+pub use tls::ServerTlsError;

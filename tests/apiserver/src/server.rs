@@ -40,7 +40,7 @@ pub enum ServerStartError {
     },
     /// The certificate or key is invalid.
     #[error("cannot serve TLS")]
-    Tls(#[source] tls::TlsError),
+    Tls(#[source] tls::ServerTlsError),
 }
 
 /// The settings of a server. [`ApiServer::builder`] creates it.

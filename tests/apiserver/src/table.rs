@@ -17,7 +17,7 @@ pub(crate) enum Include {
     /// The metadata; the default.
     Metadata,
     /// The complete object.
-    StoredObject,
+    Object,
 }
 
 /// One column: its name, its format, whether only `-o wide` shows it, and the function for a cell.
@@ -33,7 +33,7 @@ impl Include {
     pub(crate) fn parse(text: &str) -> Self {
         match text {
             "None" => Self::None,
-            "StoredObject" => Self::Object,
+            "Object" => Self::Object,
             _ => Self::Metadata,
         }
     }
