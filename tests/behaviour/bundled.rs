@@ -37,6 +37,14 @@ const ALIKE: usize = 8;
 /// The largest module that may ship, in bytes.
 const LARGEST: usize = 150_000;
 
+/// The largest `inclusterconfig.wasm` that may ship: its size of 285,829 bytes and 5 %.
+///
+/// It contains granit-parser, the YAML parser of kube, which needs 110 KB of code and 60 KB of function names. Without the
+/// names, and with all of the module optimized for size, it still has 206 KB. The parser has no features to turn off: its
+/// error messages are already off, and tags, anchors and directives are part of it. Only a parser of our own would be
+/// smaller.
+const LARGEST_WITH_YAML: usize = 300_000;
+
 #[tokio::test]
 async fn every_case_of_every_bundled_filter_passes_in_the_host_in_both_encodings() {
     let (mut failures, mut count, mut in_protobuf) = (Vec::new(), 0, 0);
@@ -64,8 +72,7 @@ async fn every_case_of_every_bundled_filter_passes_in_the_host_in_both_encodings
 fn modules_are_small() {
     for filter in FILTERS {
         let size = std::fs::metadata(built::module(filter)).unwrap().len() as usize;
-        // It has a YAML parser in it.
-        let largest = if *filter == "inclusterconfig" { 2 * LARGEST } else { LARGEST };
+        let largest = if *filter == "inclusterconfig" { LARGEST_WITH_YAML } else { LARGEST };
         assert!(size <= largest, "{filter}.wasm has {size} bytes, more than {largest}");
     }
 }
