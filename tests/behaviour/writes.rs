@@ -189,7 +189,7 @@ async fn a_filter_that_fails_on_a_response_keeps_the_write_and_adds_a_warning() 
 #[tokio::test]
 async fn without_read_permission_only_the_server_decides_about_a_write() {
     let (server, _weir, client) = filtering("").await;
-    server.set_policy(|asked| asked.verb != "get");
+    server.set_policy(|request| request.verb != "get");
     server.enforce(weir_apiserver::Enforce::UserAgent("tool".to_owned()));
     let object = server.store().get("v1", "Service", "default", "kubernetes").unwrap();
     assert_eq!(send(&client, Method::PUT, EDITED, "application/json", &object).await.status, 200);
