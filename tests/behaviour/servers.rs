@@ -243,7 +243,8 @@ async fn every_request_of_the_daemon_has_its_user_agent() {
     let urls = format!("{},{}", a.url(), b.url());
     let weir = Setup::new(&urls).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     assert_eq!(weir.client("tool").get("/version").await.status, 200);
-    let own: Vec<_> = a.requests().into_iter().chain(b.requests()).filter(|request| request.path != "/version").collect();
+    let own: Vec<_> =
+        a.requests().into_iter().chain(b.requests()).filter(|request| request.path != "/version").collect();
     assert!(own.iter().any(|request| request.path == "/readyz"), "a probe is among them");
     for request in own {
         assert!(request.header("user-agent").starts_with("weir/"), "{} {:?}", request.path, request.headers);
