@@ -1,9 +1,9 @@
 //! The structure that `host/README.md` promises: no cycle between crates, none between the top-level modules of a crate,
 //! and no file of `host/` over 400 lines.
 //!
-//! The dependencies of modules are read from the sources: every path that begins with `crate` or leads by `super` to the
-//! root of the crate. Names that the root re-exports count as dependencies on the module that defines them. Tests
-//! (`#[cfg(test)]` items, files and folders named `tests`) do not count.
+//! The dependencies of modules are read from the sources: every path that begins with `crate`, or that reaches the
+//! crate root by `super`. Names that the root re-exports count as dependencies on the defining module. Tests do not
+//! count: `#[cfg(test)]` items, files and folders named `tests`.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,8 +26,8 @@ use graph::Graph;
 /// The longest file of `host/`, tests included.
 const MAX_LINES: usize = 400;
 
-/// Dependencies of top-level modules that close a cycle today: crate, from, to, and who removes them. An entry that closes
-/// no cycle any more fails the test, so that the list only shrinks.
+/// Dependencies of top-level modules that close a cycle today: crate, from, to, and the branch that removes them. An
+/// entry that closes no cycle any more fails the test, so that the list only shrinks.
 const ALLOWED_MODULES: &[(&str, &str, &str, &str)] = &[
     ("weir-document", "error", "path", "the error names the path: it could hold its text"),
     ("weir-document", "json", "document", "frame.rs makes documents: it could return their bytes"),
@@ -80,7 +80,7 @@ fn top_level_modules_have_no_cycles() {
                 used.insert(entry);
             }
         }
-        // Every cycle at once, the last edge of each being left out for the next.
+        // Reports all cycles: removes the last edge of each, then looks for the next.
         while let Some(cycle) = graph.cycle() {
             graph.break_cycle();
             failures.push(format!("{name}: {cycle}"));

@@ -1,4 +1,4 @@
-//! Reload: a change is in force soon, wholly or not at all, and no request notices.
+//! Reload: a change takes effect soon and atomically, and no request fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(built::module(name)).unwrap()
 }
 
-/// One file, `services.wasm`, whose content is what changes. With `discardcloudservice` in it LoadBalancers are gone; with
-/// `nodeportisolation` they are there without node ports.
+/// One file, `services.wasm`, changes its content. With `discardcloudservice` LoadBalancers are hidden; with
+/// `nodeportisolation` they are visible without node ports.
 const SWAPPED: &str = "filters:\n  - {name: services, module: services.wasm, match: ['*/services']}\n";
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
                     .iter()
                     .filter(|item| item["spec"]["type"] == "LoadBalancer")
                     .collect();
-                // Wholly one set's answer: none of them, or all of them and each without its node port.
+                // Each response is of one set: no LoadBalancer, or all of them without node ports.
                 if balancers.is_empty() {
                     counts[0].fetch_add(1, Ordering::Relaxed);
                 } else {
@@ -80,7 +80,7 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
 }
 
 #[tokio::test]
-async fn a_renamed_module_changes_the_answer_and_is_told() {
+async fn a_replaced_module_takes_effect_and_is_logged() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("nodeportisolation")).start_ready().await;
@@ -98,7 +98,7 @@ async fn a_renamed_module_changes_the_answer_and_is_told() {
 }
 
 #[tokio::test]
-async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
+async fn a_module_that_does_not_load_leaves_the_last_valid_set_in_force() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
@@ -132,7 +132,7 @@ async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
 }
 
 #[tokio::test]
-async fn a_pinned_digest_is_held_to() {
+async fn a_pinned_digest_is_enforced() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
@@ -151,7 +151,7 @@ async fn a_pinned_digest_is_held_to() {
 }
 
 #[tokio::test]
-async fn the_kubelets_symlink_swap_of_the_configuration_is_followed() {
+async fn the_kubelets_symlink_swap_of_the_configuration_is_detected() {
     let server = edge().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -176,11 +176,11 @@ async fn the_kubelets_symlink_swap_of_the_configuration_is_followed() {
 }
 
 #[tokio::test]
-async fn an_editors_way_of_saving_is_followed() {
+async fn saving_by_an_editor_is_detected() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").start_ready().await;
     let config = weir.path("filters-config.yaml");
-    // vim: the old file becomes the backup, the new one is written under the old name.
+    // vim renames the old file to the backup and writes a new one under the old name.
     let from = weir.log_length();
     std::fs::rename(&config, weir.path("filters-config.yaml~")).unwrap();
     std::fs::write(&config, manifest(NO_LOAD_BALANCERS)).unwrap();
@@ -193,7 +193,7 @@ async fn an_editors_way_of_saving_is_followed() {
 }
 
 #[tokio::test]
-async fn the_config_map_is_followed_and_its_own_modules_are_used() {
+async fn changes_of_the_config_map_and_its_modules_take_effect() {
     let server = edge().await;
     let weir = Setup::new(server.url()).start_ready().await;
     let client = weir.client("kube-proxy");
@@ -211,7 +211,7 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
     let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert_eq!(weir.filter("discardcloudservice").await["source"], "binaryData");
-    // Broken: the last good set stays.
+    // An invalid configuration: the last valid set stays in force.
     server.store().put(map(json!({"filters.yaml": "filters: [{"}))).unwrap();
     let (from, line) = weir.logged_after(from, "configuration refused").await;
     assert!(
@@ -219,12 +219,12 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
         "{line}"
     );
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
-    // The seeds' flat form, same effect.
+    // The flat form of the seed project, with the same effect.
     server.store().put(map(json!({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))).unwrap();
     let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert!(weir.client("test").names(SERVICES).await.contains(&"shop".to_owned()));
-    // Empty: off. Deleted: no filters.
+    // An empty list disables all filters, and so does deletion of the ConfigMap.
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS, "filter_discardcloudservice": ""}))).unwrap();
     let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
@@ -236,7 +236,7 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
+async fn a_list_in_progress_ends_with_the_set_it_began_with() {
     let server = edge().await;
     let (release, held) = tokio::sync::watch::channel(false);
     let filler = "x".repeat(2000);
@@ -280,7 +280,7 @@ async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
 }
 
 #[tokio::test]
-async fn a_change_of_one_filter_does_not_touch_another() {
+async fn a_change_of_one_filter_does_not_reload_another() {
     let server = edge().await;
     let two = |settings: &str| {
         format!(
