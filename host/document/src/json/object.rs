@@ -1,7 +1,6 @@
 //! The bytes of one object with a table of its first levels. Clones are cheap, because they share the bytes.
 
 use super::{
-    ItemMarks,
     marked::Marked,
     scan::Marks,
     spans::{SpanRecorder, Spans},
@@ -9,7 +8,7 @@ use super::{
     token,
     walk::{Gap, Visit, absent, walk},
 };
-use crate::{Error, MAX_OBJECT, Path, path::Segment};
+use crate::{Error, MAX_OBJECT, Path, marks::ItemMarks, path::Segment};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
