@@ -56,7 +56,7 @@ impl Snapshot for Fixed {
     }
 
     fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-        // Without a namespace only what is in none is meant.
+        // Without a namespace, only cluster-scoped objects match.
         self.of(lookup, None)
             .find(|object| {
                 object.document().name().unwrap() == name

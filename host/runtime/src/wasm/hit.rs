@@ -1,4 +1,4 @@
-//! Lookups that found something, with what they asked.
+//! The results of successful lookups, with their arguments.
 
 use std::sync::Arc;
 

@@ -159,7 +159,7 @@ filters:
         "filters.yaml: filters[0].match[2]: must be a string, is a number",
         "filters.yaml: filters[0].settings: must be a mapping, is a list",
         r#"filters.yaml: filters[0].failurePolicy: "fail" is not a failure policy: Fail, Ignore or Hide"#,
-        r#"filters.yaml: filters[0].writes: "no" is not what becomes of writes: refuse or pass"#,
+        r#"filters.yaml: filters[0].writes: "no" is not a policy for writes: refuse or pass"#,
         r#"filters.yaml: filters[0].grants[1]: "Bad" is not a resource name"#,
         "filters.yaml: filters[0].grants[0]: secrets are never granted to a filter",
         r#"filters.yaml: filters[0].limits.memory: "lots" is not an amount of memory"#,
