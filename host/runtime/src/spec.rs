@@ -103,6 +103,12 @@ impl FilterEntry {
         Value::Object(self.settings.clone()).to_string()
     }
 
+    /// Returns the warnings about match rules of this filter: those of the configuration, or of the module's plan.
+    #[must_use]
+    pub fn rule_warnings(&self, rules: &[MatchRule]) -> Vec<String> {
+        rules.iter().filter_map(MatchRule::warning).map(|warning| format!("filter {}: {warning}", self.name)).collect()
+    }
+
     /// Returns the resources that it may look up.
     #[must_use]
     pub fn granted(&self) -> Vec<GroupResource> {
@@ -144,5 +150,20 @@ impl std::str::FromStr for FailurePolicy {
             "Hide" => Ok(Self::Hide),
             other => Err(format!("{other:?} is not a failure policy: Fail, Ignore or Hide")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_names_the_filter_and_the_rule() {
+        let entry = FilterEntry::of("a".parse().unwrap(), None);
+        let rules = ["kubelet/pods#update", "kubelet/pods", "x/pods#list"].map(|rule| rule.parse().unwrap());
+        let warnings = entry.rule_warnings(&rules);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with(r#"filter a: rule "kubelet/pods#update" names none of"#), "{warnings:?}");
+        assert!(warnings[1].starts_with(r#"filter a: rule "x/pods#list" names only some of"#), "{warnings:?}");
     }
 }

@@ -4,6 +4,8 @@
 mod approve;
 mod bindings;
 mod cluster;
+#[cfg(test)]
+mod contract;
 mod dependency;
 mod engine;
 mod evaluate;

@@ -19,7 +19,7 @@ pub(crate) struct Object {
     index: OnceLock<Arc<MemberIndex>>,
     /// The structural marks from splitting.
     marks: ItemMarks,
-    /// Whether to rebuild the marks for each read, because they are half as large as the object.
+    /// Whether to rebuild the marks for each read, because they take five eighths of the object's size.
     uncached: bool,
 }
 

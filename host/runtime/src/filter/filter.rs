@@ -145,6 +145,16 @@ impl Filter {
         &self.matches
     }
 
+    /// Returns the warnings about the match rules of the module's plan, if they apply. The configuration reports those
+    /// about its own rules before the filter is loaded.
+    #[must_use]
+    pub fn plan_warnings(&self) -> Vec<String> {
+        match self.entry.matches {
+            Some(_) => Vec::new(),
+            None => self.entry.rule_warnings(&self.matches),
+        }
+    }
+
     /// Returns whether the circuit breaker is open: the module failed repeatedly and is not called.
     #[must_use]
     pub fn is_suspended(&self) -> bool {

@@ -15,11 +15,11 @@ use super::lookup::LookupContext;
 use super::view::Snapshot;
 
 /// The maximum number of looked-up objects that one call may hold.
-const HITS: usize = 16_384;
+pub(super) const HITS: usize = 16_384;
 /// The maximum number of selections that one call may hold.
-const SELECTIONS: usize = 256;
+pub(super) const SELECTIONS: usize = 256;
 /// The maximum size of one column over a selection in bytes.
-const COLUMN: usize = 16 << 20;
+pub(super) const COLUMN: usize = 16 << 20;
 
 /// The lookups of one filter call: its handles and dependencies. A scope serves one call at a time and is emptied at
 /// its end.

@@ -9,9 +9,9 @@ use weir_kube::InterfaceAddress;
 use super::lookup::Declared;
 
 /// The maximum length of a recorded argument or result in bytes.
-const LONG: usize = 256;
+pub(super) const LONG: usize = 256;
 /// The maximum length of a recorded result of `lengths` in rows.
-const ROWS: usize = 16;
+pub(super) const ROWS: usize = 16;
 
 /// One call from a filter to the host. Handles are numbered in the order of the filter call, so that equal host calls
 /// of different filter calls mean the same.

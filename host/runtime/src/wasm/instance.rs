@@ -20,11 +20,11 @@ use super::wasi;
 
 /// The maximum number of bytes that one call may pass from the module to the host. It exceeds the size limit of etcd,
 /// so that a filter can replace whole objects.
-const HOSTCALL: usize = 16 << 20;
+pub(super) const HOSTCALL: usize = 16 << 20;
 /// The time limit of instantiation, `describe` and `configure` together. They run once per instance.
-const START: Duration = Duration::from_secs(1);
+pub(super) const START: Duration = Duration::from_secs(1);
 /// The maximum length of a text from a module's description or of its reason to refuse settings, in bytes.
-const TEXT: usize = 4096;
+pub(super) const TEXT: usize = 4096;
 
 /// A compiled and linked module. Clones share the code.
 #[derive(Clone)]

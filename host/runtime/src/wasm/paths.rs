@@ -14,9 +14,9 @@ use super::handles::Slots;
 /// The maximum number of cached paths.
 const PARSED: usize = 4096;
 /// The maximum number of handles.
-const HANDLES: usize = 1 << 16;
+pub(super) const HANDLES: usize = 1 << 16;
 /// The number of handles at which an instance is replaced after a call.
-const MANY: usize = 1 << 14;
+pub(super) const MANY: usize = 1 << 14;
 
 type Parsed = HashMap<String, Path, foldhash::fast::RandomState>;
 

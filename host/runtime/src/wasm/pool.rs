@@ -18,7 +18,7 @@ use super::state::InstanceContext;
 use super::view::ClusterView;
 
 /// The number of objects after which an instance is replaced. It bounds leaks in modules.
-const OBJECTS: u64 = 100_000;
+pub(super) const OBJECTS: u64 = 100_000;
 
 /// The instances of one filter.
 #[derive(Debug)]

@@ -23,9 +23,9 @@ use super::view::{ClusterView, Snapshot};
 use super::wasi::{self, Output};
 
 /// The maximum number of string sets that one instance may hold.
-const STRING_SETS: usize = 64;
+pub(super) const STRING_SETS: usize = 64;
 /// The maximum memory of all string sets of one instance in bytes.
-const STRING_SETS_WEIGHT: usize = 8 << 20;
+pub(super) const STRING_SETS_WEIGHT: usize = 8 << 20;
 /// The maximum number of elements of one table of the module.
 const TABLE_ELEMENTS: usize = 1 << 20;
 

@@ -11,7 +11,7 @@ use super::dependency::Dependencies;
 use super::host_call::{HostCall, Observed};
 
 /// The maximum number of recorded host calls of one trace.
-const CALLS: usize = 32;
+pub(super) const CALLS: usize = 32;
 
 /// The part of a call that a trace records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -20,9 +20,9 @@ use super::fault::one_line;
 use super::state::GuestState;
 
 /// The maximum length of a logged line in bytes. Longer lines are truncated.
-const LINE: usize = 1024;
+pub(super) const LINE: usize = 1024;
 /// The maximum number of logged lines per call. Further lines are dropped.
-const LINES: usize = 32;
+pub(super) const LINES: usize = 32;
 
 /// The WASI interfaces that [`link`] provides, without versions.
 pub(super) const INTERFACES: &[&str] = &[

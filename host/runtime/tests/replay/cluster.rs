@@ -1,4 +1,4 @@
-//! A cluster that changes: what filters look up.
+//! A changing cluster, which filters look up objects in.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,14 +37,14 @@ struct State {
     events: Arc<Events>,
 }
 
-/// What happens during a lookup.
+/// Events during lookups.
 #[derive(Debug, Default)]
 struct Events {
     change: Mutex<Option<(Cluster, Changed)>>,
     stall: Mutex<Duration>,
 }
 
-/// The cluster at one moment.
+/// The state of the cluster at one moment.
 #[derive(Debug)]
 struct Version {
     number: u64,
@@ -72,7 +72,7 @@ impl Cluster {
         Self(Arc::new(Mutex::new(State { objects, now, events })))
     }
 
-    /// A cluster in which every object is there.
+    /// Creates a cluster in which every object exists.
     pub(crate) fn complete() -> Self {
         let cluster = Self::new(&mut Dice::new(1));
         let mut dice = Dice::new(1);
@@ -87,12 +87,12 @@ impl Cluster {
         cluster
     }
 
-    /// In the next lookup, after which it goes on with what it found, an object changes.
+    /// Changes an object during the next lookup, which still returns the old state.
     pub(crate) fn change_in_next_lookup(&self, changed: Changed) {
         *self.0.lock().unwrap().events.change.lock().unwrap() = Some((self.clone(), changed));
     }
 
-    /// Every search takes so long.
+    /// Makes every `find` take this long.
     pub(crate) fn stall(&self, time: Duration) {
         *self.0.lock().unwrap().events.stall.lock().unwrap() = time;
     }
@@ -128,7 +128,7 @@ impl Events {
     }
 }
 
-/// One of the states of an object; sometimes it is not there.
+/// Returns one of the states of an object, or none if it does not exist.
 fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value> {
     if dice.one_in(6) {
         return None;
@@ -181,7 +181,7 @@ impl Version {
         Self { number, objects, addresses: Arc::new([address]), events: events.clone() }
     }
 
-    /// The objects of a lookup.
+    /// Returns the objects of a lookup.
     fn of(&self, lookup: &Lookup) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
         let (resource, name) = (lookup.resource.to_string(), lookup.name.clone());
         let selector = lookup.label_selector.as_deref().map(|text| LabelSelector::parse(text).unwrap());

@@ -257,6 +257,22 @@ fn the_number_of_filters_and_items_is_bounded() {
 }
 
 #[test]
+fn a_rule_without_a_read_verb_is_a_warning_with_the_filter_and_the_rule() {
+    let configuration = manifest(
+        "data:\n  filters.yaml: 'filters: [{name: a, match: [kubelet/pods#update]}]'\n  filter_b: 'kubelet/nodes#patch;delete'",
+    )
+    .unwrap();
+    assert_eq!(configuration.warnings.len(), 2, "{:?}", configuration.warnings);
+    for (warning, named) in configuration
+        .warnings
+        .iter()
+        .zip(["filter a: rule \"kubelet/pods#update\"", "filter b: rule \"kubelet/nodes#patch;delete\""])
+    {
+        assert!(warning.starts_with(named) && warning.ends_with("the rule matches nothing"), "{warning}");
+    }
+}
+
+#[test]
 fn what_is_valid_but_surprising_is_a_warning() {
     let configuration = manifest(
         "data:\n  filters.yaml: 'filters: [{name: a, match: []}, {name: b, match: [x/pods#list]}]'\nbinaryData: {c.wasm: 'AA=='}",

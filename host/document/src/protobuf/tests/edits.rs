@@ -130,7 +130,7 @@ fn lengths_around_a_list_in_a_map_grow_and_shrink() {
     }
 }
 
-/// As in JSON. Only an edit that finds a value there needs to write JSON text, which protobuf edits do not.
+/// As in JSON. Edits of values inside JSON text are refused, but there is nothing to remove.
 #[test]
 fn a_removal_that_finds_nothing_in_json_text_is_no_error() {
     let of = type_meta("v1", "Service");
@@ -215,7 +215,7 @@ fn a_zero_time_is_null_or_left_out() {
 }
 
 #[test]
-fn an_edit_cannot_blow_an_object_up() {
+fn an_edit_cannot_exceed_the_size_limit() {
     let endpoints = vec![r#"{"addresses":["1"]}"#; 2000].join(",");
     let type_meta = type_meta("discovery.k8s.io/v1", "EndpointSlice");
     let mut object = document(&type_meta, &format!("{{\"endpoints\":[{endpoints}]}}"));
