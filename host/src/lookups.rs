@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
 use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors};
 
@@ -128,11 +128,16 @@ impl Snapshot for ReflectorSnapshot {
         self.0.version()
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.0.get(lookup, namespace, name)
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         self.0.find(lookup, namespace, label_selector)
     }
 
@@ -146,11 +151,16 @@ impl Snapshot for FileSnapshot {
         0
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.0.get(lookup, namespace, name)
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         self.0.find(lookup, namespace, label_selector)
     }
 
@@ -164,7 +174,7 @@ impl LookupSource for ReflectorLookups {
         self.view.clone()
     }
 
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         let handles: Vec<_> = lookups.iter().map(|lookup| self.reflectors.open(lookup)).collect();
         async move {
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;

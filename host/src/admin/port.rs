@@ -176,7 +176,7 @@ mod tests {
 
     use super::super::status::{ReloadError, ReloadResult};
     use super::*;
-    use weir_kube::Lookup;
+    use weir_kube::LookupSpec;
 
     use crate::proxy::ProxyMetrics;
     use crate::reload::ReloadMetrics;
@@ -251,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn a_failing_reflector_is_reported_on_every_path() {
         let (admin, ..) = admin();
-        let lookup = Lookup::all("services".parse().unwrap());
+        let lookup = LookupSpec::all("services".parse().unwrap());
         let _handle = admin.0.reflectors.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
         assert!(text.ends_with("yet; listing services failed: no API server is configured\n"), "{text}");

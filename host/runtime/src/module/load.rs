@@ -13,7 +13,7 @@ use crate::{Bounds, ClusterView, Engine, InstanceContext, LinkError, Linked, Poo
 use crate::{DependencySet, Filter, FilterParts, Lookups};
 use crate::{Digest, FilterEntry, MatchRule};
 use weir_kube::GroupResource;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// The source of lookups: reflectors in the daemon, files in `weir run`.
 pub trait LookupSource: Send + Sync + std::fmt::Debug {
@@ -23,7 +23,7 @@ pub trait LookupSource: Send + Sync + std::fmt::Debug {
     /// Subscribes to these lookups, and resolves when the first list of each is complete. The subscription ends when
     /// the returned value is dropped. Waits while the API server cannot be reached. Returns an error if waiting cannot
     /// help.
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>>;
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>>;
 }
 
 /// Loads filters.
@@ -172,7 +172,7 @@ fn rules(entry: &FilterEntry, planned: &[String]) -> Result<Vec<MatchRule>, Load
     Ok(rules)
 }
 
-fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<Lookup>>, LoadError> {
+fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<LookupSpec>>, LoadError> {
     let granted = entry.granted();
     planned
         .iter()
@@ -182,7 +182,7 @@ fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<Lookup>
             if !granted.contains(&resource) {
                 return Err(LoadError::Grant(resource));
             }
-            Ok(Arc::new(Lookup {
+            Ok(Arc::new(LookupSpec {
                 resource,
                 versions: raw.versions.clone(),
                 name: raw.name.clone(),

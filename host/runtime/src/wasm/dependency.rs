@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_document::{CachedObject, Path, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
 use super::view::Snapshot;
 
@@ -20,7 +20,7 @@ pub enum Dependency {
     /// The existence of an object (`at: None`), or a value in it.
     Object {
         /// The lookup that covers it.
-        lookup: Arc<Lookup>,
+        lookup: Arc<LookupSpec>,
         /// An argument of the lookup.
         namespace: Option<Box<str>>,
         /// An argument of the lookup.
@@ -31,7 +31,7 @@ pub enum Dependency {
     /// The identity of the objects in a selection (`at: None`), or a value in all of them.
     Selection {
         /// The lookup that covers it.
-        lookup: Arc<Lookup>,
+        lookup: Arc<LookupSpec>,
         /// An argument of the lookup.
         namespace: Option<Box<str>>,
         /// An argument of the lookup.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wasmtime::Result;
 use weir_document::{Document, Path};
-use weir_kube::{GroupResource, InterfaceAddress, Lookup};
+use weir_kube::{GroupResource, InterfaceAddress, LookupSpec};
 
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
 use super::fault::Refusal;
@@ -26,7 +26,7 @@ pub struct LookupContext {
 
 /// The declared lookups of one kind, in the order of the plan. At least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared(Arc<[Arc<Lookup>]>);
+pub struct Declared(Arc<[Arc<LookupSpec>]>);
 
 impl LookupContext {
     pub(crate) fn new(instance: Arc<InstanceContext>) -> Self {
@@ -160,7 +160,7 @@ impl LookupContext {
 
 impl Declared {
     /// Returns the lookup that covers one name, or many objects.
-    fn covering(&self, name: Option<&str>) -> Result<&Arc<Lookup>> {
+    fn covering(&self, name: Option<&str>) -> Result<&Arc<LookupSpec>> {
         let all = || self.0.iter();
         let found = match name {
             // Prefers a lookup of this name, then of the whole kind, then of a selected part of it.

@@ -8,7 +8,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime::{ResourceLimiter, Result};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, StringSet};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 use super::dependency::Epoch;
 use super::engine::Clock;
@@ -57,7 +57,7 @@ pub struct InstanceContext {
     /// The view that lookups read from.
     pub view: Arc<dyn ClusterView>,
     /// The lookups that the plan declares and the configuration grants. Empty until the module is validated.
-    pub lookups: Vec<Arc<Lookup>>,
+    pub lookups: Vec<Arc<LookupSpec>>,
     /// The epoch of the filter's dependency set.
     pub epoch: Arc<Epoch>,
 }

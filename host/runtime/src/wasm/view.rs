@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
 /// The address at which pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,10 +36,15 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
     /// Returns the version. It grows with every change. Equal versions mean the same state.
     fn version(&self) -> u64;
     /// Returns one object. `lookup` is the declared lookup that covers it.
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>>;
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>>;
     /// Returns the objects that a label selector matches, of one namespace or of all, sorted by namespace and name.
     /// Returns an error if the selector is malformed.
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String>;
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String>;
     /// Returns the node's addresses.
     fn addresses(&self) -> Arc<[InterfaceAddress]>;
 }

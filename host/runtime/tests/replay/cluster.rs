@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_document::{CachedObject, Document, Selection};
-use weir_kube::{InterfaceAddress, LabelSelector, Lookup};
+use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
 use weir_runtime::{ClusterView, Endpoint, Snapshot};
 
 use super::dice::Dice;
@@ -182,7 +182,7 @@ impl Version {
     }
 
     /// Returns the objects of a lookup.
-    fn of(&self, lookup: &Lookup) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
+    fn of(&self, lookup: &LookupSpec) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
         let (resource, name) = (lookup.resource.to_string(), lookup.name.clone());
         let selector = lookup.label_selector.as_deref().map(|text| LabelSelector::parse(text).unwrap());
         self.objects.iter().filter(move |((of, _, named), object)| {
@@ -220,7 +220,7 @@ impl Snapshot for Version {
         self.number
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.events.happen();
         let wanted = (namespace.unwrap_or_default(), name);
         self.of(lookup)
@@ -228,7 +228,12 @@ impl Snapshot for Version {
             .map(|(_, object)| object.clone())
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         std::thread::sleep(*self.events.stall.lock().unwrap());
         let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
         let wanted = |((_, of, _), object): &&(Changed, Arc<CachedObject>)| {

@@ -10,7 +10,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use weir_document::Document;
-use weir_kube::{GroupResource, Lookup, VerbClass};
+use weir_kube::{GroupResource, LookupSpec, VerbClass};
 use weir_runtime::{
     Chain, ChangeSet, ClusterView, Dependency, Digest, Engine, Filter, FilterEntry, FilterSet, Loader, LookupSource,
     LookupSubscription, Lookups, Outcome, RuntimeMetrics,
@@ -31,7 +31,7 @@ pub(crate) struct Parts {
 #[derive(Debug, Default)]
 struct Source {
     cluster: Mutex<Option<Cluster>>,
-    lookups: Mutex<Vec<Arc<Lookup>>>,
+    lookups: Mutex<Vec<Arc<LookupSpec>>>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Pair {
     replaying: (Arc<Filter>, Chain),
     calling: (Arc<Filter>, Chain),
     cluster: Cluster,
-    lookups: Vec<Arc<Lookup>>,
+    lookups: Vec<Arc<LookupSpec>>,
     metrics: Arc<RuntimeMetrics>,
     before: u64,
 }
@@ -54,7 +54,7 @@ impl LookupSource for Source {
         Arc::new(self.cluster.lock().unwrap().clone().unwrap())
     }
 
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         *self.lookups.lock().unwrap() = lookups;
         Box::pin(std::future::ready(Ok(Box::new(Fixed) as Lookups)))
     }
@@ -98,7 +98,7 @@ impl Parts {
     }
 
     /// Returns the lookups of the filter that was loaded last.
-    pub(crate) fn lookups(&self) -> Vec<Arc<Lookup>> {
+    pub(crate) fn lookups(&self) -> Vec<Arc<LookupSpec>> {
         self.source.lookups.lock().unwrap().clone()
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn chain(filter: &Arc<Filter>) -> Chain {
 }
 
 /// Returns the changes to validate dependencies for.
-pub(crate) fn changes(lookups: &[Arc<Lookup>], changed: &[Changed]) -> ChangeSet {
+pub(crate) fn changes(lookups: &[Arc<LookupSpec>], changed: &[Changed]) -> ChangeSet {
     let mut changes = ChangeSet::default();
     for (resource, namespace, name) in changed {
         for lookup in lookups.iter().filter(|lookup| lookup.resource.to_string() == *resource) {

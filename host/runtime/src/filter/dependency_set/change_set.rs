@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// Changes of looked-up objects and of the node.
 #[derive(Debug, Default)]
@@ -13,17 +13,17 @@ pub struct ChangeSet {
     /// Whether the node's addresses have changed.
     pub(super) addresses: bool,
     /// Lookups, any object of which may have changed.
-    pub(super) whole: HashSet<Arc<Lookup>>,
+    pub(super) whole: HashSet<Arc<LookupSpec>>,
     /// Changed objects.
     pub(super) objects: HashSet<ObjectId>,
     /// Lookups, an object of which has changed.
-    pub(super) touched: HashSet<Arc<Lookup>>,
+    pub(super) touched: HashSet<Arc<LookupSpec>>,
 }
 
 /// An object of a lookup. The namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ObjectId {
-    pub(super) lookup: Arc<Lookup>,
+    pub(super) lookup: Arc<LookupSpec>,
     pub(super) namespace: Box<str>,
     pub(super) name: Box<str>,
 }
@@ -40,13 +40,13 @@ impl ChangeSet {
     }
 
     /// Adds a lookup, any object of which may have changed.
-    pub fn add_lookup(&mut self, lookup: &Arc<Lookup>) {
+    pub fn add_lookup(&mut self, lookup: &Arc<LookupSpec>) {
         self.touched.insert(lookup.clone());
         self.whole.insert(lookup.clone());
     }
 
     /// Adds an object that has changed. The namespace is empty for cluster-scoped objects.
-    pub fn add_object(&mut self, lookup: &Arc<Lookup>, namespace: &str, name: &str) {
+    pub fn add_object(&mut self, lookup: &Arc<LookupSpec>, namespace: &str, name: &str) {
         self.touched.insert(lookup.clone());
         self.objects.insert(ObjectId { lookup: lookup.clone(), namespace: namespace.into(), name: name.into() });
     }

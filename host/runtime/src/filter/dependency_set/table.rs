@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::DEPENDENCIES;
 use super::change_set::{ChangeSet, ObjectId};
 use crate::Dependency;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// A dependency and its value.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ pub(super) struct Table {
     all: Vec<Stored>,
     places: HashMap<Arc<Dependency>, usize, foldhash::fast::RandomState>,
     objects: HashMap<ObjectId, Vec<usize>, foldhash::fast::RandomState>,
-    lookups: HashMap<Arc<Lookup>, OfLookup, foldhash::fast::RandomState>,
+    lookups: HashMap<Arc<LookupSpec>, OfLookup, foldhash::fast::RandomState>,
     addresses: Option<usize>,
     overflowed: bool,
 }
@@ -46,7 +46,7 @@ pub(super) struct Scan<'a> {
 
 #[derive(Debug)]
 struct OfLookupScan {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     objects: Range<usize>,
     selections: Range<usize>,
 }
@@ -85,7 +85,7 @@ impl Table {
             return None;
         }
         let everything = changes.is_everything();
-        let of_lookup = |lookup: &Arc<Lookup>| {
+        let of_lookup = |lookup: &Arc<LookupSpec>| {
             let of = self.lookups.get(lookup)?;
             let objects = if changes.whole.contains(lookup) { of.objects.len() } else { 0 };
             Some(OfLookupScan { lookup: lookup.clone(), objects: 0..objects, selections: 0..of.selections.len() })

@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::Fixed;
 use crate::{Dependency, Endpoint};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
 /// A view whose objects change on demand. Each version is a [`Fixed`] of its own.
 #[derive(Debug)]
@@ -72,12 +72,17 @@ impl Snapshot for Version {
         self.number
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.objects.get(lookup, namespace, name)
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         self.objects.find(lookup, namespace, label_selector)
     }
 
@@ -90,7 +95,7 @@ impl Snapshot for Version {
 struct Calls {
     view: Arc<Changing>,
     set: DependencySet,
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
 }
 
 impl Calls {
@@ -98,7 +103,7 @@ impl Calls {
         Self {
             view: Arc::new(Changing::new(objects)),
             set: DependencySet::default(),
-            lookup: Arc::new(Lookup::all("services".parse().unwrap())),
+            lookup: Arc::new(LookupSpec::all("services".parse().unwrap())),
         }
     }
 

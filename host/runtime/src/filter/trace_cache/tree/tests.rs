@@ -5,7 +5,7 @@ use super::*;
 use crate::DependencySet;
 use crate::testing::Fixed;
 use crate::{Declared, Dependency, Edit, InstanceContext, LookupContext, Read, Target};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// A scope over two Services, of which one has the annotation `far`, and a Node.
 fn scope() -> (Scope, Declared) {
@@ -19,8 +19,8 @@ fn scope() -> (Scope, Declared) {
         filter: "test".into(),
         view: Arc::new(Fixed::new(objects)),
         lookups: vec![
-            Arc::new(Lookup::all("services".parse().unwrap())),
-            Arc::new(Lookup::all("nodes".parse().unwrap())),
+            Arc::new(LookupSpec::all("services".parse().unwrap())),
+            Arc::new(LookupSpec::all("nodes".parse().unwrap())),
         ],
         epoch: DependencySet::default().epoch(),
     };
