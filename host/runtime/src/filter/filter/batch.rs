@@ -117,7 +117,7 @@ impl<'a> Batch<'a> {
     async fn call(&mut self, document: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
         let without_call = |fault| Called { verdict: Err(fault), trace: Trace::default() };
         if !self.filter.breaker.permits(&self.admission) {
-            let reason = "not called: it failed repeatedly and its circuit breaker is open, see /filters";
+            let reason = "not called: it failed too often and its circuit breaker is open, see /filters";
             return without_call(Fault::new(FailureClass::BreakerOpen, reason));
         }
         let mut checkout = match self.checkout.take() {
@@ -211,7 +211,7 @@ impl<'a> Batch<'a> {
                     filter = %filter.name,
                     digest = %filter.digest,
                     policy = filter.entry.failure_policy.as_str(),
-                    "filter failed repeatedly: circuit breaker open for {pause:?}, its failure policy applies"
+                    "filter failed too often: circuit breaker open for {pause:?}, its failure policy applies"
                 );
                 filter.metrics.breaker(&filter.name, true);
             }
