@@ -73,7 +73,7 @@ async fn case(parts: &Parts, seed: u64, filter: &str, settings: &str) -> u64 {
             pair.validate(&changed, seed, round).await;
         }
         pair.compare(objects::batch(&mut dice), seed, round).await;
-        // What the breaker suspended is tried again.
+        // The breakers permit calls again.
         tokio::time::advance(Duration::from_secs(61)).await;
     }
     pair.replayed()

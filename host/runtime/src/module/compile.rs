@@ -26,7 +26,7 @@ const PROCESSOR: Duration = Duration::from_secs(120);
 /// The child's wall time.
 const WALL: Duration = Duration::from_secs(120);
 /// The maximum length of the child's error message in bytes.
-const WORDS: usize = 4096;
+const MAX_ERROR: usize = 4096;
 
 /// Starts compiler processes that fill one code cache.
 #[derive(Debug)]
@@ -99,27 +99,27 @@ impl Compiler {
             .spawn()
             .map_err(CompileError::Process)?;
         let (input, errors) = (child.stdin.take(), child.stderr.take());
-        let feed = async {
+        let write_module = async {
             if let Some(mut input) = input {
                 // A child that fails early closes the pipe. Its standard error has the reason.
                 let _ = input.write_all(module).await;
             }
         };
-        let listen = async {
-            let mut words = Vec::new();
+        let read_error = async {
+            let mut message = Vec::new();
             if let Some(errors) = errors {
-                let _ = errors.take(WORDS as u64).read_to_end(&mut words).await;
+                let _ = errors.take(MAX_ERROR as u64).read_to_end(&mut message).await;
             }
             // The engine's messages have several lines. A log message has one.
-            let words = String::from_utf8_lossy(&words);
-            words.trim_start_matches("weir: ").split_whitespace().collect::<Vec<_>>().join(" ")
+            let message = String::from_utf8_lossy(&message);
+            message.trim_start_matches("weir: ").split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        let ((), words, status) = tokio::join!(feed, listen, child.wait());
+        let ((), message, status) = tokio::join!(write_module, read_error, child.wait());
         let status = status.map_err(CompileError::Process)?;
         match status.code() {
             Some(0) => Ok(()),
-            Some(_) if !words.is_empty() => Err(CompileError::Refused(one_line(&words, WORDS))),
-            _ => Err(CompileError::Stopped(one_line(&format!("{status} {words}"), WORDS))),
+            Some(_) if !message.is_empty() => Err(CompileError::Refused(one_line(&message, MAX_ERROR))),
+            _ => Err(CompileError::Stopped(one_line(&format!("{status} {message}"), MAX_ERROR))),
         }
     }
 }

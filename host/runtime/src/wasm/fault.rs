@@ -90,9 +90,9 @@ impl Fault {
         Self { class, message: one_line(message, MESSAGE) }
     }
 
-    /// Classifies the error of a call. `memory_refused`: the host refused memory to the module during the call. `said`:
+    /// Classifies the error of a call. `memory_refused`: the host refused memory to the module during the call. `stderr`:
     /// the last lines of standard error, which contain the message of a panic.
-    pub(super) fn of(error: &wasmtime::Error, memory_refused: bool, said: &str) -> Self {
+    pub(super) fn of(error: &wasmtime::Error, memory_refused: bool, stderr: &str) -> Self {
         if let Some(error) = error.downcast_ref::<weir_document::Error>() {
             return Self::new(FailureClass::Document, &error.to_string());
         }
@@ -100,7 +100,7 @@ impl Fault {
             return Self::new(FailureClass::Trap, &refusal.to_string());
         }
         if error.is::<wasmtime_wasi::I32Exit>() {
-            return Self::new(FailureClass::Exit, &with_words("the module called exit", said));
+            return Self::new(FailureClass::Exit, &with_stderr("the module called exit", stderr));
         }
         let trap = error.downcast_ref::<Trap>().copied();
         let class = match trap {
@@ -116,19 +116,19 @@ impl Fault {
             FailureClass::Memory => "exceeded its memory limit".to_owned(),
             FailureClass::Stack => "overflowed its stack".to_owned(),
             _ => match trap {
-                Some(Trap::UnreachableCodeReached) if !said.is_empty() => "panicked".to_owned(),
+                Some(Trap::UnreachableCodeReached) if !stderr.is_empty() => "panicked".to_owned(),
                 Some(trap) => trap.to_string(),
                 // Without the backtrace in its context.
                 None => error.root_cause().to_string(),
             },
         };
-        Self::new(class, &with_words(&what, said))
+        Self::new(class, &with_stderr(&what, stderr))
     }
 }
 
-fn with_words(what: &str, said: &str) -> String {
-    let said = said.trim();
-    if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") }
+fn with_stderr(what: &str, stderr: &str) -> String {
+    let stderr = stderr.trim();
+    if stderr.is_empty() { what.to_owned() } else { format!("{what}: {stderr}") }
 }
 
 /// Converts text from a module to one bounded line without control characters, so that it is safe to display.

@@ -150,10 +150,14 @@ impl Linked {
     /// If the call faults.
     pub async fn describe(&self, context: Arc<InstanceContext>, bounds: Bounds) -> Result<Description, StartError> {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
-        let said = bindings.weir_filter_module().call_describe(&mut store).await;
-        let said = said.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
+        let described = bindings.weir_filter_module().call_describe(&mut store).await;
+        let described = described.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
         let line = |text: &str| super::fault::one_line(text, TEXT);
-        Ok(Description { name: line(&said.name), version: line(&said.version), summary: line(&said.summary) })
+        Ok(Description {
+            name: line(&described.name),
+            version: line(&described.version),
+            summary: line(&described.summary),
+        })
     }
 
     /// Creates an instance and configures it.

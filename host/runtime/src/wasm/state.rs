@@ -67,7 +67,7 @@ pub struct InstanceContext {
 pub(super) enum Phase {
     /// `describe` or `configure`. Lookups are not permitted.
     Configure,
-    /// filter.
+    /// `filter`.
     Filter,
 }
 

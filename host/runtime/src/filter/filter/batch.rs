@@ -113,7 +113,7 @@ impl<'a> Batch<'a> {
         Ok(called)
     }
 
-    /// Calls the module, on the instance that is out or on another one. Any fault retires the instance.
+    /// Calls the module on the checked-out instance, or checks one out. A fault discards the instance.
     async fn call(&mut self, document: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
         let without_call = |fault| Called { verdict: Err(fault), trace: Trace::default() };
         if !self.filter.breaker.permits(&self.admission) {

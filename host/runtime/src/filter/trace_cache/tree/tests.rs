@@ -33,7 +33,7 @@ fn replay(tree: &TraceTree, object: &Document) -> &'static str {
     replay_with(tree, object, &mut scope().0).0
 }
 
-/// What is replayed, and the object as it would be left.
+/// The replayed verdict, and the object after the replayed edits.
 fn replay_with(tree: &TraceTree, object: &Document, scope: &mut Scope) -> (&'static str, String) {
     scope.begin(None);
     let found = tree.replay(object, scope);
@@ -247,7 +247,7 @@ fn state_cached_by_a_fingerprint_is_no_contradiction() {
     let less = calls(&[]);
     let mut tree = TraceTree::default();
     for _ in 0..100 {
-        // The first call of each instance reads what the others have kept; a column is not replayed.
+        // The first call of each instance reads a column, which is not replayed. Later calls use the cached state.
         tree.add(&prefix(&less), true).unwrap();
         tree.add(&whole(&more), true).unwrap();
         tree.add(&whole(&less), true).unwrap();
