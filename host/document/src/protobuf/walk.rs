@@ -227,6 +227,15 @@ impl<V: Visit> Walk<'_, V> {
 
     fn elements(&mut self, field: &'static Field, at: Range<usize>, rest: &[Segment]) -> Result<(), Error> {
         let mut records = Records::new(self.bytes, at);
+        if let (ValueType::Message(_), []) = (field.kind, rest) {
+            // Whole messages, of which nothing is read.
+            while let Some(record) = records.of(field.number)? {
+                record.written_as(WireType::Bytes)?;
+                let relation = Relation::Element { field, record: record.whole() };
+                self.value(ValueRef::One { kind: field.kind, at: record.value }, relation)?;
+            }
+            return Ok(());
+        }
         // The requested field of all elements is looked up once.
         let wanted = match (field.kind, rest) {
             (ValueType::Message(number), [Segment::Name(name), below @ ..]) => {

@@ -5,7 +5,7 @@ use crate::{
     Error, Path,
     path::Segment,
     protobuf::{
-        place::ValueRef,
+        place::{FieldSlot, ValueRef},
         schema::ValueType,
         splice::Splices,
         walk::{Enclosing, Gap, Relation, Visit},
@@ -21,11 +21,22 @@ pub(super) struct Cut<'a, F> {
     pub(super) splices: Splices,
 }
 
+impl<F> Cut<'_, F> {
+    fn field(&mut self, within: Enclosing<'_>, node: &ValueRef, slot: &FieldSlot) -> Result<(), Error> {
+        // A field that JSON never omits is null without a record, so there is nothing to remove.
+        if !matches!(node, ValueRef::Null) || slot.field.kind == ValueType::Raw {
+            replace_field(within, slot, &[], &mut self.splices)?;
+        }
+        Ok(())
+    }
+}
+
 impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
     const MAKES: bool = false;
     const ENCLOSING: bool = true;
 
-    #[inline]
+    // Inlined, because most rows are whole elements, and a walk passes all of them.
+    #[inline(always)]
     fn value(&mut self, within: Enclosing<'_>, node: ValueRef, relation: Relation) -> Result<(), Error> {
         self.row += 1;
         if !(self.goes)(self.row - 1) {
@@ -33,17 +44,13 @@ impl<F: Fn(usize) -> bool> Visit for Cut<'_, F> {
         }
         self.count += 1;
         match relation {
-            Relation::Root | Relation::Inside => return Err(Error::NotInSchema { path: self.path.clone() }),
-            // A field that JSON never omits is null without a record, so there is nothing to remove.
-            Relation::Field(slot) if !matches!(node, ValueRef::Null) || slot.field.kind == ValueType::Raw => {
-                replace_field(within, &slot, &[], &mut self.splices)?;
-            }
-            Relation::Field(_) => {}
             Relation::Element { record, .. } | Relation::Entry { record, .. } => {
                 self.splices.put(within.lengths, record, &[]);
+                Ok(())
             }
+            Relation::Field(slot) => self.field(within, &node, &slot),
+            Relation::Root | Relation::Inside => Err(Error::NotInSchema { path: self.path.clone() }),
         }
-        Ok(())
     }
 
     /// The row exists, but has nothing to remove.
