@@ -244,19 +244,6 @@ fn bad_flat_keys_are_refused_by_key() {
 }
 
 #[test]
-fn the_number_of_filters_and_items_is_bounded() {
-    let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
-    assert!(only_error(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
-    let rules: String = (0..201).map(|_| "a/pods,").collect();
-    assert!(
-        only_error(listed(&format!("filters: [{{name: a, match: [{rules}]}}]"))).contains("201 items are too many")
-    );
-    let broken: String = (0..99).map(|i| format!("{{name: F{i}}},")).collect();
-    let found = errors(listed(&format!("filters: [{broken}]")));
-    assert_eq!(found.last().unwrap(), "…: and 49 more errors");
-}
-
-#[test]
 fn a_rule_without_a_read_verb_is_a_warning_with_the_filter_and_the_rule() {
     let configuration = manifest(
         "data:\n  filters.yaml: 'filters: [{name: a, match: [kubelet/pods#update]}]'\n  filter_b: 'kubelet/nodes#patch;delete'",
@@ -270,6 +257,19 @@ fn a_rule_without_a_read_verb_is_a_warning_with_the_filter_and_the_rule() {
     {
         assert!(warning.starts_with(named) && warning.ends_with("the rule matches nothing"), "{warning}");
     }
+}
+
+#[test]
+fn the_number_of_filters_and_items_is_bounded() {
+    let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
+    assert!(only_error(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
+    let rules: String = (0..201).map(|_| "a/pods,").collect();
+    assert!(
+        only_error(listed(&format!("filters: [{{name: a, match: [{rules}]}}]"))).contains("201 items are too many")
+    );
+    let broken: String = (0..99).map(|i| format!("{{name: F{i}}},")).collect();
+    let found = errors(listed(&format!("filters: [{broken}]")));
+    assert_eq!(found.last().unwrap(), "…: and 49 more errors");
 }
 
 #[test]
