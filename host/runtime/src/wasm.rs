@@ -4,8 +4,6 @@
 mod approve;
 mod bindings;
 mod cluster;
-#[cfg(test)]
-mod contract;
 mod dependency;
 mod engine;
 mod evaluate;
@@ -37,3 +35,6 @@ pub use pool::{Checkout, Pool};
 pub use state::InstanceContext;
 pub use trace::{Extent, Trace};
 pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};
+
+#[cfg(test)]
+mod tests;
