@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
 use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors, StoreSnapshot};
 
@@ -49,13 +49,13 @@ macro_rules! delegate_snapshot {
                 $version
             }
 
-            fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+            fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
                 self.0.get(lookup, namespace, name)
             }
 
             fn find(
                 &self,
-                lookup: &Lookup,
+                lookup: &LookupSpec,
                 namespace: Option<&str>,
                 label_selector: &str,
             ) -> Result<Arc<Selection>, String> {
@@ -158,7 +158,7 @@ impl LookupSource for ReflectorLookups {
         self.0.clone()
     }
 
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         let handles: Vec<_> = lookups.iter().map(|lookup| self.0.reflectors.open(lookup)).collect();
         async move {
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;

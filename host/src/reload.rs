@@ -173,13 +173,15 @@ impl Reloader {
             };
             self.serving.send_replace(Serving::Live(Arc::new(set)));
         }
-        self.status.live(&filters, ReloadResult::applied(source, &configuration.warnings));
+        let plans = filters.iter().flat_map(|filter| filter.plan_warnings());
+        let warnings: Vec<_> = configuration.warnings.iter().cloned().chain(plans).collect();
+        self.status.live(&filters, ReloadResult::applied(source, &warnings));
         self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
         if unchanged {
             tracing::debug!(source, "filter set unchanged");
             return AttemptResult::Done;
         }
-        for warning in &configuration.warnings {
+        for warning in &warnings {
             tracing::warn!(source, "configuration warning: {warning}");
         }
         tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "filter set activated");

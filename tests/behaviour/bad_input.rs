@@ -154,6 +154,27 @@ fn check_reports_all_errors_at_once_and_accepts_valid_input() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("discardcloudservice"));
 }
 
+/// `weir check`, the log and `/filters` name the filter and the rule.
+#[tokio::test]
+async fn a_rule_that_matches_nothing_is_a_warning() {
+    let filters =
+        "filters:\n  - {name: late, module: discardcloudservice.wasm, match: ['kubelet/pods#update', 'kubelet/nodes']}";
+    let named = r#"filter late: rule "kubelet/pods#update" names none of get, list and watch"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    std::fs::write(&path, manifest(filters)).unwrap();
+    let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(told(&output).contains(&format!("warning: {named}")), "{}", told(&output));
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(filters).bundled("discardcloudservice").start_ready().await;
+    let line = weir.logged("matches nothing").await;
+    assert!(line["fields"]["message"].as_str().is_some_and(|message| message.contains(named)), "{line}");
+    let shown = weir.admin().json("/filters").await;
+    let warnings = shown["lastReload"]["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|warning| warning.as_str().is_some_and(|text| text.starts_with(named))), "{shown}");
+}
+
 #[tokio::test]
 async fn at_start_an_invalid_configuration_keeps_the_daemon_running_but_not_ready_until_it_is_fixed() {
     let server = edge().await;

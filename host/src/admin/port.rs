@@ -177,7 +177,7 @@ mod tests {
 
     use super::super::status::{ReloadError, ReloadResult};
     use super::*;
-    use weir_kube::Lookup;
+    use weir_kube::LookupSpec;
 
     use crate::proxy::ProxyMetrics;
     use crate::reload::ReloadMetrics;
@@ -252,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn readyz_filters_and_metrics_report_a_failing_reflector() {
         let (admin, ..) = admin();
-        let lookup = Lookup::all("services".parse().unwrap());
+        let lookup = LookupSpec::all("services".parse().unwrap());
         let _handle = admin.0.reflectors.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
         assert!(text.ends_with("yet; listing services failed: no API server is configured\n"), "{text}");

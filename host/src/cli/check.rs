@@ -63,6 +63,9 @@ async fn load_all(name: &str, configuration: &Configuration, flags: &CheckFlags)
         match prepare(&loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
             Ok(filter) => {
                 let rules: Vec<_> = filter.rules().iter().map(ToString::to_string).collect();
+                for warning in filter.plan_warnings() {
+                    eprintln!("{name}: warning: {warning}");
+                }
                 let about = filter.description();
                 println!(
                     "{}: {} {} {} matches {}",

@@ -78,9 +78,7 @@ impl Configuration {
     fn find_warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for filter in &self.filters {
-            for warning in filter.matches.iter().flatten().filter_map(MatchRule::warning) {
-                warnings.push(format!("filter {}: {warning}", filter.name));
-            }
+            warnings.extend(filter.rule_warnings(filter.matches.as_deref().unwrap_or_default()));
             if filter.matches.as_ref().is_some_and(Vec::is_empty) {
                 warnings.push(format!(
                     "filter {}: `match` is an empty list, so the filter matches no request",

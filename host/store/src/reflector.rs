@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::watch::Sender;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::discovery::{ServedResource, discover};
@@ -37,7 +37,7 @@ pub struct ReflectorState {
 /// The task of one reflector.
 pub(super) struct Reflector {
     client: ResourceClient,
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     timing: ReflectorTiming,
     reconnects: Reconnects,
     writer: StoreWriter,
@@ -45,7 +45,7 @@ pub(super) struct Reflector {
 
 /// Writes the objects and the state of one reflector.
 struct StoreWriter {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     id: ReflectorId,
     store: Arc<Store>,
     state: Sender<ReflectorState>,
@@ -66,7 +66,7 @@ enum Phase {
 impl Reflector {
     pub(super) fn new(
         ReflectorClient { client, connectivity }: ReflectorClient,
-        lookup: Arc<Lookup>,
+        lookup: Arc<LookupSpec>,
         id: ReflectorId,
         store: Arc<Store>,
         state: Sender<ReflectorState>,

@@ -159,7 +159,7 @@ filters:
         "filters.yaml: filters[0].match[2]: must be a string, is a number",
         "filters.yaml: filters[0].settings: must be a mapping, is a list",
         r#"filters.yaml: filters[0].failurePolicy: "fail" is not a failure policy: Fail, Ignore or Hide"#,
-        r#"filters.yaml: filters[0].writes: "no" is not what becomes of writes: refuse or pass"#,
+        r#"filters.yaml: filters[0].writes: "no" is not a policy for writes: refuse or pass"#,
         r#"filters.yaml: filters[0].grants[1]: "Bad" is not a resource name"#,
         "filters.yaml: filters[0].grants[0]: secrets are never granted to a filter",
         r#"filters.yaml: filters[0].limits.memory: "lots" is not an amount of memory"#,
@@ -241,6 +241,22 @@ fn mistyped_data_is_refused_by_key() {
 fn bad_flat_keys_are_refused_by_key() {
     assert!(only_error(manifest("data: {filter_A: 'a/pods'}")).starts_with(r#"filter_A: "A" is not a filter name"#));
     assert!(only_error(manifest("data: {filter_a: 'pods'}")).starts_with(r#"filter_a: rule "pods": write it as"#));
+}
+
+#[test]
+fn a_rule_without_a_read_verb_is_a_warning_with_the_filter_and_the_rule() {
+    let configuration = manifest(
+        "data:\n  filters.yaml: 'filters: [{name: a, match: [kubelet/pods#update]}]'\n  filter_b: 'kubelet/nodes#patch;delete'",
+    )
+    .unwrap();
+    assert_eq!(configuration.warnings.len(), 2, "{:?}", configuration.warnings);
+    for (warning, named) in configuration
+        .warnings
+        .iter()
+        .zip(["filter a: rule \"kubelet/pods#update\"", "filter b: rule \"kubelet/nodes#patch;delete\""])
+    {
+        assert!(warning.starts_with(named) && warning.ends_with("the rule matches nothing"), "{warning}");
+    }
 }
 
 #[test]
