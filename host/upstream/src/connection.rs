@@ -222,3 +222,6 @@ fn use_origin_form(request: &mut Request<RequestBody>) -> Uri {
     }
     uri
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -10,7 +10,7 @@ use crate::request::RequestBody;
 
 /// A request got no response from the API server.
 ///
-/// None of these errors proves that a write was not carried out, except those of connecting.
+/// The API server may have processed the request all the same, unless connecting failed or Weir did not send it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {

@@ -209,9 +209,20 @@ impl Drop for StreamPermit {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::connect::Protocols;
+    use crate::connection::tests::{Http2Server, get};
+
+    /// Responds to one request on one connection with HTTP/1.1.
+    async fn serve_one(listener: TcpListener) -> TcpStream {
+        let mut stream = listener.accept().await.unwrap().0;
+        assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        stream
+    }
 
     fn empty_pool() -> H2Pool {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
@@ -275,5 +286,26 @@ mod tests {
         let third = pool.acquire().await.unwrap();
         assert_eq!(began.elapsed(), LIMIT_TIMEOUT);
         assert!(Arc::ptr_eq(&second.0, &third.0), "the default limit is assumed");
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_to_another_connection_if_the_server_closes_this_one_for_further_requests() {
+        let pool = empty_pool();
+        let first = acquire_now(&pool).unwrap();
+        let (connection, mut server) = Http2Server::connect(first.0.streams.clone()).await;
+        first.0.connection.set(connection).unwrap();
+        server.write_settings(Some(3)).await;
+        first.0.streams.limit().wait_for(|limit| *limit == 3).await.unwrap();
+        let mut watch = Box::pin(first.send(&pool.connector, get("http://a/")));
+        assert!(watch.as_mut().now_or_never().is_none());
+        server.send_away().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let (response, _stream) = tokio::join!(pool.send(get(&url)), serve_one(listener));
+        let (response, permit) = response.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(!Arc::ptr_eq(&first.0, &permit.0));
+        assert_eq!(connections(&pool).len(), 1, "the closed connection left the pool");
+        assert!(watch.as_mut().now_or_never().is_none(), "its open stream continues");
     }
 }

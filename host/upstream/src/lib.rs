@@ -14,8 +14,9 @@
 //! connection                             one HTTP connection and its tasks
 //! connect, replay_body                   TCP, TLS and credential headers; bodies for several attempts
 //! back_off, tasks, watched_files         retries; background tasks; changes of small files
-//! connectivity, directory_watcher, error, error_report, gunzip, identity, metrics, request, server_source,
-//! streams, unanswered_probes, user_agent, workers      no dependencies in this crate
+//! error                                  errors of requests
+//! connectivity, directory_watcher, error_report, gunzip, identity, metrics, request, server_source, streams,
+//! unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
