@@ -10,6 +10,7 @@ use super::*;
 use crate::request::no_request_body;
 use crate::streams::{IDLE_INTERVAL, MAX_STREAM_LIMIT};
 
+const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
@@ -44,15 +45,16 @@ impl Http2Server {
     pub(crate) async fn send_away(&mut self) {
         self.write(GOAWAY, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]).await;
         self.write(PING, &[0; 8]).await;
-        loop {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).await.unwrap();
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            self.0.read_exact(&mut vec![0; length as usize]).await.unwrap();
-            if (head[3], head[4]) == (PING, ACK) {
-                return;
-            }
-        }
+        while self.read().await != (PING, ACK) {}
+    }
+
+    /// Reads a frame, and returns its type and flags.
+    async fn read(&mut self) -> (u8, u8) {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        self.0.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        (head[3], head[4])
     }
 
     /// Resolves when the client has closed the connection.
@@ -66,7 +68,9 @@ pub(crate) fn get(uri: &str) -> Request<RequestBody> {
 }
 
 async fn limit_becomes(streams: &Streams, limit: usize) {
-    streams.limit().wait_for(|known| *known == limit).await.unwrap();
+    let mut published = streams.limit();
+    let published = published.wait_for(|published| *published == limit);
+    let _ = tokio::time::timeout(Duration::from_secs(10), published).await.expect("the limit is published").unwrap();
 }
 
 #[tokio::test]
@@ -76,9 +80,10 @@ async fn the_limit_of_the_server_is_known_once_its_settings_arrive_and_nothing_e
     {
         let streams = Arc::new(Streams::default());
         let (connection, mut server) = Http2Server::connect(streams.clone()).await;
-        // The server does not respond to this request.
+        // The server does not respond to this request, so that nothing but SETTINGS wakes the dispatcher.
         let mut response = pin!(connection.send(get("http://a/")));
         assert!(response.as_mut().now_or_never().is_none());
+        while server.read().await.0 != HEADERS {}
         assert!(!streams.is_limit_known());
         server.write_settings(sent).await;
         limit_becomes(&streams, published).await;
