@@ -164,8 +164,8 @@ async fn a_rule_that_matches_nothing_is_a_warning() {
     let path = folder.path().join("filters.yaml");
     std::fs::write(&path, manifest(filters)).unwrap();
     let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    assert!(told(&output).contains(&format!("warning: {named}")), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("warning: {named}")), "{}", stderr(&output));
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(filters).bundled("discardcloudservice").start_ready().await;
     let line = weir.logged("matches nothing").await;

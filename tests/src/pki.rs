@@ -8,7 +8,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
-use weir::proxy::Leaf;
+use weir::proxy::CertificateInfo;
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -94,7 +94,7 @@ impl Authority {
             _ => return Err("it asks for other extensions than names".to_owned()),
         };
         let names = SubjectAltName::from_der(names).map_err(|error| error.to_string())?;
-        let mut parameters = CertificateParams::new(Leaf::names(&names.0).into_iter().collect::<Vec<_>>())
+        let mut parameters = CertificateParams::new(CertificateInfo::names(&names.0).into_iter().collect::<Vec<_>>())
             .map_err(|error| error.to_string())?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
