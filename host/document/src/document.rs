@@ -1,7 +1,7 @@
 //! A document: the bytes of one object, read at paths and edited in place.
 //!
 //! Clones are cheap, because they share the bytes. The first read builds a table of the object's first two levels (16
-//! bytes per member) and marks its brackets and quotes (half the size of the JSON). An edit builds a new buffer. A
+//! bytes per member) and marks its brackets and quotes (five eighths of the size of the JSON). An edit builds a new buffer. A
 //! checkpoint keeps the old one.
 
 use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Segment, protect, protobuf, rows::RowSet};
@@ -39,11 +39,6 @@ impl Document {
     /// Creates a document from JSON. The bytes are not checked yet: reads return errors for invalid bytes.
     pub fn json(bytes: Bytes) -> Document {
         Document::new(Encoded::Json(json::Object::new(bytes)), None)
-    }
-
-    /// Creates a document from JSON, with the marks from splitting it off a list or watch stream.
-    pub(crate) fn with_marks(bytes: Bytes, marks: json::ItemMarks) -> Document {
-        Document::new(Encoded::Json(json::Object::with_marks(bytes, marks)), None)
     }
 
     /// Creates a document from a protobuf message without its envelope. Reads and edits work as on the equivalent JSON
@@ -116,7 +111,7 @@ impl Document {
     }
 }
 
-/// Edits. A read-only document refuses all edits with [`Error::ReadOnly`]. Wildcard document refuses edits at, above or
+/// Edits. A read-only document refuses all edits with [`Error::ReadOnly`]. A document refuses edits at, above or
 /// below apiVersion, kind, the guards, and metadata's name, namespace, uid, resourceVersion, labels and
 /// ownerReferences, with [`Error::Protected`].
 impl Document {
@@ -281,6 +276,7 @@ impl Document {
 
 mod partial;
 mod reads;
+mod split;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! The state of each API server, and the order in which requests try them.
 //!
 //! A server is down when connecting to it or a probe of its `/readyz` fails. Requests try servers that are down last, but
-//! never skip them, so that a wrong state costs time and no response. Requests fail at once only while all servers are
-//! unresponsive ([`crate::unanswered_probes`]).
+//! never skip them, so that a wrong state delays a request but does not fail it. Requests fail at once only while all
+//! servers are unresponsive ([`crate::unanswered_probes`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

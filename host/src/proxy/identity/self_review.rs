@@ -15,7 +15,7 @@ use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
 use super::access::attributes;
 use crate::proxy::Proxy;
 use crate::proxy::headers::prepare_request;
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
 /// The largest answer.
@@ -33,12 +33,12 @@ impl Proxy {
         identity: Identity,
         headers: &HeaderMap,
         request: &RequestInfo,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, StatusError> {
         let Some(asked) = request.resource().filter(|_| identity != Identity::Impersonated) else { return Ok(true) };
         let attributes = attributes(&Method::GET, request, asked);
         let body = review(attributes.clone())?;
         let answer = ask(&self.upstream, identity, headers, body.clone());
-        let answer = self.read_reviews.answer(question(identity, headers, &body), answer).await;
+        let answer = self.read_reviews.get_or_send(question(identity, headers, &body), answer).await;
         if answer.is_ok() {
             return answer;
         }
@@ -53,11 +53,11 @@ impl Proxy {
 }
 
 /// The body of a review.
-fn review(attributes: ResourceAttributes) -> Result<Vec<u8>, Refusal> {
+fn review(attributes: ResourceAttributes) -> Result<Vec<u8>, StatusError> {
     let spec =
         SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..SelfSubjectAccessReviewSpec::default() };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    serde_json::to_vec(&review).map_err(|error| Refusal::Review(error.to_string()))
+    serde_json::to_vec(&review).map_err(|error| StatusError::Review(error.to_string()))
 }
 
 /// Lists of the collection and of the whole resource, which include a read.
@@ -88,7 +88,12 @@ fn question(identity: Identity, headers: &HeaderMap, review: &[u8]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn ask(upstream: &Upstream, identity: Identity, headers: &HeaderMap, review: Vec<u8>) -> Result<bool, Refusal> {
+async fn ask(
+    upstream: &Upstream,
+    identity: Identity,
+    headers: &HeaderMap,
+    review: Vec<u8>,
+) -> Result<bool, StatusError> {
     let own = |name: &str| name == header::AUTHORIZATION.as_str() || name.starts_with("impersonate-");
     let mut sent: HeaderMap = headers
         .iter()
@@ -107,10 +112,10 @@ async fn ask(upstream: &Upstream, identity: Identity, headers: &HeaderMap, revie
     }
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| Refusal::Review(error.to_string()))?.to_bytes();
+    let body = body.map_err(|error| StatusError::Review(error.to_string()))?.to_bytes();
     let review: SelfSubjectAccessReview = match status.is_success() {
-        true => serde_json::from_slice(&body).map_err(|error| Refusal::Review(error.to_string()))?,
-        false => return Err(Refusal::Review(format!("the API server answers {status}"))),
+        true => serde_json::from_slice(&body).map_err(|error| StatusError::Review(error.to_string()))?,
+        false => return Err(StatusError::Review(format!("the API server answers {status}"))),
     };
     Ok(review.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
 }

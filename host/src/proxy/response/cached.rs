@@ -8,17 +8,22 @@ mod get;
 mod list;
 mod watch;
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
 use weir_upstream::Identity;
 
+use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
-use crate::proxy::body::ResponseBody;
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{Meter, ResponseBody};
+use crate::proxy::headers;
+use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::view::{RequestSelector, View, ViewSnapshot};
 
@@ -143,34 +148,61 @@ fn watch_start(query: &Query) -> Option<Start> {
     }
 }
 
-/// Answers a read from a view; `None` if the view cannot answer it, and the API server must.
-///
-/// # Errors
-/// The read has no answer but an error.
-pub(in crate::proxy) async fn answer(
+/// Responds to a read from a view; `None` if only the API server can answer it.
+pub(in crate::proxy) async fn respond(
+    proxy: &Arc<Proxy>,
+    request: &Request<Incoming>,
+    parsed: &RequestInfo,
+    component: &str,
+    identity: Identity,
+    client: IpAddr,
+    started: Instant,
+) -> Option<Response<ResponseBody>> {
+    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
+    let online = proxy.upstream.is_reachable();
+    let read = CachedRead::of(request.method(), request.headers(), identity, component, parsed, online)?;
+    let view = views.view(component, identity, resource, &parsed.query)?;
+    if !view.is_read_as(identity) && !proxy.may_read(identity, request.headers(), parsed).await.ok()? {
+        return None;
+    }
+    let (encoding, verb) = (read.media_type.encoding, resource.verb);
+    let handler = match verb {
+        Verb::List => "list",
+        Verb::Watch => "watch",
+        _ => "get",
+    };
+    let response = read_view(proxy, read, view, online).await?;
+    let response = response.unwrap_or_else(|error| error.response(encoding));
+    let compress = verb == Verb::List && headers::accepts_gzip(request.headers()) && proxy.compression.is_for(client);
+    let response = if compress { compressed(response) } else { response };
+    Some(Meter::new(proxy.metrics.clone(), handler, started).attach(response))
+}
+
+/// Reads a view. `None`: the view cannot answer, and the API server must.
+async fn read_view(
     proxy: &Arc<Proxy>,
     read: CachedRead,
     view: Arc<View>,
     online: bool,
-) -> Option<Result<Response<ResponseBody>, Refusal>> {
+) -> Option<Result<Response<ResponseBody>, StatusError>> {
     let is_synced = view.reflector_state().borrow().synced;
     // Offline, a store without objects does not get any.
     if !online && !is_synced {
         return None;
     }
     ready(proxy, &view).await?;
-    let answer = match read.resource.verb {
+    let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view).await,
         Verb::Watch => Ok(watch::watch(proxy, read, view)?),
         _ => get::get(&read, &view)?,
     };
     if online {
-        return Some(answer);
+        return Some(response);
     }
     proxy.metrics.offline_response();
-    Some(answer.map(|mut answer| {
-        answer.headers_mut().insert(header::WARNING, OFFLINE);
-        answer
+    Some(response.map(|mut response| {
+        response.headers_mut().insert(header::WARNING, OFFLINE);
+        response
     }))
 }
 
