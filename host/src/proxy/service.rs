@@ -90,16 +90,17 @@ impl Proxy {
         identity: Identity,
         peer: &Peer,
         started: Instant,
-    ) -> Option<CacheableRequest> {
+    ) -> Option<Arc<CacheableRequest>> {
         let (views, resource) = (self.views.as_ref()?, parsed.resource()?);
-        (*request.method() == Method::GET && views.serve(&resource.resource)).then(|| CacheableRequest {
+        let cacheable = || CacheableRequest {
             headers: request.headers().clone(),
             parsed: parsed.clone(),
             component: component.to_owned(),
             identity,
             client: peer.address.ip(),
             started,
-        })
+        };
+        (*request.method() == Method::GET && views.serve(&resource.resource)).then(|| Arc::new(cacheable()))
     }
 
     /// Responds with what an API server sends, filtered where a chain matches.

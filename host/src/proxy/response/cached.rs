@@ -6,6 +6,7 @@
 
 mod get;
 mod list;
+mod older;
 mod watch;
 
 use std::net::IpAddr;
@@ -159,10 +160,10 @@ pub(in crate::proxy) struct CacheableRequest {
 /// Responds to a read from a view; `None` if only the API server can answer it.
 pub(in crate::proxy) async fn respond(
     proxy: &Arc<Proxy>,
-    request: &CacheableRequest,
+    request: &Arc<CacheableRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, identity, client, started } = request;
+    let CacheableRequest { headers, parsed, component, identity, client, started } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let read = CachedRead::of(headers, *identity, component, parsed, online)?;
     let view = views.view(component, *identity, resource, &parsed.query)?;
@@ -175,7 +176,7 @@ pub(in crate::proxy) async fn respond(
         Verb::Watch => "watch",
         _ => "get",
     };
-    let response = read_view(proxy, read, view, online).await?;
+    let response = read_view(proxy, request, read, view, online).await?;
     let response = response.unwrap_or_else(|error| error.response(encoding));
     let compress = verb == Verb::List && headers::accepts_gzip(headers) && proxy.compression.is_for(*client);
     let response = if compress { compressed(response) } else { response };
@@ -185,6 +186,7 @@ pub(in crate::proxy) async fn respond(
 /// Reads a view. `None`: the view cannot answer, and the API server must.
 async fn read_view(
     proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
     read: CachedRead,
     view: Arc<View>,
     online: bool,
@@ -197,7 +199,7 @@ async fn read_view(
     ready(proxy, &view).await?;
     let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view).await,
-        Verb::Watch => Ok(watch::watch(proxy, read, view)?),
+        Verb::Watch => Ok(watch::watch(proxy, request, read, view).await?),
         _ => get::get(&read, &view)?,
     };
     if online {

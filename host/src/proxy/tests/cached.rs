@@ -208,6 +208,29 @@ async fn a_watch_continues_from_the_version_of_a_get() {
 }
 
 #[tokio::test]
+async fn a_watch_from_before_the_view_gets_the_events_since_then_and_joins_the_view() {
+    let (fixture, script, hidden) = cached().await;
+    let before = fixture.server.store().revision();
+    fixture.service("d", "ClusterIP");
+    fixture.service("e", "LoadBalancer");
+    informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, &before.to_string()).await;
+    assert_eq!(events.next_summary().await, "ADDED d", "from the API server");
+    // The next event has a version that the view knows. The client then gets all objects, because what it holds is unknown.
+    fixture.service("f", "ClusterIP");
+    let mut seen = Vec::new();
+    while seen.last().map(String::as_str) != Some("BOOKMARK ") {
+        seen.push(events.next_summary().await);
+    }
+    for expected in ["ADDED f", "MODIFIED a", "MODIFIED c", "MODIFIED d", "DELETED b", "DELETED e"] {
+        assert!(seen.iter().any(|event| event == expected), "{expected} in {seen:?}");
+    }
+    hidden.lock().unwrap().push("ClusterIP".to_owned());
+    script.change();
+    assert_eq!(events.next_summary().await, "DELETED a", "it follows the view now");
+}
+
+#[tokio::test]
 async fn who_may_not_read_gets_the_api_servers_refusal() {
     let (fixture, _script, _) = cached().await;
     let allowed = [("authorization", "Bearer good")];

@@ -19,7 +19,8 @@ use weir_document::protobuf::{self, Envelope};
 use weir_document::{Error, TypeMeta};
 use weir_kube::{Encoding, Transform, Verb};
 
-use super::{CachedRead, Start, head};
+use super::older::OlderEvents;
+use super::{CacheableRequest, CachedRead, Start, head};
 use crate::codec::object::partial;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
@@ -38,6 +39,7 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 /// An open watch.
 struct CachedWatch {
     proxy: Arc<Proxy>,
+    request: Arc<CacheableRequest>,
     read: CachedRead,
     view: Arc<View>,
     changes: tokio::sync::watch::Receiver<Option<u64>>,
@@ -57,6 +59,8 @@ struct CachedWatch {
 enum Phase {
     /// Starts with all objects once the view has reached this version.
     NotOlderThan(u64),
+    /// The client's version is older than the view's history: its events come from the API server.
+    Older(OlderEvents),
     /// Continues after this version once the view has reached it.
     After(u64),
     /// The client first gets these objects, and the position follows them.
@@ -65,17 +69,24 @@ enum Phase {
     Events { position: u64, reconcile: bool },
 }
 
-/// Answers a watch; `None` if the view's history does not reach back to the client's version.
-pub(super) fn watch(proxy: &Arc<Proxy>, read: CachedRead, view: Arc<View>) -> Option<Response<ResponseBody>> {
+/// Responds to a watch; `None` if only the API server can, whose history reaches back further than the view's.
+pub(super) async fn watch(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    read: CachedRead,
+    view: Arc<View>,
+) -> Option<Response<ResponseBody>> {
     let phase = match read.start {
         Start::Any => initial(&view),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
-        Start::After(version) if matches!(view.watch_start(version, true), WatchStart::TooOld) => return None,
+        Start::After(version) if matches!(view.watch_start(version, true), WatchStart::TooOld) => {
+            Phase::Older(OlderEvents::start(proxy, request, read.media_type).await?)
+        }
         Start::After(version) => Phase::After(version),
     };
     let encoding = read.media_type.encoding;
-    let watch = CachedWatch::new(proxy.clone(), read, view, phase);
+    let watch = CachedWatch::new(proxy.clone(), request.clone(), read, view, phase);
     let events = stream::unfold(watch, |mut watch| async move {
         watch.next().await.map(|events| (Ok::<_, AbortError>(Frame::data(events)), watch))
     });
@@ -89,7 +100,7 @@ fn initial(view: &View) -> Phase {
 }
 
 impl CachedWatch {
-    fn new(proxy: Arc<Proxy>, read: CachedRead, view: Arc<View>, phase: Phase) -> Self {
+    fn new(proxy: Arc<Proxy>, request: Arc<CacheableRequest>, read: CachedRead, view: Arc<View>, phase: Phase) -> Self {
         proxy.metrics.watches().inc();
         let seconds = read.query.first("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
         let timeout = match seconds {
@@ -103,6 +114,7 @@ impl CachedWatch {
             version: view.snapshot().version,
             deadline: Box::pin(tokio::time::sleep(timeout)),
             proxy,
+            request,
             read,
             view,
             phase,
@@ -122,12 +134,16 @@ impl CachedWatch {
             if self.over {
                 return None;
             }
-            match self.advance() {
+            let advanced = match self.phase {
+                Phase::Older(_) => self.follow_older().await.map(|()| true),
+                _ => self.advance(),
+            };
+            match advanced {
                 Ok(true) => {}
                 Ok(false) => self.wait().await,
-                Err(refusal) => {
-                    tracing::warn!(path = self.read.resource.collection, component = self.read.component, error = %refusal, "watch ended with an ERROR event");
-                    self.ready.push_back(refusal.event(self.read.media_type.encoding));
+                Err(error) => {
+                    tracing::warn!(path = self.read.resource.collection, component = self.read.component, %error, "watch ended with an ERROR event");
+                    self.ready.push_back(error.event(self.read.media_type.encoding));
                     self.over = true;
                 }
             }
@@ -152,6 +168,7 @@ impl CachedWatch {
     /// Encodes what the client gets next. Returns false if there is nothing yet.
     fn advance(&mut self) -> Result<bool, StatusError> {
         match &mut self.phase {
+            Phase::Older(_) => Ok(false),
             Phase::NotOlderThan(version) => {
                 let reached = self.view.snapshot().version >= *version;
                 if reached {
@@ -216,6 +233,26 @@ impl CachedWatch {
                 Ok(!events.is_empty())
             }
         }
+    }
+
+    /// Sends the events of the API server until they reach the view's history, then the whole state of the view.
+    async fn follow_older(&mut self) -> Result<(), StatusError> {
+        let Phase::Older(older) = &mut self.phase else { return Ok(()) };
+        let batch = tokio::select! {
+            batch = older.next(&self.proxy, &self.request) => batch?,
+            () = &mut self.deadline => return Ok(self.over = true),
+            () = self.proxy.tasks.stopping() => return Ok(self.over = true),
+        };
+        self.ready.extend(batch.events);
+        self.over |= batch.ended;
+        let Some(version) = batch.version else { return Ok(()) };
+        self.version = version;
+        match self.view.watch_start(version, false) {
+            WatchStart::At { position, .. } => self.phase = Phase::Events { position, reconcile: true },
+            WatchStart::Ahead => self.phase = Phase::After(version),
+            WatchStart::TooOld => {}
+        }
+        Ok(())
     }
 
     /// Sends the whole state to a client of which it is not known what it was shown.

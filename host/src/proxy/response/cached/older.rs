@@ -1,0 +1,131 @@
+//! A watch from a version that is older than the view's history: its events come from the API server until they reach the
+//! history.
+//!
+//! Weir does not know what such a client holds: it may continue from the version of a write, of a get, or of a list that
+//! another process served. So an object that the chain hides is deleted, and after the last of these events the client gets
+//! the whole state of the view.
+
+use bytes::Bytes;
+use http::header;
+use weir_document::Path;
+use weir_document::json::EventType;
+use weir_kube::{Encoding, MediaType, VerbClass};
+use weir_runtime::{Outcome, Serving};
+use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
+
+use super::CacheableRequest;
+use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
+use crate::codec::{CodecError, ObjectType};
+use crate::proxy::Proxy;
+use crate::proxy::headers;
+use crate::proxy::respond::StatusError;
+
+/// The largest event.
+const MAX_EVENT: usize = 32 << 20;
+
+/// The events before the history.
+pub(super) struct OlderEvents {
+    upstream: Box<DecodedBody>,
+    decoder: WatchDecoder,
+    encoder: WatchEncoder,
+}
+
+/// Some events as the client gets them.
+pub(super) struct OlderBatch {
+    /// The encoded events, in order.
+    pub(super) events: Vec<Bytes>,
+    /// The version of the last of them, or of a later one that the client does not get.
+    pub(super) version: Option<u64>,
+    /// Whether no events follow.
+    pub(super) ended: bool,
+}
+
+impl OlderEvents {
+    /// Starts the watch at the API server, with the client's own credential. `None`: it does not answer with events, and the
+    /// request must be forwarded.
+    pub(super) async fn start(proxy: &Proxy, request: &CacheableRequest, media_type: MediaType) -> Option<Self> {
+        let resource = request.parsed.resource()?;
+        let mut headers = request.headers.clone();
+        headers::prepare_request(&mut headers, request.identity);
+        headers::request_form(&mut headers, media_type.upstream_accept(), false);
+        let head = RequestHead { method: http::Method::GET, path: request.parsed.forward.clone(), headers };
+        let response = proxy.upstream.send(request.identity, Purpose::Stream, head, no_request_body()).await.ok()?;
+        let (parts, body) = response.into_parts();
+        let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())?;
+        let encoding = Encoding::from_content_type(content_type).filter(|_| parts.status == http::StatusCode::OK)?;
+        (encoding == media_type.encoding).then_some(())?;
+        Some(Self {
+            upstream: Box::new(DecodedBody::new(&parts.headers, body).ok()?),
+            decoder: WatchDecoder::new(encoding, media_type.transform, ObjectType::of(resource), MAX_EVENT),
+            encoder: WatchEncoder::new(encoding, media_type.transform),
+        })
+    }
+
+    /// Waits for bytes, and returns the events that are complete. Cancel-safe while it waits.
+    pub(super) async fn next(&mut self, proxy: &Proxy, request: &CacheableRequest) -> Result<OlderBatch, StatusError> {
+        // An interrupted watch ends between two events; the client continues with another one.
+        let bytes = self.upstream.next().await.ok().flatten();
+        let ended = bytes.is_none();
+        match bytes {
+            Some(bytes) => self.decoder.push(bytes),
+            None => self.decoder.finish(),
+        }
+        let mut events = Vec::new();
+        while let Some(event) = self.decoder.next().map_err(invalid)? {
+            events.push(event);
+        }
+        let outcomes = self.filter(proxy, request, &events).await;
+        let mut batch = OlderBatch { events: Vec::new(), version: None, ended };
+        for (event, outcome) in events.iter().zip(outcomes) {
+            batch.version = version(event).or(batch.version);
+            batch.ended |= event.event_type == EventType::Error;
+            batch.events.extend(self.encode(event, outcome)?);
+        }
+        Ok(batch)
+    }
+
+    async fn filter(&self, proxy: &Proxy, request: &CacheableRequest, events: &[WatchEvent]) -> Vec<Outcome> {
+        let chain = match &*proxy.serving.borrow() {
+            Serving::Live(set) => request
+                .parsed
+                .resource()
+                .and_then(|resource| set.chain(&request.component, &resource.resource, VerbClass::Read)),
+            Serving::Unknown | Serving::Pending(_) => None,
+        };
+        let filtered = events.iter().filter(|event| event.is_filtered());
+        let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
+        let mut outcomes = match chain {
+            Some(chain) if !documents.is_empty() => chain.run(documents).await.into_iter(),
+            _ => vec![Outcome::Unchanged; documents.len()].into_iter(),
+        };
+        let outcome = |event: &WatchEvent| match event.is_filtered() {
+            true => outcomes.next().unwrap_or(Outcome::Hidden),
+            false => Outcome::Unchanged,
+        };
+        events.iter().map(outcome).collect()
+    }
+
+    fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
+        self.encoder.note(event);
+        let encoded = match (event.event_type, outcome) {
+            (EventType::Added, Outcome::Hidden) => return Ok(None),
+            (EventType::Modified | EventType::Deleted, Outcome::Hidden) | (EventType::Deleted, Outcome::Failed(_)) => {
+                self.encoder.encode(event, EventType::Deleted, None)
+            }
+            (_, Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),
+            (event_type, Outcome::Edited(bytes)) => self.encoder.encode(event, event_type, Some(&bytes)),
+            // BOOKMARK and ERROR are never filtered.
+            (event_type, Outcome::Unchanged | Outcome::Hidden) => self.encoder.encode(event, event_type, None),
+        };
+        encoded.map(Some).map_err(invalid)
+    }
+}
+
+fn version(event: &WatchEvent) -> Option<u64> {
+    let path = Path::parse("metadata.resourceVersion").ok()?;
+    event.document()?.text(&path).ok().flatten()?.parse().ok()
+}
+
+fn invalid(error: CodecError) -> StatusError {
+    StatusError::InvalidResponse(error_report(&error))
+}
