@@ -19,7 +19,7 @@ mod request_selector;
 mod state;
 mod watch_start;
 
-pub(crate) use self::event::{Cause, ViewEvent, converted, frame};
+pub(crate) use self::event::{Cause, ViewEvent, converted, frame, list_item};
 pub(crate) use self::object::ViewObject;
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;

@@ -127,6 +127,20 @@ pub(crate) fn frame(
     }
 }
 
+/// Converts an object of a store to an item of a list. As in lists of the API server, a JSON item names its type only if it
+/// is a custom resource or reduced to its metadata.
+pub(crate) fn list_item(
+    format: &ObjectFormat,
+    bytes: Bytes,
+    encoding: Encoding,
+    transform: Transform,
+) -> Result<Bytes, Error> {
+    match (encoding, transform) {
+        (Encoding::Json, Transform::None | Transform::Table(..)) => format.document(bytes).to_json_item(),
+        _ => converted(format, bytes, encoding, transform).map(|(bytes, _)| bytes),
+    }
+}
+
 /// Converts an object of a store to the encoding and the transform of a client. A protobuf message has no envelope; its
 /// type is returned beside it. A Table is answered as the whole object.
 pub(crate) fn converted(

@@ -11,6 +11,7 @@ use crate::{
     protobuf,
     rows::Bitmap,
 };
+use bytes::Bytes;
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
 /// Precompiled segments of the most frequent reads.
@@ -179,6 +180,18 @@ impl Document {
             },
         }
         Ok(fingerprint.finish())
+    }
+
+    /// Returns the whole object as an item of a JSON list: a message without kind and apiVersion, which its list names, and
+    /// JSON as it came.
+    pub fn to_json_item(&self) -> Result<Bytes, Error> {
+        match &self.encoded {
+            Encoded::Protobuf(object) => object.to_json_item().map(Bytes::from),
+            Encoded::Json(object) => {
+                object.index()?;
+                Ok(object.bytes().clone())
+            }
+        }
     }
 
     /// Returns the whole object as JSON text.

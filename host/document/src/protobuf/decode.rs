@@ -19,11 +19,11 @@ enum Scalar<'a> {
     Text(Cow<'a, str>),
 }
 
-/// Decodes the whole object, with apiVersion and kind first.
-pub(crate) fn object(bytes: &[u8], message: &'static Message, type_meta: &TypeMeta) -> Result<String, Error> {
+/// Decodes the whole object, with the kind and the apiVersion of a type first.
+pub(crate) fn object(bytes: &[u8], message: &'static Message, type_meta: Option<&TypeMeta>) -> Result<String, Error> {
     let mut out = Vec::with_capacity(2 * bytes.len());
     out.push(b'{');
-    for (name, text) in [("kind", &type_meta.kind), ("apiVersion", &type_meta.api_version)] {
+    for (name, text) in type_meta.into_iter().flat_map(|of| [("kind", &of.kind), ("apiVersion", &of.api_version)]) {
         member(name, &mut out);
         json::write_string(text, &mut out);
     }

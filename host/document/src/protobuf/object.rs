@@ -98,8 +98,14 @@ impl Object {
     }
 
     /// Returns the whole object as JSON text.
+    /// Like [`Object::to_json`], without kind and apiVersion.
+    pub(crate) fn to_json_item(&self) -> Result<String, Error> {
+        self.check()?;
+        decode::object(&self.bytes, self.message, None)
+    }
+
     pub(crate) fn to_json(&self) -> Result<String, Error> {
         self.check()?;
-        decode::object(&self.bytes, self.message, &self.type_meta)
+        decode::object(&self.bytes, self.message, Some(&self.type_meta))
     }
 }

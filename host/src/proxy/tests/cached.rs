@@ -190,8 +190,8 @@ async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
     let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() });
     let direct: Vec<Value> = direct
         .into_iter()
-        .map(|item| Document::protobuf(item, type_meta.clone()).unwrap().to_json().unwrap())
-        .map(|json| serde_json::from_str(&json).unwrap())
+        .map(|item| Document::protobuf(item, type_meta.clone()).unwrap().to_json_item().unwrap())
+        .map(|json| serde_json::from_slice(&json).unwrap())
         .collect();
     assert_eq!(informer_list(&fixture).await["items"], json!(direct));
 }

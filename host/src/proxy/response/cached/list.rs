@@ -19,7 +19,7 @@ use crate::codec::object::partial_list;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{View, ViewSnapshot, converted};
+use crate::view::{self, View, ViewSnapshot};
 
 /// How long a list waits for a version that the view has not reached; as kube-apiserver.
 const FRESH: Duration = Duration::from_secs(3);
@@ -43,6 +43,7 @@ pub(super) async fn list(proxy: &Proxy, read: &CachedRead, view: &View) -> Resul
     proxy.remember(read, &snapshot, snapshot.version);
     let media_type = read.media_type;
     let writer = ListWriter::new(&snapshot, media_type.encoding, media_type.transform, objects);
+    let writer = writer.map_err(|error| StatusError::InvalidResponse(error.to_string()))?;
     let mut builder = head(media_type.encoding, Verb::List);
     if let Some(length) = writer.length {
         builder = builder.header(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -85,11 +86,15 @@ struct ListWriter {
     length: Option<u64>,
     first: bool,
     ended: bool,
-    failed: bool,
 }
 
 impl ListWriter {
-    fn new(snapshot: &ViewSnapshot, encoding: Encoding, transform: Transform, objects: VecDeque<Bytes>) -> Self {
+    fn new(
+        snapshot: &ViewSnapshot,
+        encoding: Encoding,
+        transform: Transform,
+        objects: VecDeque<Bytes>,
+    ) -> Result<Self, Error> {
         let mut writer = Self {
             format: snapshot.format.clone(),
             encoding,
@@ -99,13 +104,12 @@ impl ListWriter {
             length: None,
             first: true,
             ended: false,
-            failed: false,
         };
-        writer.start(snapshot.version);
-        writer
+        writer.start(snapshot.version)?;
+        Ok(writer)
     }
 
-    fn start(&mut self, version: u64) {
+    fn start(&mut self, version: u64) -> Result<(), Error> {
         let type_meta = match self.transform {
             Transform::Metadata(version) => partial_list(version),
             Transform::None | Transform::Table(..) => TypeMeta {
@@ -127,10 +131,8 @@ impl ListWriter {
                 if self.transform != Transform::None {
                     let objects = std::mem::take(&mut self.objects);
                     for bytes in objects {
-                        match converted(&self.format, bytes, self.encoding, self.transform) {
-                            Ok((bytes, _)) => self.objects.push_back(bytes),
-                            Err(_) => self.failed = true,
-                        }
+                        let item = view::list_item(&self.format, bytes, self.encoding, self.transform)?;
+                        self.objects.push_back(item);
                     }
                     self.transform = Transform::None;
                 }
@@ -151,6 +153,7 @@ impl ListWriter {
                 self.length = Some((self.buffer.len() + items + frame.len()) as u64);
             }
         }
+        Ok(())
     }
 
     /// Returns the next chunk; `None` at the end.
@@ -178,7 +181,7 @@ impl ListWriter {
                 if !std::mem::take(&mut self.first) {
                     self.buffer.push(b',');
                 }
-                let (bytes, _) = converted(&self.format, bytes, self.encoding, self.transform)?;
+                let bytes = view::list_item(&self.format, bytes, self.encoding, self.transform)?;
                 self.buffer.extend_from_slice(&bytes);
             }
             Encoding::Protobuf => {

@@ -40,6 +40,13 @@ pub(super) struct OlderBatch {
     pub(super) ended: bool,
 }
 
+impl OlderBatch {
+    /// The end of the watch.
+    pub(super) fn end() -> Self {
+        Self { events: Vec::new(), version: None, ended: true }
+    }
+}
+
 impl OlderEvents {
     /// Starts the watch at the API server, with the client's own credential. `None`: it does not answer with events, and the
     /// request must be forwarded.

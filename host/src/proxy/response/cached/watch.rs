@@ -19,7 +19,7 @@ use weir_document::protobuf::{self, Envelope};
 use weir_document::{Error, TypeMeta};
 use weir_kube::{Encoding, Transform, Verb};
 
-use super::older::OlderEvents;
+use super::older::{OlderBatch, OlderEvents};
 use super::{CacheableRequest, CachedRead, Start, head};
 use crate::codec::object::partial;
 use crate::proxy::Proxy;
@@ -60,7 +60,7 @@ enum Phase {
     /// Starts with all objects once the view has reached this version.
     NotOlderThan(u64),
     /// The client's version is older than the view's history: its events come from the API server.
-    Older(OlderEvents),
+    Older(Box<OlderEvents>),
     /// Continues after this version once the view has reached it.
     After(u64),
     /// The client first gets these objects, and the position follows them.
@@ -81,7 +81,7 @@ pub(super) async fn watch(
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
         Start::After(version) if matches!(view.watch_start(version, true), WatchStart::TooOld) => {
-            Phase::Older(OlderEvents::start(proxy, request, read.media_type).await?)
+            Phase::Older(Box::new(OlderEvents::start(proxy, request, read.media_type).await?))
         }
         Start::After(version) => Phase::After(version),
     };
@@ -240,8 +240,8 @@ impl CachedWatch {
         let Phase::Older(older) = &mut self.phase else { return Ok(()) };
         let batch = tokio::select! {
             batch = older.next(&self.proxy, &self.request) => batch?,
-            () = &mut self.deadline => return Ok(self.over = true),
-            () = self.proxy.tasks.stopping() => return Ok(self.over = true),
+            () = &mut self.deadline => OlderBatch::end(),
+            () = self.proxy.tasks.stopping() => OlderBatch::end(),
         };
         self.ready.extend(batch.events);
         self.over |= batch.ended;
