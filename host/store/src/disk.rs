@@ -39,3 +39,6 @@ pub use self::config::{Confidentiality, DiskConfig, StoreName};
 pub use self::error::DiskError;
 pub use self::metrics::DiskMetrics;
 pub use self::values::Value;
+
+#[cfg(test)]
+mod tests;

@@ -244,7 +244,7 @@ impl State {
         other.is_some()
     }
 
-    fn value(&mut self, name: &str) -> Option<Value> {
+    pub(super) fn value(&mut self, name: &str) -> Option<Value> {
         if let Some(pending) = self.values.get(name) {
             return pending.as_ref().map(|pending| pending.value.clone()).filter(|value| !value.is_expired());
         }

@@ -26,6 +26,9 @@ pub(super) struct Registration {
     pub(super) confidentiality: Confidentiality,
 }
 
+/// The new states of the written stores, and what has to be reported.
+type Written = (Vec<Persisted>, Vec<(String, DiskError)>);
+
 /// A store with its changes.
 struct Pending {
     persisted: Persisted,
@@ -113,13 +116,13 @@ impl State {
         Ok((pending, next))
     }
 
-    /// Writes everything in one transaction. Returns the new states, and what had to be reported.
+    /// Writes everything in one transaction.
     fn write(
         &mut self,
         database: &Database,
         pending: &[Pending],
         superfluous: &[String],
-    ) -> Result<(Vec<Persisted>, Vec<(String, DiskError)>), DiskError> {
+    ) -> Result<Written, DiskError> {
         let key = match self.values.values().flatten().any(|value| value.confidential) {
             true => self.key_for(Confidentiality::Encrypted),
             false => Ok(None),
