@@ -1,4 +1,4 @@
-//! Weir by its behaviour: the built daemon in front of an in-memory API server, a file for each thing it promises.
+//! Behaviour tests: the built daemon in front of an in-memory API server, one file per feature.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ mod behaviour {
     use serde_json::{Value, json};
     use weir_apiserver::ApiServer;
 
-    /// The demo's cluster: two pools, services, slices, kube-proxy's configuration.
+    /// The demo's cluster: two node pools, services, EndpointSlices, kube-proxy's configuration.
     pub(crate) async fn edge() -> ApiServer {
         let server = ApiServer::builder().start().await.unwrap();
         server.store().load(include_str!("demo/cluster.yaml")).unwrap();
@@ -56,12 +56,12 @@ mod behaviour {
         })
     }
 
-    /// The configuration of one filter with its module's own rules.
+    /// The configuration of one filter with its module's own match rules.
     pub(crate) fn only(name: &str, more: &str) -> String {
         format!("filters:\n  - name: {name}\n    module: {name}.wasm\n{more}")
     }
 
-    /// Drops LoadBalancer Services, for every client.
+    /// Hides LoadBalancer Services from every client.
     pub(crate) const NO_LOAD_BALANCERS: &str = "\
 filters:
   - name: discardcloudservice

@@ -1,11 +1,11 @@
-//! Makes components of the hostile guests in `hostile/*.wat`, so that the tests find them ready.
+//! Builds components from the hostile guests in `hostile/*.wat` for the tests.
 
 use std::path::Path;
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// The little of wasi:cli that a hostile guest imports.
+/// The functions of wasi:cli that a hostile guest imports.
 const WASI_CLI: &str = "package wasi:cli@0.2.6;\ninterface exit { exit: func(status: result); }\n";
 
 type Failed = Box<dyn std::error::Error>;

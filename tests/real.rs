@@ -1,4 +1,5 @@
-//! Weir between a real kube-apiserver and real clients, a file for each kind of client. Needs `make controlplane`.
+//! Tests of Weir between a real kube-apiserver and real clients, one file per kind of client. Needs `make
+//! controlplane`.
 
 #![allow(
     clippy::unwrap_used,

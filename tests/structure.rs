@@ -1,9 +1,9 @@
 //! The structure that `host/README.md` promises: no cycle between crates, none between the top-level modules of a crate,
 //! and no file of `host/` over 400 lines.
 //!
-//! The dependencies of modules are read from the sources: every path that begins with `crate` or leads by `super` to the
-//! root of the crate. Names that the root re-exports count as dependencies on the module that defines them. Tests
-//! (`#[cfg(test)]` items, files and folders named `tests`) do not count.
+//! The dependencies of modules are read from the sources: every path that begins with `crate`, or that reaches the
+//! crate root by `super`. Names that the root re-exports count as dependencies on the defining module. Tests do not
+//! count: `#[cfg(test)]` items, files and folders named `tests`.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,26 +18,12 @@ mod graph;
 #[path = "structure/source.rs"]
 mod source;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use graph::Graph;
 
 /// The longest file of `host/`, tests included.
 const MAX_LINES: usize = 400;
-
-/// Dependencies of top-level modules that close a cycle today: crate, from, to, and who removes them. An entry that closes
-/// no cycle any more fails the test, so that the list only shrinks.
-const ALLOWED_MODULES: &[(&str, &str, &str, &str)] = &[
-    ("weir-document", "error", "path", "the error names the path: it could hold its text"),
-    ("weir-document", "json", "document", "frame.rs makes documents: it could return their bytes"),
-    ("weir-document", "json", "list", "the JSON splitter implements what list.rs dispatches to"),
-    ("weir-document", "list", "document", "the dispatcher of the splitters makes documents"),
-    ("weir-document", "path", "json", "quoted names are read by the reader of JSON strings"),
-];
-
-/// Files of `host/` that are longer than [`MAX_LINES`] today, and who shortens them.
-const ALLOWED_FILES: &[(&str, &str)] = &[];
 
 /// What each crate may depend on, of ours. The table of `host/README.md` says the same.
 const CRATES: &[(&str, &[&str])] = &[
@@ -70,16 +56,9 @@ fn crates_depend_only_on_those_below_them() {
 #[test]
 fn top_level_modules_have_no_cycles() {
     let mut failures = Vec::new();
-    let mut used = BTreeSet::new();
     for manifest in source::manifests(&root().join("host")) {
         let (name, _) = source::dependencies(&manifest);
         let mut graph = source::modules(&manifest.with_file_name("src"));
-        for entry in ALLOWED_MODULES.iter().filter(|(of, ..)| *of == name) {
-            let (_, from, to, _) = entry;
-            if graph.reaches(to, from) && graph.remove(from, to) {
-                used.insert(entry);
-            }
-        }
         // Every cycle at once, the last edge of each being left out for the next.
         while let Some(cycle) = graph.cycle() {
             graph.break_cycle();
@@ -87,24 +66,18 @@ fn top_level_modules_have_no_cycles() {
         }
     }
     assert!(failures.is_empty(), "top-level modules depend on each other in a circle:\n{}", failures.join("\n"));
-    let stale: Vec<_> = ALLOWED_MODULES.iter().filter(|entry| !used.contains(entry)).collect();
-    assert!(stale.is_empty(), "these close no cycle any more; remove them from ALLOWED_MODULES: {stale:?}");
 }
 
 #[test]
 fn no_file_of_the_host_is_longer_than_400_lines() {
     let mut files = Vec::new();
     source::files(&root().join("host"), &mut files);
-    let long: BTreeSet<_> = files
+    let long: Vec<_> = files
         .iter()
         .filter(|file| std::fs::read_to_string(file).expect("a source is UTF-8").lines().count() > MAX_LINES)
         .filter_map(|file| file.strip_prefix(root()).ok()?.to_str())
         .collect();
-    let allowed: BTreeSet<_> = ALLOWED_FILES.iter().map(|(file, _)| *file).collect();
-    let new: Vec<_> = long.difference(&allowed).collect();
-    assert!(new.is_empty(), "longer than {MAX_LINES} lines: {new:?}");
-    let stale: Vec<_> = allowed.difference(&long).collect();
-    assert!(stale.is_empty(), "short enough now; remove them from ALLOWED_FILES: {stale:?}");
+    assert!(long.is_empty(), "longer than {MAX_LINES} lines: {long:?}");
 }
 
 /// `host/README.md` names the stops of a list, a watch event and a reload as `file.rs` `function`.

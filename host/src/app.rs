@@ -25,7 +25,7 @@ use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCert
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::pods::{CertificateManager, PodAddress};
-use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, TlsError};
+use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
 use crate::reload::{Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
@@ -55,7 +55,7 @@ pub enum ServeError {
         #[source]
         source: std::io::Error,
     },
-    /// A socket of systemd has an address that no flag names.
+    /// systemd passed a socket whose address no flag names.
     #[error("systemd passed a socket for {0}, but no flag names this address")]
     Socket(SocketAddr),
     /// The daemon's own credential is not usable.
@@ -66,7 +66,7 @@ pub enum ServeError {
     Setup(#[from] SetupError),
     /// The certificate of the HTTPS port is not usable.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] ServerTlsError),
     /// The plain port is not allowed on this address.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -81,14 +81,14 @@ pub enum ServeError {
 /// The daemon cannot start. After the start, only a signal ends it.
 pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
     log_to_stderr(config.log);
-    // For everything but client connections, which have threads of their own (`Workers`).
+    // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
     runtime.map_err(system("cannot start the tokio runtime"))?.block_on(run(config))
 }
 
 /// Binds the ports first, so that a conflict ends the start before anything else has begun. The ports accept connections
-/// before the first filter set is in force: requests that a filter may match wait for it.
+/// before the first filter set is active: requests that a filter may match wait for it.
 async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let started = std::time::Instant::now();
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
@@ -116,7 +116,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let upstream = connect(&config, loaded, metrics.upstream, &tasks).await?;
     let client = upstream.client();
 
-    // The proxy. It learns the filter set in force from a channel.
+    // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let views = open_views(&config, &upstream, served.clone(), &tasks);
     let proxy =
@@ -174,11 +174,11 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         _ = interrupt.recv() => tracing::info!("received SIGINT, stopping"),
         _ = terminate.recv() => tracing::info!("received SIGTERM, stopping"),
     }
-    // Connections end by the drain timeout. The rest is for the tasks that they leave behind.
+    // Connections end within the drain timeout. The rest is for tasks that end after them.
     if tasks.drain(config.drain + Duration::from_millis(500)).await {
         tracing::info!("stopped");
     } else {
-        tracing::warn!(timeout = ?config.drain, "stopped; open requests did not finish within the drain timeout");
+        tracing::warn!(timeout = ?config.drain, "stopped, but open requests did not finish within the drain timeout");
     }
     Ok(())
 }
@@ -226,7 +226,7 @@ async fn connect(
     upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
     upstream_config.server_mode = config.server_mode;
     let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
-    // The file may come later: kubelet writes it when it has joined the cluster.
+    // The file may not exist yet: kubelet writes it when it joins the cluster.
     upstream_config.node_credential = match &node {
         Some(node) => Some(match node.load().await {
             Ok(loaded) => Ok(loaded.config),
@@ -234,7 +234,7 @@ async fn connect(
                 let reason = error_report(&error);
                 tracing::error!(
                     reason,
-                    "the node credential is not usable yet; requests without a credential of their own get 503 until it is"
+                    "node credential is not valid, local requests without a credential get 503 until it is"
                 );
                 Err(reason)
             }
@@ -279,7 +279,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         start_wait: config.start_wait,
         drain: config.drain,
         compression: config.compression,
-        answer_memory: config.answer_memory,
+        response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
         ..ProxyConfig::default()
     }
@@ -301,7 +301,7 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
     listener.local_addr().map_err(system("a listening socket has no address"))
 }
 
-/// Logs when the first filter set is in force.
+/// Logs when the first filter set is active.
 async fn log_when_ready(mut served: watch::Receiver<Serving>, started: std::time::Instant) {
     if served.wait_for(|serving| matches!(serving, Serving::Live(_))).await.is_ok() {
         tracing::info!(after = ?started.elapsed(), "ready");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 use weir_runtime::{ClusterView, Engine, EngineError, Loader, LookupSource, LookupSubscription, Lookups};
 
 /// Lookups in objects that never change.
@@ -29,7 +29,7 @@ impl LookupSource for StaticLookups {
         self.0.clone()
     }
 
-    fn follow(&self, _lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
+    fn follow(&self, _lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         Box::pin(std::future::ready(Ok(Box::new(NoSubscription) as Lookups)))
     }
 }

@@ -1,8 +1,8 @@
-//! Codecs: they turn the bytes of lists, objects and watch events into documents, and filter outcomes back into bytes.
+//! Codecs: they decode lists, objects and watch events to documents, and encode the filtered documents.
 //!
-//! A decoder cuts bytes into documents that share them. An encoder writes what filters left, in the shape that the client
-//! asked for. Codecs do no I/O and know no connection: their callers push bytes and take bytes, so that an answer may
-//! come from the API server or from memory. Each codec's documentation states its memory bound.
+//! A decoder cuts bytes into documents that share them. An encoder writes the filtered documents in the form that the
+//! client requested. Codecs do no I/O: their callers push and take bytes, so a response may come from the API server or
+//! from memory. The documentation of each codec states its memory bound.
 
 mod error;
 pub(crate) mod list;

@@ -1,4 +1,4 @@
-//! The cluster view of filters: the store of the reflectors in the daemon, files in `weir run` and `weir check`.
+//! The cluster view of filters: reflectors in the daemon, files in `weir run` and `weir check`.
 
 use std::sync::Arc;
 
@@ -6,44 +6,74 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
-use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors};
+use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors, StoreSnapshot};
 
-/// The cluster view of the daemon, backed by reflectors.
+/// The cluster view of the daemon: snapshots of the reflectors' store.
 #[derive(Debug)]
 pub struct ReflectorView {
     reflectors: Reflectors,
     node_name: Box<str>,
     endpoint: Option<Endpoint>,
-    /// The last snapshot, which is shared until the store changes.
+    /// The last snapshot. It is reused until the store changes.
     last: ArcSwapOption<ReflectorSnapshot>,
 }
 
-/// A snapshot of the store.
-#[derive(Debug)]
-struct ReflectorSnapshot(Arc<weir_store::StoreSnapshot>);
-
-/// A fixed cluster view from files, for `weir run`, `weir check` and tests.
+/// The cluster view of `weir run`, `weir check` and tests: objects from files, which never change.
 #[derive(Debug, Clone)]
 pub struct FileView {
-    objects: Arc<FileSnapshot>,
+    snapshot: Arc<FileSnapshot>,
     node_name: Box<str>,
     endpoint: Option<Endpoint>,
 }
 
+/// Opens reflectors for the lookups of filters, and returns the view of their store.
+#[derive(Debug)]
+pub struct ReflectorLookups(Arc<ReflectorView>);
+
+/// A snapshot of the store.
+#[derive(Debug)]
+struct ReflectorSnapshot(Arc<StoreSnapshot>);
+
+/// The objects from files, which have one version only.
 #[derive(Debug)]
 struct FileSnapshot(FileObjects);
 
-/// Opens reflectors for the lookups of filters.
-#[derive(Debug)]
-pub struct ReflectorLookups {
-    reflectors: Reflectors,
-    view: Arc<ReflectorView>,
+/// Implements [`Snapshot`], a trait of the runtime, by the queries of a type of the store. Neither crate knows the other.
+macro_rules! delegate_snapshot {
+    ($type:ty, $inner:ident => $version:expr) => {
+        impl Snapshot for $type {
+            fn version(&self) -> u64 {
+                let $inner = &self.0;
+                $version
+            }
+
+            fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+                self.0.get(lookup, namespace, name)
+            }
+
+            fn find(
+                &self,
+                lookup: &LookupSpec,
+                namespace: Option<&str>,
+                label_selector: &str,
+            ) -> Result<Arc<Selection>, String> {
+                self.0.find(lookup, namespace, label_selector)
+            }
+
+            fn addresses(&self) -> Arc<[InterfaceAddress]> {
+                self.0.addresses()
+            }
+        }
+    };
 }
 
+delegate_snapshot!(ReflectorSnapshot, snapshot => snapshot.version());
+delegate_snapshot!(FileSnapshot, _objects => 0);
+
 impl ReflectorView {
-    /// Reads from these reflectors. `endpoint` is the address at which pods reach the daemon.
+    /// Creates a view of these reflectors. `endpoint` is the address at which pods reach the daemon.
     #[must_use]
     pub fn new(reflectors: Reflectors, node_name: &str, endpoint: Option<Endpoint>) -> Self {
         Self { reflectors, node_name: node_name.into(), endpoint, last: ArcSwapOption::empty() }
@@ -62,24 +92,24 @@ impl FileView {
         addresses: Vec<InterfaceAddress>,
         endpoint: Option<Endpoint>,
     ) -> Result<Self, FileObjectsError> {
-        let objects = Arc::new(FileSnapshot(FileObjects::new(objects, addresses)?));
-        Ok(Self { objects, node_name: node_name.into(), endpoint })
+        let snapshot = Arc::new(FileSnapshot(FileObjects::new(objects, addresses)?));
+        Ok(Self { snapshot, node_name: node_name.into(), endpoint })
     }
 }
 
 impl ReflectorLookups {
-    /// Opens the reflectors of this view.
+    /// Creates the source of this view.
     #[must_use]
     pub fn new(view: ReflectorView) -> Self {
-        Self { reflectors: view.reflectors.clone(), view: Arc::new(view) }
+        Self(Arc::new(view))
     }
 }
 
 /// Keeps the reflectors of one filter open.
 #[derive(Debug)]
-struct OpenReflectors(#[expect(dead_code, reason = "held for its drop")] Vec<ReflectorHandle>);
+struct ReflectorSubscription(#[expect(dead_code, reason = "held for its drop")] Vec<ReflectorHandle>);
 
-impl LookupSubscription for OpenReflectors {}
+impl LookupSubscription for ReflectorSubscription {}
 
 impl ClusterView for ReflectorView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
@@ -107,7 +137,7 @@ impl ClusterView for ReflectorView {
 
 impl ClusterView for FileView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
-        self.objects.clone()
+        self.snapshot.clone()
     }
 
     fn version(&self) -> u64 {
@@ -123,52 +153,16 @@ impl ClusterView for FileView {
     }
 }
 
-impl Snapshot for ReflectorSnapshot {
-    fn version(&self) -> u64 {
-        self.0.version()
-    }
-
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-        self.0.get(lookup, namespace, name)
-    }
-
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
-        self.0.find(lookup, namespace, label_selector)
-    }
-
-    fn addresses(&self) -> Arc<[InterfaceAddress]> {
-        self.0.addresses()
-    }
-}
-
-impl Snapshot for FileSnapshot {
-    fn version(&self) -> u64 {
-        0
-    }
-
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-        self.0.get(lookup, namespace, name)
-    }
-
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
-        self.0.find(lookup, namespace, label_selector)
-    }
-
-    fn addresses(&self) -> Arc<[InterfaceAddress]> {
-        self.0.addresses()
-    }
-}
-
 impl LookupSource for ReflectorLookups {
     fn view(&self) -> Arc<dyn ClusterView> {
-        self.view.clone()
+        self.0.clone()
     }
 
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        let handles: Vec<_> = lookups.iter().map(|lookup| self.reflectors.open(lookup)).collect();
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
+        let handles: Vec<_> = lookups.iter().map(|lookup| self.0.reflectors.open(lookup)).collect();
         async move {
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
-            Ok(Box::new(OpenReflectors(handles)) as Lookups)
+            Ok(Box::new(ReflectorSubscription(handles)) as Lookups)
         }
         .boxed()
     }

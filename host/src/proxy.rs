@@ -1,13 +1,18 @@
-//! The proxy: it serves a node's clients.
+//! The proxy, which serves the clients of a node.
 //!
-//! [`server`] accepts connections and knows the peer of each. [`route`] parses a request, has [`identity`] decide with whose
-//! credential it goes upstream, and picks a [`response`]: forwarded byte for byte, or filtered. [`resume`] remembers what
-//! filters hid from each client, so that its watches can continue. [`crate::codec`] reads and writes lists, objects and
-//! events, and `weir_upstream` talks to the API servers.
+//! A request passes these modules in order:
 //!
-//! The rooms depend on each other in one direction: `route` on `identity` and `response`, those on `server`, `response` on
-//! `resume`. All of them share [`Proxy`], [`body`] and [`respond`], which turns every failure into a Kubernetes Status.
-//! Nothing here knows WebAssembly: a chain turns documents into outcomes.
+//! 1. [`server`] accepts connections and identifies the peer of each.
+//! 2. [`service`] handles one request: it parses the request and calls the next three.
+//! 3. [`identity`] selects the credential that the request has upstream.
+//! 4. [`route`] selects the handler.
+//! 5. [`response`] contains the handlers: forward, get, list, watch, write.
+//!
+//! [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
+//! error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
+//! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
+//!
+//! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
 mod body;
 mod headers;
@@ -18,6 +23,7 @@ mod response;
 mod resume;
 mod route;
 mod server;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -29,15 +35,15 @@ use weir_kube::GroupResource;
 use weir_runtime::ServingReceiver;
 use weir_upstream::{Tasks, Upstream};
 
-use self::identity::reviews::Reviews;
+use self::identity::reviews::ReviewCache;
 pub use self::metrics::ProxyMetrics;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
 use self::resume::ResumeState;
-pub use self::server::leaf::Leaf;
+pub use self::server::certificate_info::CertificateInfo;
 use self::server::listener;
 pub use self::server::listener::ListenError;
-pub use self::server::tls::{ServerTls, TlsError};
+pub use self::server::tls::{ServerTls, ServerTlsError};
 use crate::config::Compression;
 use crate::view::Views;
 
@@ -46,22 +52,22 @@ use crate::view::Views;
 pub struct ProxyConfig {
     /// The uids of the processes whose requests get the node credential.
     pub node_credential_uids: Vec<u32>,
-    /// How long a read waits for the first complete filter set before Weir answers 503.
+    /// How long a request waits for the first filter set before it gets 503.
     pub start_wait: Duration,
-    /// Whether plain HTTP may be served beyond loopback.
+    /// Whether plain HTTP may be served on other addresses than loopback.
     pub allow_remote_plaintext: bool,
-    /// The number of concurrent client connections; further ones wait to be accepted.
+    /// The most concurrent connections of a listener. Further ones wait in the backlog.
     pub max_connections: usize,
-    /// Which clients get large filtered answers compressed.
+    /// The clients whose large filtered responses are compressed.
     pub compression: Compression,
-    /// The bytes that all answers together may take that Weir holds until they are complete: protobuf lists and Tables.
-    pub answer_memory: usize,
-    /// How long open requests may take to finish when the daemon stops.
+    /// Total bytes for responses that must be buffered: protobuf lists and Tables.
+    pub response_memory: usize,
+    /// The longest time to finish open requests when the daemon stops.
     pub drain: Duration,
 }
 
 impl Default for ProxyConfig {
-    /// Default limits, root alone gets the node credential, loopback only.
+    /// Default limits. Only root gets the node credential, and plain HTTP is served on loopback only.
     fn default() -> Self {
         Self {
             node_credential_uids: vec![0],
@@ -69,21 +75,21 @@ impl Default for ProxyConfig {
             allow_remote_plaintext: false,
             max_connections: 4096,
             compression: Compression::default(),
-            answer_memory: 256 << 20,
+            response_memory: 256 << 20,
             drain: Duration::from_secs(10),
         }
     }
 }
 
-/// The proxy; serves any number of listeners.
+/// The proxy. It serves any number of listeners.
 pub struct Proxy {
     upstream: Arc<Upstream>,
-    /// For the daemon's own requests.
+    /// The client for the daemon's own requests.
     client: kube::Client,
     node_credential_uids: Vec<u32>,
-    reviews: Reviews,
-    /// Whether clients may read what views answer.
-    read_reviews: Reviews,
+    reviews: ReviewCache,
+    /// Whether clients may read what views serve.
+    read_reviews: ReviewCache,
     /// None: every read goes upstream.
     views: Option<Arc<Views>>,
     serving: ServingReceiver,
@@ -120,15 +126,15 @@ impl Proxy {
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
-            reviews: Reviews::of_certificates(),
-            read_reviews: Reviews::of_reads(),
+            reviews: ReviewCache::for_certificates(),
+            read_reviews: ReviewCache::for_reads(),
             views,
             serving,
             metrics,
             tasks,
             resume: ResumeState::default(),
             failed_objects: FailedObjects::default(),
-            memory_budget: MemoryBudget::new(config.answer_memory),
+            memory_budget: MemoryBudget::new(config.response_memory),
             compression: config.compression,
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,
@@ -137,10 +143,10 @@ impl Proxy {
         })
     }
 
-    /// Serves plain HTTP on a bound listener until the daemon stops; returns at once.
+    /// Starts to serve plain HTTP on a bound listener, and returns. It stops with the daemon.
     ///
     /// # Errors
-    /// The listener is bound beyond loopback, and the settings do not allow that.
+    /// The listener is not on a loopback address, and the configuration does not allow that.
     pub fn serve(self: &Arc<Self>, listener: TcpListener) -> Result<(), ListenError> {
         let address = listener.local_addr().map_err(ListenError::Socket)?;
         if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
@@ -150,14 +156,13 @@ impl Proxy {
         Ok(())
     }
 
-    /// Serves HTTPS on a bound listener until the daemon stops, and reloads the certificate when its files change; returns at
-    /// once.
+    /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
     pub fn serve_tls(self: &Arc<Self>, listener: TcpListener, tls: Arc<ServerTls>) {
-        self.tasks.spawn_until_stop(tls.clone().follow());
+        self.tasks.spawn_until_stop(tls.clone().watch_files());
         self.accept(listener, Some(tls));
     }
 
-    /// Notes that a client got this version of a resource from upstream. A later change of outcomes concerns that client
+    /// Notes that a client got this version of a resource from upstream. A later change of outcomes concerns that client,
     /// although the change has no version.
     fn hand_out(&self, resource: &GroupResource, version: Option<&str>) {
         if let (Some(views), Some(version)) = (&self.views, version.and_then(|version| version.parse().ok())) {

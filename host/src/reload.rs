@@ -1,11 +1,13 @@
 //! Reloads the configuration: watches it, loads each changed filter, and swaps the filter set at once. After an error the
-//! set in force stays, and the log, a metric and `/filters` report the error.
+//! active set stays, and the log, a metric and `/filters` report the error.
 //!
 //! One task handles one change after another. A newer change cancels the load in progress.
 
 mod metrics;
 mod prepare;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The longest pause between retries.
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// Keeps the filter set in force equal to the configuration.
+/// Keeps the active filter set equal to the configuration.
 pub struct Reloader {
     /// The source of the configuration.
     pub source: ConfigSource,
@@ -47,7 +49,7 @@ pub struct Reloader {
 
 /// The result of an attempt.
 enum AttemptResult {
-    /// The configuration is in force.
+    /// The configuration is active.
     Done,
     /// The configuration has not been read yet.
     Waiting,
@@ -56,18 +58,24 @@ enum AttemptResult {
 }
 
 impl Reloader {
-    /// Runs until the daemon stops. Cancel-safe: the filter set in force stays.
+    /// Runs until it is cancelled. Cancel-safe: the active filter set stays.
     pub async fn run(mut self) {
         let directories = self.modules_dir.iter().cloned().chain(self.source.directory()).collect();
         let mut notices = DirectoryWatcher::new(directories);
         let mut pause = RETRY;
+        // The errors that the log has already. A retry logs only other ones.
+        let mut logged = Vec::new();
         loop {
             let mut state = self.state.clone();
             state.mark_unchanged();
             let attempt = tokio::select! {
-                attempt = self.attempt() => attempt,
-                () = notices.changed() => continue,
-                Ok(()) = state.changed() => continue,
+                attempt = self.attempt(&mut logged) => Some(attempt),
+                () = notices.changed() => None,
+                Ok(()) = state.changed() => None,
+            };
+            let Some(attempt) = attempt else {
+                logged.clear();
+                continue;
             };
             let retry = match attempt {
                 AttemptResult::Failed => {
@@ -86,15 +94,19 @@ impl Reloader {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
-                () = notices.changed() => pause = RETRY,
-                Ok(()) = state.changed() => pause = RETRY,
-                () = retry => {}
+            let changed = tokio::select! {
+                () = notices.changed() => true,
+                Ok(()) = state.changed() => true,
+                () = retry => false,
+            };
+            if changed {
+                pause = RETRY;
+                logged.clear();
             }
         }
     }
 
-    async fn attempt(&mut self) -> AttemptResult {
+    async fn attempt(&mut self, logged: &mut Vec<ReloadError>) -> AttemptResult {
         let started = Instant::now();
         let state = match &self.source {
             ConfigSource::File(path) => read(path).await,
@@ -104,8 +116,8 @@ impl Reloader {
         let configuration = match state {
             SourceState::Pending => return AttemptResult::Waiting,
             SourceState::Valid(configuration) => configuration,
-            SourceState::Invalid(error) => return self.refuse(&source, vec![whole(error.to_string())]),
-            SourceState::Unreadable(reason) => return self.refuse(&source, vec![whole(reason.to_string())]),
+            SourceState::Invalid(error) => return self.refuse(&source, vec![whole(error.to_string())], logged),
+            SourceState::Unreadable(reason) => return self.refuse(&source, vec![whole(reason.to_string())], logged),
         };
         let before = match &*self.serving.borrow() {
             Serving::Live(set) => Some(set.clone()),
@@ -114,10 +126,10 @@ impl Reloader {
         if before.is_none() {
             self.serving.send_replace(Serving::Pending(known_rules(&configuration)));
         }
-        let in_force = before.as_deref().map(FilterSet::filters).unwrap_or_default();
-        match self.load_all(&configuration, in_force).await {
+        let active = before.as_deref().map(FilterSet::filters).unwrap_or_default();
+        match self.load_all(&configuration, active).await {
             Ok(filters) => self.apply(&source, &configuration, before.as_deref(), filters, started),
-            Err(errors) => self.refuse(&source, errors),
+            Err(errors) => self.refuse(&source, errors, logged),
         }
     }
 
@@ -125,12 +137,12 @@ impl Reloader {
     async fn load_all(
         &self,
         configuration: &Configuration,
-        in_force: &[Arc<Filter>],
+        active: &[Arc<Filter>],
     ) -> Result<Vec<Arc<Filter>>, Vec<ReloadError>> {
         let (mut filters, mut errors) = (Vec::new(), Vec::new());
         for entry in &configuration.filters {
             self.status.loading(entry);
-            match prepare(&self.loader, entry, configuration, self.modules_dir.as_deref(), in_force).await {
+            match prepare(&self.loader, entry, configuration, self.modules_dir.as_deref(), active).await {
                 Ok(filter) => filters.push(filter),
                 Err(reason) => errors.push(ReloadError { filter: Some(entry.name.clone()), reason }),
             }
@@ -138,7 +150,7 @@ impl Reloader {
         if errors.is_empty() { Ok(filters) } else { Err(errors) }
     }
 
-    /// Puts a complete set in force.
+    /// Activates a complete filter set.
     fn apply(
         &self,
         source: &str,
@@ -153,7 +165,7 @@ impl Reloader {
         });
         let names: Vec<_> = filters.iter().map(|filter| filter.name().to_string()).collect();
         self.loader.retain(|digest| filters.iter().any(|filter| filter.digest() == digest));
-        // Order: the set is in force before `/filters` shows it, and `/filters` shows it before the log reports it.
+        // Order: the set is active before `/filters` shows it, and `/filters` shows it before the log reports it.
         if !unchanged {
             let set = match before {
                 Some(before) => FilterSet::succeeding(before, filters.clone()),
@@ -161,31 +173,35 @@ impl Reloader {
             };
             self.serving.send_replace(Serving::Live(Arc::new(set)));
         }
-        self.status.live(&filters, ReloadResult::applied(source, &configuration.warnings));
+        let plans = filters.iter().flat_map(|filter| filter.plan_warnings());
+        let warnings: Vec<_> = configuration.warnings.iter().cloned().chain(plans).collect();
+        self.status.live(&filters, ReloadResult::applied(source, &warnings));
         self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
         if unchanged {
-            tracing::debug!(source, "the filters are unchanged");
+            tracing::debug!(source, "filter set unchanged");
             return AttemptResult::Done;
         }
-        for warning in &configuration.warnings {
+        for warning in &warnings {
             tracing::warn!(source, "configuration warning: {warning}");
         }
-        tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "a new set of filters is in force");
+        tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "filter set activated");
         AttemptResult::Done
     }
 
-    fn refuse(&self, source: &str, errors: Vec<ReloadError>) -> AttemptResult {
+    /// Reports errors. `logged` are the errors that the log has already.
+    fn refuse(&self, source: &str, errors: Vec<ReloadError>, logged: &mut Vec<ReloadError>) -> AttemptResult {
         let effect = match &*self.serving.borrow() {
-            Serving::Live(_) => "the last valid filter set stays in force",
+            Serving::Live(_) => "keeping the last valid filter set",
             Serving::Unknown | Serving::Pending(_) => "requests that a filter may match get 503",
         };
         self.metrics.reload("refused");
         // `/readyz` and `/filters` show the error before the log reports it.
         self.status.refused(ReloadResult::refused(source, errors.clone()));
-        for error in &errors {
-            let filter = error.filter.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::error!(source, filter, "configuration refused, {effect}: {}", error.reason);
+        for error in errors.iter().filter(|error| !logged.contains(error)) {
+            let filter = error.filter.as_ref().map(tracing::field::display);
+            tracing::error!(source, filter, reason = error.reason, "configuration refused, {effect}");
         }
+        *logged = errors;
         AttemptResult::Failed
     }
 }

@@ -1,5 +1,5 @@
-//! Follows changes of looked-up objects: when a value changes that a filter read, the filter's watches end, so that their
-//! clients list again and see the new outcomes.
+//! Validates the outcomes of filters again when a looked-up object changes. If a value has changed that a filter read, the
+//! watches of the filter end, so that their clients list again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use weir_runtime::{ChangeSet, ClusterView, Serving, ServingReceiver};
 use weir_store::{Change, Reflectors};
 
-/// How long changes are collected before they are validated together: a NodePool controller that walks its nodes must
-/// not end every watch with each step.
+/// How long changes are collected before they are validated together. A controller that updates one object after another
+/// must not end the watches each time.
 const COLLECT: Duration = Duration::from_millis(100);
 
 /// Runs until the reflectors are gone.
@@ -29,7 +29,7 @@ pub(crate) async fn validate_dependencies(
         let snapshot = view.snapshot();
         for filter in set.filters() {
             if filter.validate_dependencies(&*snapshot, &collected).await {
-                tracing::info!(filter = %filter.name(), "a looked-up value has changed: watches of the filter re-list");
+                tracing::info!(filter = %filter.name(), "watches of the filter end with 410 so that clients list again: a looked-up value has changed");
             }
         }
     }

@@ -63,7 +63,7 @@ impl ListenSockets {
         socket.listen(BACKLOG)
     }
 
-    /// The addresses of inherited sockets that no flag named.
+    /// The addresses of inherited sockets that are not in use.
     #[must_use]
     pub fn unclaimed(&self) -> Vec<SocketAddr> {
         self.0.iter().filter_map(|socket| socket.local_addr().ok()).collect()
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_inherited_socket_serves_its_address_and_others_are_bound() {
+    async fn an_inherited_socket_is_used_for_its_address() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let mut sockets = ListenSockets(vec![socket]);

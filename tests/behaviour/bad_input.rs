@@ -1,4 +1,4 @@
-//! Bad input by hand: flags, configurations, modules. Each is answered by naming file, key and reason.
+//! Invalid input: flags, configurations, modules. Each error names the file, the key and the reason.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ fn weir(arguments: &[&str]) -> Output {
     Command::new(built::weir()).args(arguments).env_clear().output().unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -27,14 +27,14 @@ fn bad_flags_end_with_64_and_name_the_flag() {
         (vec!["--pod-interface", "a/b"], vec!["--pod-interface", "a/b"]),
         (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
         (vec!["--compress", "sometimes"], vec!["--compress", "sometimes"]),
-        (vec!["--answer-memory", "much"], vec!["--answer-memory", "much", "256Mi"]),
+        (vec!["--response-memory", "much"], vec!["--response-memory", "much", "256Mi"]),
         (vec!["--log-format", "xml"], vec!["--log-format", "xml"]),
     ] {
         let arguments: Vec<_> = ok.iter().copied().chain(more.iter().copied()).collect();
         let output = weir(&arguments);
-        assert_eq!(output.status.code(), Some(64), "{more:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(64), "{more:?}: {}", stderr(&output));
         for word in words {
-            assert!(told(&output).contains(word), "{more:?}: {}", told(&output));
+            assert!(stderr(&output).contains(word), "{more:?}: {}", stderr(&output));
         }
     }
     assert_eq!(weir(&["serve"]).status.code(), Some(64));
@@ -51,7 +51,7 @@ fn a_port_that_is_taken_ends_the_start_with_1() {
     let output =
         weir(&["serve", "--server", "http://127.0.0.1:1", "--node-name", "n", "--port", &port, "--admin-port", "0"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("--port") && told(&output).contains(&port), "{}", told(&output));
+    assert!(stderr(&output).contains("--port") && stderr(&output).contains(&port), "{}", stderr(&output));
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn an_own_credential_or_a_certificate_that_cannot_be_read_ends_the_start_with_1(
     ] {
         let ports = ["serve", "--node-name", "n", "--port", "0", "--admin-port", "0"];
         let output = weir(&[&ports[..], &flags].concat());
-        assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", told(&output));
-        let said = told(&output);
-        let line = said.lines().find(|line| line.starts_with("weir: "));
-        assert!(line.is_some_and(|line| line.contains(named)), "{flags:?}: {said}");
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {}", stderr(&output));
+        let error = stderr(&output);
+        let line = error.lines().find(|line| line.starts_with("weir: "));
+        assert!(line.is_some_and(|line| line.contains(named)), "{flags:?}: {error}");
     }
 }
 
-/// A configuration, and words that its refusal must have.
+/// A configuration, and words that its error must contain.
 const BROKEN: &[(&str, &[&str])] = &[
     ("filters: [{", &["filters.yaml"]),
     ("filters: 7", &["filters.yaml"]),
@@ -122,36 +122,61 @@ fn check_names_file_key_and_reason() {
     for (filters, words) in BROKEN {
         std::fs::write(&path, manifest(filters)).unwrap();
         let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", modules.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(64), "{filters}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(64), "{filters}: {}", stderr(&output));
         for word in words.iter().chain(&["filters-under-test.yaml"]) {
-            assert!(told(&output).contains(word), "{filters}: no {word:?} in {}", told(&output));
+            assert!(stderr(&output).contains(word), "{filters}: no {word:?} in {}", stderr(&output));
         }
     }
     for text in ["", "just words", "kind: Secret", "\u{0}"] {
         std::fs::write(&path, text).unwrap();
         let output = weir(&["check", path.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(64), "{text:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(64), "{text:?}: {}", stderr(&output));
     }
     assert_eq!(weir(&["check", "/does/not/exist.yaml"]).status.code(), Some(64));
 }
 
 #[test]
-fn check_tells_every_problem_at_once_and_passes_what_is_good() {
+fn check_reports_all_errors_at_once_and_accepts_valid_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("filters.yaml");
     std::fs::write(&path, manifest("filters:\n  - {name: a, module: ../a, match: ['x'], failurePolicy: No}")).unwrap();
-    let output = told(&weir(&["check", path.to_str().unwrap()]));
+    let output = stderr(&weir(&["check", path.to_str().unwrap()]));
     assert!(["../a", "match", "failurePolicy"].iter().all(|word| output.contains(word)), "{output}");
     let good = "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['kube-proxy/services#list']}";
     std::fs::write(&path, manifest(good)).unwrap();
     let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    assert!(told(&output).contains("warning"), "a rule that names list covers get and watch too: {}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("warning"),
+        "a rule that names list covers get and watch too: {}",
+        stderr(&output)
+    );
     assert!(String::from_utf8_lossy(&output.stdout).contains("discardcloudservice"));
 }
 
+/// `weir check`, the log and `/filters` name the filter and the rule.
 #[tokio::test]
-async fn at_start_a_broken_configuration_keeps_the_daemon_up_and_not_ready_until_it_is_mended() {
+async fn a_rule_that_matches_nothing_is_a_warning() {
+    let filters =
+        "filters:\n  - {name: late, module: discardcloudservice.wasm, match: ['kubelet/pods#update', 'kubelet/nodes']}";
+    let named = r#"filter late: rule "kubelet/pods#update" names none of get, list and watch"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    std::fs::write(&path, manifest(filters)).unwrap();
+    let output = weir(&["check", path.to_str().unwrap(), "--modules-dir", built::modules().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("warning: {named}")), "{}", stderr(&output));
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(filters).bundled("discardcloudservice").start_ready().await;
+    let line = weir.logged("matches nothing").await;
+    assert!(line["fields"]["message"].as_str().is_some_and(|message| message.contains(named)), "{line}");
+    let shown = weir.admin().json("/filters").await;
+    let warnings = shown["lastReload"]["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|warning| warning.as_str().is_some_and(|text| text.starts_with(named))), "{shown}");
+}
+
+#[tokio::test]
+async fn at_start_an_invalid_configuration_keeps_the_daemon_running_but_not_ready_until_it_is_fixed() {
     let server = edge().await;
     for filters in
         ["filters: [{", "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['?']}"]
@@ -174,7 +199,7 @@ async fn at_start_a_broken_configuration_keeps_the_daemon_up_and_not_ready_until
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_manifest_leave_the_last_good_set() {
+async fn an_invalid_manifest_leaves_the_last_valid_set_in_force() {
     let server = edge().await;
     let weir = Setup::new(server.url())
         .filters("filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm}")

@@ -17,7 +17,7 @@ use weir_runtime::{FilterSet, Outcome};
 use weir_runtime::{LoadError, Loader};
 use weir_tests::built;
 
-/// Filters and the least number of cases each must have.
+/// The bundled filters.
 const FILTERS: &[&str] = &[
     "discardcloudservice",
     "endpoints",
@@ -30,14 +30,23 @@ const FILTERS: &[&str] = &[
     "servicetopology",
 ];
 
-/// The number of copies of each object. The host calls the filter for the first ones and replays their trace for the last.
+/// The number of copies of each object. The host calls the filter for the first ones and replays their trace for the
+/// last.
 const ALIKE: usize = 8;
 
 /// The largest module that may ship, in bytes.
 const LARGEST: usize = 150_000;
 
+/// The largest `inclusterconfig.wasm` that may ship: its size of 285,829 bytes and 5 %.
+///
+/// It contains granit-parser, the YAML parser of kube, which needs 110 KB of code and 60 KB of function names. Without the
+/// names, and with all of the module optimized for size, it still has 206 KB. The parser has no features to turn off: its
+/// error messages are already off, and tags, anchors and directives are part of it. Only a parser of our own would be
+/// smaller.
+const LARGEST_WITH_YAML: usize = 300_000;
+
 #[tokio::test]
-async fn every_case_of_every_bundled_filter_holds_in_the_host_in_both_encodings() {
+async fn every_case_of_every_bundled_filter_passes_in_the_host_in_both_encodings() {
     let (mut failures, mut count, mut in_protobuf) = (Vec::new(), 0, 0);
     for filter in FILTERS {
         let module = std::fs::read(built::module(filter)).unwrap().into();
@@ -63,8 +72,7 @@ async fn every_case_of_every_bundled_filter_holds_in_the_host_in_both_encodings(
 fn modules_are_small() {
     for filter in FILTERS {
         let size = std::fs::metadata(built::module(filter)).unwrap().len() as usize;
-        // It has a YAML parser in it.
-        let largest = if *filter == "inclusterconfig" { 2 * LARGEST } else { LARGEST };
+        let largest = if *filter == "inclusterconfig" { LARGEST_WITH_YAML } else { LARGEST };
         assert!(size <= largest, "{filter}.wasm has {size} bytes, more than {largest}");
     }
 }
@@ -111,7 +119,7 @@ async fn run(set: &FilterSet, document: Document) -> CaseOutcome {
     let made = chain.run(vec![document.clone(); ALIKE]).await;
     let mut outcomes: Vec<_> = made.into_iter().map(|made| outcome(made, &document)).collect();
     let first = outcomes.swap_remove(0);
-    // The breaker stops calls after failures in a row.
+    // After repeated failures the circuit breaker stops calls.
     if !matches!(first, CaseOutcome::Failed { .. }) {
         assert!(outcomes.iter().all(|other| *other == first), "{first:?} at first, then {outcomes:?}");
     }

@@ -1,5 +1,5 @@
-//! Connections to the API server at the edge: those that die silently, servers that send their clients away or stop in the
-//! middle of an answer, outages, and clients that do not keep up.
+//! Connections to the API server at the edge: dead connections, servers that disconnect clients or stop in the middle
+//! of a response, outages, and slow clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ filters:
   - {name: nodeportisolation, module: nodeportisolation.wasm, match: ['*/services']}
 ";
 
-/// A TCP proxy that can swallow: what goes over the connections that are open then vanishes, and nobody is told.
+/// A TCP proxy that can drop all traffic of its open connections without closing them.
 struct Link {
     address: SocketAddr,
     swallowed: watch::Sender<u64>,
@@ -59,12 +59,12 @@ async fn carry(mut client: TcpStream, target: SocketAddr, mut swallowed: watch::
         _ = copy_bidirectional(&mut client, &mut server) => return,
         _ = swallowed.changed() => {}
     }
-    // Read, so that the other end takes it for delivered.
+    // It reads the bytes, so that the sender's kernel sees them acknowledged.
     let (mut nowhere, mut elsewhere) = (sink(), sink());
     let _ = tokio::join!(copy(&mut client, &mut nowhere), copy(&mut server, &mut elsewhere));
 }
 
-/// The demo's cluster behind TLS, as real API servers are: HTTP/2.
+/// The demo's cluster behind TLS and HTTP/2, as real API servers are.
 async fn secure_edge() -> (ApiServer, Authority) {
     let ca = Authority::new("cluster");
     let pair = ca.server();
@@ -83,13 +83,13 @@ async fn before(address: SocketAddr, ca: &Authority) -> Daemon {
         .await
 }
 
-/// Reads a watch to its end, however it ends.
+/// Reads a watch until it ends or fails.
 async fn ended(mut events: Events) {
     let end = async { while matches!(events.try_next().await, Ok(Some(_))) {} };
     tokio::time::timeout(PATIENCE, end).await.expect("the watch ends");
 }
 
-async fn asked(server: &ApiServer, what: impl Fn(&Recorded) -> bool) {
+async fn wait_for_request(server: &ApiServer, what: impl Fn(&Recorded) -> bool) {
     let mut count = server.request_count();
     let found = async {
         while !server.requests().iter().any(&what) {
@@ -104,7 +104,7 @@ fn by_daemon(request: &Recorded) -> bool {
 }
 
 #[tokio::test]
-async fn connections_that_died_silently_are_found_by_pings_and_everybody_goes_on() {
+async fn pings_detect_dead_connections_and_clients_recover() {
     let (server, ca) = secure_edge().await;
     let link = Link::start(server.address()).await;
     let weir = before(link.address, &ca).await;
@@ -115,8 +115,8 @@ async fn connections_that_died_silently_are_found_by_pings_and_everybody_goes_on
     server.clear_requests();
     link.swallow();
     let began = Instant::now();
-    let looked_up = asked(&server, |request| by_daemon(request) && request.path.ends_with("/nodes"));
-    // The list went into the dead connection, and is sent again over a new one. Watches end, so that clients come back.
+    let looked_up = wait_for_request(&server, |request| by_daemon(request) && request.path.ends_with("/nodes"));
+    // The list is sent into the dead connection, and again over a new one. Watches end, so that clients reconnect.
     let (names, (), (), ()) = tokio::join!(client.names(SERVICES), ended(filtered), ended(forwarded), looked_up);
     assert_eq!(names, ["dashboard", "kubernetes", "web"]);
     eprintln!("a dead connection was found after {:?}", began.elapsed());
@@ -125,7 +125,7 @@ async fn connections_that_died_silently_are_found_by_pings_and_everybody_goes_on
 }
 
 #[tokio::test]
-async fn a_server_that_sends_its_clients_away_is_asked_over_new_connections_and_nobody_notices() {
+async fn goaway_moves_requests_to_new_connections_without_errors() {
     let (server, ca) = secure_edge().await;
     let weir = before(server.address(), &ca).await;
     let client = weir.client("tool").with("content-type", "application/json");
@@ -147,9 +147,9 @@ async fn a_server_that_sends_its_clients_away_is_asked_over_new_connections_and_
         let client = client.clone();
         async move { client.names(&format!("{SERVICES}?limit=7")).await }
     });
-    asked(&server, |request| request.query.contains("limit=7")).await;
+    wait_for_request(&server, |request| request.query.contains("limit=7")).await;
     let old = server.requests()[0].connection;
-    // Again and again, in the middle of reads and writes.
+    // Repeatedly, during reads and writes.
     let lists = async {
         for _ in 0..100 {
             assert!(client.names(SERVICES).await.len() >= 3);
@@ -175,7 +175,7 @@ async fn a_server_that_sends_its_clients_away_is_asked_over_new_connections_and_
     connections.sort_unstable();
     connections.dedup();
     assert!(connections.len() > 2, "{connections:?}");
-    // What was under way ends on the connection that it began on.
+    // Requests in progress finish on their connection.
     release.send_replace(true);
     assert!(slow.await.unwrap().len() >= 3);
     assert!(server.requests().iter().filter(|request| request.connection == old).count() >= 1);
@@ -185,7 +185,7 @@ async fn a_server_that_sends_its_clients_away_is_asked_over_new_connections_and_
 }
 
 #[tokio::test]
-async fn leases_and_status_wait_for_neither_lists_nor_watches() {
+async fn leases_and_status_do_not_wait_for_lists_or_watches() {
     let (server, ca) = secure_edge().await;
     let weir = before(server.address(), &ca).await;
     let client = weir.client("kubelet").with("content-type", "application/json");
@@ -209,14 +209,14 @@ async fn leases_and_status_wait_for_neither_lists_nor_watches() {
     let watches = |request: &Recorded| request.query.contains("watch=true");
     let others = by(&|request| !alive(request) && !watches(request));
     let (alive, watches) = (by(&alive), by(&watches));
-    // Of each of the daemon's threads; the client's one connection is on one of them.
+    // Each daemon thread has its own connections. The client's single connection is served by one thread.
     assert_eq!((alive.len(), watches.len(), others.len()), (1, 1, 1));
     assert!(alive.is_disjoint(&watches) && alive.is_disjoint(&others) && watches.is_disjoint(&others));
 }
 
-/// An answer that begins and then stops. Its end is told by the channel.
+/// A response that begins and then stops. The channel reports when its body is dropped.
 fn stops(first: &'static str, gone: mpsc::UnboundedSender<()>) -> Action {
-    /// Tells when the body is dropped.
+    /// Sends a message when the body is dropped.
     struct Guard(mpsc::UnboundedSender<()>);
     impl Drop for Guard {
         fn drop(&mut self) {
@@ -231,7 +231,7 @@ fn stops(first: &'static str, gone: mpsc::UnboundedSender<()>) -> Action {
 }
 
 #[tokio::test]
-async fn an_answer_that_stops_after_its_head_holds_nobody_up_and_ends_with_its_client() {
+async fn a_response_that_stalls_after_its_head_blocks_nobody_and_ends_with_its_client() {
     let (server, ca) = secure_edge().await;
     let weir = before(server.address(), &ca).await;
     let (sender, mut gone) = mpsc::unbounded_channel();
@@ -239,32 +239,32 @@ async fn an_answer_that_stops_after_its_head_holds_nobody_up_and_ends_with_its_c
         (false, true) => stops(r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"#, sender.clone()),
         _ => Action::Serve,
     });
-    // Filtered lists wait for more before their head; of others the head comes at once.
+    // Filtered lists need more before their head is sent. The head of other responses is sent at once.
     for path in [SERVICES, "/api/v1/namespaces/default/services", "/api/v1/nodes", "/apis/apps/v1/deployments"] {
         server.clear_requests();
         let client = weir.client("tool");
         let path = format!("{path}?limit=7");
         let waiting = tokio::spawn(async move { client.try_get(&path).await });
-        asked(&server, |request| request.query.contains("limit=7")).await;
+        wait_for_request(&server, |request| request.query.contains("limit=7")).await;
         for _ in 0..10 {
             assert_eq!(weir.client("other").get(SERVICES).await.status, 200);
         }
         assert!(!waiting.is_finished() && gone.is_empty());
-        // The client's deadline.
+        // The client's timeout.
         waiting.abort();
         tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the stream upstream is freed").unwrap();
     }
 }
 
-/// The beginning of a list that has to be sent in parts.
+/// The start of a list that is too large for one part.
 static LONG: LazyLock<String> = LazyLock::new(|| {
     let item = format!(r#"{{"metadata":{{"name":"a","annotations":{{"a":"{}"}}}}}},"#, "a".repeat(1000));
     format!(r#"{{"kind":"ServiceList","apiVersion":"v1","metadata":{{}},"items":[{}"#, item.repeat(1000))
 });
 
-/// Half a minute of silence: as the API server's own bound, in all, is a minute.
+/// Thirty seconds of silence, as the API server's own limit for a whole request is one minute.
 #[tokio::test]
-async fn an_answer_that_stands_still_is_given_up_but_a_watch_and_what_is_passed_on_are_not() {
+async fn a_stalled_response_times_out_unless_it_is_a_watch_or_unfiltered() {
     let (server, ca) = secure_edge().await;
     let weir = before(server.address(), &ca).await;
     let (sender, mut gone) = mpsc::unbounded_channel();
@@ -273,7 +273,7 @@ async fn an_answer_that_stands_still_is_given_up_but_a_watch_and_what_is_passed_
             (true, ..) => return Action::Serve,
             (_, SERVICES, true) => "",
             (_, SERVICES, false) if request.query.contains("limit=7") => {
-                // More than is held back for an answer with its length.
+                // More than the daemon holds back of a response with a known length.
                 LONG.as_str()
             }
             (_, SERVICES, false) => r#"{"kind":"ServiceList","apiVersion":"v1","#,
@@ -303,7 +303,7 @@ async fn an_answer_that_stands_still_is_given_up_but_a_watch_and_what_is_passed_
         assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (504, &"Timeout".into()));
         assert!(answer.text().contains("the response of the API server stalled for 30s"), "{}", answer.text());
     }
-    begun.expect_err("it broke off");
+    begun.expect_err("it ends early");
     for _ in 0..4 {
         tokio::time::timeout(PATIENCE, gone.recv()).await.expect("the streams upstream are freed").unwrap();
     }
@@ -313,7 +313,7 @@ async fn an_answer_that_stands_still_is_given_up_but_a_watch_and_what_is_passed_
 }
 
 #[tokio::test]
-async fn after_an_outage_lookups_are_followed_again_as_soon_as_any_client_is_served() {
+async fn after_an_outage_lookups_resume_as_soon_as_any_client_request_succeeds() {
     let server = edge().await;
     let weir = Setup::new(server.url())
         .filters(FILTERS)
@@ -324,7 +324,7 @@ async fn after_an_outage_lookups_are_followed_again_as_soon_as_any_client_is_ser
     server.on_request(|_| Action::Reset);
     server.clear_requests();
     server.close_watches(weir_apiserver::End::Abort);
-    // Each try of theirs is two requests. The waits between them double: half a second, then up to one, two, four, eight.
+    // Each retry takes two requests. The pauses double: half a second, then up to one, two, four, eight.
     let tries = |server: &ApiServer| {
         let nodes = |request: &&Recorded| by_daemon(request) && request.path.ends_with("/nodes");
         server.requests().iter().filter(nodes).count() / 2
@@ -340,12 +340,12 @@ async fn after_an_outage_lookups_are_followed_again_as_soon_as_any_client_is_ser
     server.clear_requests();
     assert_eq!(weir.client("tool").get("/version").await.status, 200);
     let began = Instant::now();
-    asked(&server, |request| by_daemon(request) && request.path.ends_with("/nodes")).await;
+    wait_for_request(&server, |request| by_daemon(request) && request.path.ends_with("/nodes")).await;
     assert!(began.elapsed() < Duration::from_secs(2), "not before its time: {:?}", began.elapsed());
 }
 
 #[tokio::test]
-async fn a_watch_that_is_not_read_stops_its_source_and_holds_little() {
+async fn an_unread_watch_stops_reading_upstream_and_uses_little_memory() {
     let (server, ca) = secure_edge().await;
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)
@@ -373,7 +373,7 @@ async fn a_watch_that_is_not_read_stops_its_source_and_holds_little() {
     for _ in 0..4 {
         for path in ["/api/v1/services?watch=true", "/api/v1/nodes?watch=true"] {
             let mut events = weir.client("tool").watch(path).await;
-            // The first event is there; the rest is not asked for.
+            // The daemon has read the first event, but not the rest.
             assert_eq!(events.next_named().await, "MODIFIED big");
             held.push(events);
         }

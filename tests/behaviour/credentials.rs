@@ -1,13 +1,14 @@
-//! The credentials that Weir sends to the API server: their forms, their rotation, their late arrival.
+//! The credentials that Weir sends to the API server: their formats, their rotation, and credentials that appear after
+//! the start.
 
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Setup, replace};
 use weir_tests::pki::{Authority, Pair};
 
-use super::secure::{asked, asked_by_reload, base64, der, kubeconfig, secure_edge};
+use super::secure::{base64, der, kubeconfig, request_after_reload, secure_edge, wait_for_request};
 
 #[tokio::test]
-async fn a_rotated_client_certificate_and_token_travel_from_then_on() {
+async fn a_rotated_client_certificate_and_token_are_used_for_later_requests() {
     let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
     let server = secure_edge(&ca.server(), Some(&clients)).await;
     let (first, second) = (clients.client("weir", "a"), clients.client("weir", "b"));
@@ -24,24 +25,24 @@ async fn a_rotated_client_certificate_and_token_travel_from_then_on() {
             request.certificate.as_deref() == Some(&der) && request.header("authorization") == format!("Bearer {token}")
         }
     };
-    asked(&server, shows(&first, "one")).await;
-    // Not even for a moment is there a pair that goes together while they are replaced one by one.
+    wait_for_request(&server, shows(&first, "one")).await;
+    // While the files are replaced one by one, the certificate and the key never match.
     replace(&weir.path("client.key"), second.key.as_bytes());
     weir.logged("keeping the last valid one").await;
     replace(&weir.path("client.crt"), second.certificate.as_bytes());
     replace(&weir.path("token"), b"two");
-    asked_by_reload(&weir, &server, shows(&second, "two")).await;
-    // A token file that vanishes: the last good token goes on.
+    request_after_reload(&weir, &server, shows(&second, "two")).await;
+    // If a token file disappears, the last valid token stays in use.
     let from = weir.log_length();
     std::fs::remove_file(weir.path("token")).unwrap();
     let (_, line) = weir.logged_after(from, "keeping the last valid one").await;
     assert!(line.to_string().contains("--token-file") && line.to_string().contains("token"), "{line}");
     server.clear_requests();
-    asked_by_reload(&weir, &server, shows(&second, "two")).await;
+    request_after_reload(&weir, &server, shows(&second, "two")).await;
 }
 
 #[tokio::test]
-async fn a_kubeconfig_is_taken_in_all_its_forms() {
+async fn every_form_of_a_kubeconfig_is_supported() {
     let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
     let pair = clients.client("weir", "weir");
     let folder = tempfile::tempdir().unwrap();
@@ -80,7 +81,7 @@ async fn a_kubeconfig_is_taken_in_all_its_forms() {
             None,
         ),
     ] {
-        // One for each: what a daemon asked at its end would count as the next one's.
+        // Each daemon gets its own server: a late request of the previous daemon would be taken for one of the next.
         let server = secure_edge(&ca.server(), Some(&clients)).await;
         let weir = Setup::new(server.url())
             .without("--server")
@@ -99,9 +100,9 @@ async fn a_kubeconfig_is_taken_in_all_its_forms() {
     }
 }
 
-/// kube asks a plug-in again for a token only.
+/// kube re-runs an exec plugin only for a token.
 #[tokio::test]
-async fn a_certificate_that_a_plugin_issues_for_a_time_is_asked_for_again() {
+async fn an_exec_plugin_runs_again_before_its_certificate_expires() {
     let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
     let server = secure_edge(&ca.server(), Some(&clients)).await;
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +144,7 @@ async fn a_certificate_that_a_plugin_issues_for_a_time_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_names_another_server_is_told_to_take_a_restart() {
+async fn a_changed_server_in_the_kubeconfig_logs_that_a_restart_is_needed() {
     let ca = Authority::new("cluster");
     let (server, other) = (secure_edge(&ca.server(), None).await, secure_edge(&ca.server(), None).await);
     let config = |server: &ApiServer, token: &str| kubeconfig(server.url(), ca.pem(), &format!("token: {token}"));
@@ -159,15 +160,15 @@ async fn a_kubeconfig_that_names_another_server_is_told_to_take_a_restart() {
         assert!(line.to_string().contains(word), "no {word:?} in {line}");
     }
     server.clear_requests();
-    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
+    request_after_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
     assert_eq!(other.requests().len(), 0, "a credential is not sent elsewhere");
     replace(&weir.path("config"), config(&server, "third").as_bytes());
     weir.logged_after(from, "reloaded credential").await;
-    asked_by_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
+    request_after_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
 }
 
 #[tokio::test]
-async fn the_node_credential_may_come_after_the_start() {
+async fn the_node_credential_may_appear_after_the_start() {
     let ca = Authority::new("cluster");
     let server = secure_edge(&ca.server(), None).await;
     let setup = Setup::new(server.url()).filters("filters: []").file("--certificate-authority", "ca.crt", ca.pem());

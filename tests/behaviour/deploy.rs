@@ -1,4 +1,5 @@
-//! deploy/: applied to the API server as it is, and the daemon started with exactly that configuration and those rights.
+//! deploy/: the manifests are applied to the API server unchanged, and the daemon runs with exactly their
+//! configuration and permissions.
 
 use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
@@ -14,7 +15,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(built::workspace().join("deploy").join(name)).unwrap()
 }
 
-/// Applied over HTTP, as `kubectl apply -k deploy` would.
+/// Applies the manifests over HTTP, as `kubectl apply -k deploy` does.
 async fn deployed() -> ApiServer {
     let server = edge().await;
     let client = Client::new(server.url(), "kubectl").with("content-type", "application/json");
@@ -45,9 +46,10 @@ fn the_kustomization_names_every_manifest() {
 }
 
 #[tokio::test]
-async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
+async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_permissions() {
     let server = deployed().await;
-    // The rules of rbac.yaml, enforced on the daemon's own User-Agent: one right less, and it is never ready.
+    // The rules of rbac.yaml are enforced on the daemon's User-Agent. If one were missing, the daemon would never be
+    // ready.
     let rules: Vec<Value> = ["ClusterRole", "Role"]
         .iter()
         .flat_map(|kind| server.store().list("rbac.authorization.k8s.io/v1", kind))
@@ -57,17 +59,19 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
     let used = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
     let (seen, noted) = (used.clone(), used.clone());
     let mut requests = server.request_count();
-    server.set_policy(move |asked| {
+    server.set_policy(move |request| {
         let has = |rule: &Value, key: &str, wanted: &str| {
             rule[key].as_array().is_some_and(|values| values.iter().any(|value| value == wanted))
         };
         let allowed = rules.iter().position(|rule| {
-            has(rule, "apiGroups", &asked.group)
-                && has(rule, "resources", &asked.resource)
-                && has(rule, "verbs", &asked.verb)
-                && (rule["resourceNames"].is_null() || has(rule, "resourceNames", &asked.name) || asked.name.is_empty())
+            has(rule, "apiGroups", &request.group)
+                && has(rule, "resources", &request.resource)
+                && has(rule, "verbs", &request.verb)
+                && (rule["resourceNames"].is_null()
+                    || has(rule, "resourceNames", &request.name)
+                    || request.name.is_empty())
         });
-        noted.lock().unwrap().insert((asked.group.clone(), asked.resource.clone(), asked.verb.clone()));
+        noted.lock().unwrap().insert((request.group.clone(), request.resource.clone(), request.verb.clone()));
         allowed.is_some()
     });
     server.enforce(Enforce::Everybody);
@@ -91,7 +95,7 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_rights() {
             );
         }
     }
-    // The certificate of the HTTPS port is asked for with these rights, too.
+    // The daemon requests the certificate of the HTTPS port with the same permissions.
     weir.logged("requested a certificate for the HTTPS port").await;
     let looked_at = async {
         while !seen
@@ -124,7 +128,7 @@ async fn all_nine_filters_are_configured_and_load() {
         .collect();
     modules.sort();
     assert_eq!(names, modules);
-    // Without the lines that switch some off: all of them load.
+    // The configuration without the lines that disable filters: all filters load.
     let text: String = text("filters.yaml")
         .lines()
         .filter(|line| !line.starts_with("  filter_"))
@@ -142,7 +146,7 @@ async fn all_nine_filters_are_configured_and_load() {
 }
 
 #[test]
-fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
+fn the_manifests_use_only_known_flags() {
     for file in ["daemonset.yaml", "static-pod.yaml"] {
         let manifest: Value = serde_saphyr::from_str(&text(file)).unwrap();
         let spec = if file == "daemonset.yaml" { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
@@ -155,7 +159,7 @@ fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
         assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false, "{file}");
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true, "{file}");
     }
-    // The sockets that systemd passes on are those of the flags' defaults.
+    // The systemd sockets use the default addresses of the flags.
     let sockets = text("weir.socket");
     for port in ["127.0.0.1:10261", "127.0.0.1:10267", "169.254.20.10:10268"] {
         assert!(sockets.contains(&format!("ListenStream={port}\n")), "{port}");
@@ -166,7 +170,7 @@ fn the_manifests_start_the_daemon_with_flags_that_it_knows() {
 }
 
 #[test]
-fn the_examples_lead_clients_to_the_ports_of_the_manifests() {
+fn the_example_clients_use_the_ports_of_the_manifests() {
     for (file, server) in [
         ("kubelet.conf", "https://169.254.20.10:10268"),
         ("kube-proxy.conf", "https://169.254.20.10:10268"),
@@ -190,7 +194,7 @@ fn a_replaced_pod_finds_the_serving_certificate_of_its_predecessor() {
     }
 }
 
-/// The daemon reads its flags all at once: with one more that is unknown it must complain of that one alone.
+/// The daemon parses all flags at once. With one unknown flag added, the error must name only that one.
 fn assert_known(arguments: &[&str], file: &str) {
     let output = std::process::Command::new(built::weir())
         .args(arguments)
@@ -198,7 +202,7 @@ fn assert_known(arguments: &[&str], file: &str) {
         .env("WEIR_SERVER", "https://127.0.0.1:1")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(64), "{file}: {told}");
-    assert!(told.contains("'--unknown-to-weir'"), "{file}: {told}");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{file}: {error}");
+    assert!(error.contains("'--unknown-to-weir'"), "{file}: {error}");
 }

@@ -1,4 +1,4 @@
-//! The end of a daemon, and the beginning of the next one on the same sockets: no request is lost between them.
+//! Graceful shutdown, and the next daemon on the same sockets: no request is lost in between.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SERVICES: &str = "/api/v1/services";
 const CREATE: &str = "/api/v1/namespaces/default/services";
 
 #[tokio::test]
-async fn requests_under_way_are_finished_and_new_connections_are_not_taken() {
+async fn requests_in_progress_finish_and_new_connections_are_refused() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let go = Arc::new(Notify::new());
@@ -31,7 +31,7 @@ async fn requests_under_way_are_finished_and_new_connections_are_not_taken() {
         }
     });
     server.clear_requests();
-    let mut asked = server.request_count();
+    let mut requests = server.request_count();
     let clients =
         [(Method::GET, SERVICES), (Method::GET, "/api/v1/nodes"), (Method::POST, CREATE)].map(|(method, path)| {
             let client = weir.client("tool").with("content-type", "application/json");
@@ -41,7 +41,7 @@ async fn requests_under_way_are_finished_and_new_connections_are_not_taken() {
         });
     let all = async {
         while server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count() < 3 {
-            asked.changed().await.unwrap();
+            requests.changed().await.unwrap();
         }
     };
     tokio::time::timeout(PATIENCE, all).await.unwrap();
@@ -80,7 +80,7 @@ async fn watches_end_cleanly_filtered_or_not_in_json_and_protobuf() {
 }
 
 #[tokio::test]
-async fn what_never_ends_is_cut_at_the_deadline() {
+async fn endless_responses_are_cut_at_the_deadline() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").flag("--drain-timeout", "300ms").start_ready().await;
     server.on_request(|request| match request.path == SERVICES {
@@ -89,10 +89,10 @@ async fn what_never_ends_is_cut_at_the_deadline() {
     });
     let client = weir.client("tool");
     let waiting = tokio::spawn(async move { client.try_get(SERVICES).await });
-    let mut asked = server.request_count();
+    let mut requests = server.request_count();
     let reached = async {
         while !server.requests().iter().any(|request| request.path == SERVICES) {
-            asked.changed().await.unwrap();
+            requests.changed().await.unwrap();
         }
     };
     tokio::time::timeout(PATIENCE, reached).await.unwrap();
@@ -102,7 +102,7 @@ async fn what_never_ends_is_cut_at_the_deadline() {
     assert!(waiting.await.unwrap().is_err());
 }
 
-/// What 50 clients saw.
+/// The results of 50 clients.
 #[derive(Debug, Default)]
 struct Seen {
     answered: AtomicUsize,
@@ -167,13 +167,13 @@ async fn fifty_clients_lose_no_request_over_rolling_restarts() {
         (0..50).map(|number| tokio::spawn(client(number, url.clone(), seen.clone(), end.clone()))).collect();
     let mut before = 0;
     for _ in 0..3 {
-        // Under load in earnest before the next one.
+        // The next restart follows under real load.
         let busy = async {
             while seen.answered.load(Ordering::Relaxed) < before + 500 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, busy).await.expect("answers go on");
+        tokio::time::timeout(PATIENCE, busy).await.expect("requests continue");
         assert_eq!(weir.stop().await, Some(0));
         weir = start().await;
         before = seen.answered.load(Ordering::Relaxed);
@@ -183,12 +183,12 @@ async fn fifty_clients_lose_no_request_over_rolling_restarts() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, busy).await.expect("answers go on");
+    tokio::time::timeout(PATIENCE, busy).await.expect("requests continue");
     end.cancel();
     for client in clients {
         client.await.unwrap().unwrap();
     }
     let (answered, watches) = (seen.answered.load(Ordering::Relaxed), seen.watches.load(Ordering::Relaxed));
-    assert!(answered >= 2000 && watches >= 40, "{answered} answers, {watches} watches");
+    assert!(answered >= 2000 && watches >= 40, "{answered} responses, {watches} watches");
     eprintln!("{answered} requests and {watches} watches over three restarts, none lost");
 }

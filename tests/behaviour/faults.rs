@@ -1,4 +1,5 @@
-//! Modules that misbehave: each contained, named in the log, counted by class; other filters and clients unaffected.
+//! Modules that misbehave. Each is contained, logged by name and counted by fault class. Other filters and clients are
+//! unaffected.
 
 use serde_json::json;
 use weir_apiserver::ApiServer;
@@ -9,7 +10,7 @@ use super::{edge, service};
 
 const SERVICES: &str = "/api/v1/services";
 
-/// Guest and the class of its fault.
+/// The guest and its fault class.
 const GUESTS: &[(&str, &str)] = &[
     ("endless-loop", "time"),
     ("memory-growth", "memory"),
@@ -29,7 +30,7 @@ fn filters(guest: &str, policy: &str) -> String {
     )
 }
 
-/// A hostile guest for the client `victim`, and a good filter for every client.
+/// A hostile guest for the client `victim`, and a good filter for all clients.
 async fn beside_a_good_one(server: &ApiServer, guest: &str, policy: &str) -> Daemon {
     Setup::new(server.url())
         .filters(&filters(guest, policy))
@@ -40,7 +41,7 @@ async fn beside_a_good_one(server: &ApiServer, guest: &str, policy: &str) -> Dae
 }
 
 #[tokio::test]
-async fn each_hostile_module_is_contained_and_named() {
+async fn each_hostile_module_is_contained_and_logged_by_name() {
     for (guest, class) in GUESTS {
         let server = edge().await;
         let weir = beside_a_good_one(&server, guest, "Fail").await;
@@ -53,13 +54,13 @@ async fn each_hostile_module_is_contained_and_named() {
         let series = format!("weir_filter_failures_total{{filter=\"{guest}\",class=\"{class}\"}}");
         assert!(weir.metric(&series).await >= 1.0, "{guest}");
         assert!(weir.filter(guest).await["lastError"].as_str().unwrap().starts_with(class), "{guest}");
-        // Another client of the same daemon, and the other filter, go on.
+        // Another client of the same daemon and the other filter are unaffected.
         assert_eq!(weir.client("kube-proxy").names(SERVICES).await, ["dashboard", "kubernetes", "web"], "{guest}");
     }
 }
 
 #[tokio::test]
-async fn the_failure_policy_decides_what_becomes_of_the_object() {
+async fn the_failure_policy_decides_the_outcome_of_the_object() {
     let server = edge().await;
     for (policy, names) in [("Ignore", vec!["dashboard", "kubernetes", "web"]), ("Hide", vec![])] {
         let weir = beside_a_good_one(&server, "bad-handle", policy).await;
@@ -79,7 +80,7 @@ async fn a_watch_under_fail_ends_with_an_error_event_that_names_the_filter() {
 }
 
 #[tokio::test]
-async fn the_breaker_opens_and_the_module_is_not_called_any_more() {
+async fn the_breaker_opens_and_calls_stop() {
     let server = edge().await;
     for n in 0..20 {
         server.store().put(service(&format!("s-{n}"), "ClusterIP")).unwrap();
@@ -94,7 +95,7 @@ async fn the_breaker_opens_and_the_module_is_not_called_any_more() {
 }
 
 #[tokio::test]
-async fn an_endless_module_does_not_hold_up_other_requests() {
+async fn an_endless_module_does_not_block_other_requests() {
     let server = edge().await;
     let slow = filters("endless-loop", "Ignore").replace("failurePolicy", "limits: {time: 10s}, failurePolicy");
     let weir = Setup::new(server.url())
@@ -109,7 +110,7 @@ async fn an_endless_module_does_not_hold_up_other_requests() {
             tokio::spawn(async move { client.names(SERVICES).await })
         })
         .collect();
-    // All of them are in the endless loop for many seconds; others are answered meanwhile.
+    // All calls stay in the endless loop for seconds. Other clients get responses meanwhile.
     for _ in 0..10 {
         assert_eq!(weir.client("kube-proxy").names(SERVICES).await.len(), 3);
     }
@@ -120,12 +121,12 @@ async fn an_endless_module_does_not_hold_up_other_requests() {
 }
 
 #[tokio::test]
-async fn a_module_that_remembers_is_found_out() {
+async fn a_stateful_module_is_detected() {
     let server = edge().await;
     let filters = "filters:\n  - {name: remembers, module: remembers.wasm, match: ['*/services']}\n";
     let weir = Setup::new(server.url()).filters(filters).module("remembers", &hostile("remembers")).start_ready().await;
     let client = weir.client("test");
-    // The second call contradicts the first; and one object in 1,024 is run again on a fresh instance.
+    // The second call contradicts the first. Also, the daemon runs one object in 1,024 again on a new instance.
     let mut lists = 0;
     while weir.metric("weir_filter_impure_total{filter=\"remembers\"}").await < 1.0 {
         for _ in 0..64 {
@@ -138,7 +139,7 @@ async fn a_module_that_remembers_is_found_out() {
 }
 
 #[tokio::test]
-async fn what_a_module_says_is_bounded_and_quoted() {
+async fn the_text_of_a_module_is_bounded_and_quoted() {
     let server = edge().await;
     let weir = beside_a_good_one(&server, "bad-handle", "Fail").await;
     let answer = weir.client("victim").get(SERVICES).await;
@@ -152,14 +153,14 @@ async fn any_failure_retires_the_instance() {
         "filters:\n  - {name: fails-once, module: fails-once.wasm, match: ['*/services'], failurePolicy: Hide}\n";
     let weir =
         Setup::new(server.url()).filters(filters).module("fails-once", &hostile("fails-once")).start_ready().await;
-    // An instance that had failed once would keep every object from then on.
+    // An instance that has failed once would keep every later object.
     for _ in 0..3 {
         assert_eq!(weir.client("test").names(SERVICES).await, Vec::<String>::new());
     }
 }
 
 #[tokio::test]
-async fn what_runs_on_the_node_is_edited_only_by_a_filter_that_is_named_for_it() {
+async fn protected_fields_are_edited_only_by_a_filter_that_declares_them() {
     let server = edge().await;
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
@@ -181,12 +182,12 @@ async fn what_runs_on_the_node_is_edited_only_by_a_filter_that_is_named_for_it()
     );
     let from = weir.log_length();
     weir.put_filters(&filters(", edits: ['spec.containers[*].image']"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert_eq!(weir.client("kubelet").json(path).await["spec"]["containers"][0]["image"], "evil:latest");
 }
 
 #[tokio::test]
-async fn an_object_that_fails_a_filter_stays_failed_whatever_the_filters_after_it_say() {
+async fn an_object_that_fails_a_filter_stays_failed_whatever_later_filters_return() {
     let server = edge().await;
     let filters = "\
 filters:
@@ -199,7 +200,7 @@ filters:
         .bundled("nodeportisolation")
         .start_ready()
         .await;
-    // The type stands there twice: what the client would read is not what the filter reads.
+    // The type occurs twice, so that the client would read another one than the filter.
     let twice = r#"{"metadata": {"name": "twice"}, "spec": {"type": "ClusterIP", "type": "LoadBalancer"}}"#;
     let good = r#"{"metadata": {"name": "good"}, "spec": {"type": "ClusterIP"}}"#;
     for items in [[twice, good], [good, twice]] {

@@ -1,4 +1,5 @@
-//! The forms that a read can take: protobuf, Tables, metadata only; asked for upstream as the client asked.
+//! The encodings and shapes of reads: protobuf, Tables, metadata only. The upstream request asks for the same as the
+//! client.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ async fn dropping() -> (ApiServer, Daemon) {
     (server, weir)
 }
 
-/// masterservice changes the Service `kubernetes`.
+/// masterservice edits the Service `kubernetes`.
 async fn editing() -> (ApiServer, Daemon) {
     let server = edge().await;
     let filters = only("masterservice", "    match: ['*/services']\n");
@@ -44,7 +45,7 @@ fn row_names(table: &Value) -> Vec<&str> {
     table["rows"].as_array().unwrap().iter().map(|row| row["cells"][0].as_str().unwrap()).collect()
 }
 
-/// A Table without its Age column, which is another one from second to second.
+/// A Table without its Age column, which changes every second.
 fn ageless(mut table: Value) -> Value {
     let columns = table["columnDefinitions"].as_array().unwrap();
     let age = columns.iter().position(|column| column["name"] == "Age").unwrap();
@@ -55,7 +56,7 @@ fn ageless(mut table: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_protobuf_list_stays_protobuf_and_what_is_kept_stays_as_it_was() {
+async fn a_protobuf_list_stays_protobuf_and_kept_items_keep_their_bytes() {
     let (server, weir) = dropping().await;
     let through = asking(&weir, CLIENT_GO).get(SERVICES).await;
     assert_eq!(through.headers["content-type"], PROTOBUF);
@@ -72,7 +73,7 @@ async fn a_protobuf_list_stays_protobuf_and_what_is_kept_stays_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_protobuf_list_that_nothing_is_hidden_from_is_the_servers_byte_for_byte() {
+async fn a_protobuf_list_without_hidden_items_equals_the_servers_byte_for_byte() {
     let (server, weir) = dropping().await;
     server.store().delete("v1", "Service", "default", "shop").unwrap();
     let through = asking(&weir, CLIENT_GO).get(SERVICES).await;
@@ -80,7 +81,7 @@ async fn a_protobuf_list_that_nothing_is_hidden_from_is_the_servers_byte_for_byt
 }
 
 #[tokio::test]
-async fn a_filter_edits_protobuf_as_it_edits_json() {
+async fn a_filter_edits_protobuf_and_json_alike() {
     let (_server, weir) = editing().await;
     for path in [SERVICES, "/api/v1/namespaces/default/services/kubernetes"] {
         let binary = asking(&weir, CLIENT_GO).get(path).await;
@@ -139,7 +140,7 @@ async fn a_protobuf_watch_is_filtered_frame_by_frame() {
 }
 
 #[tokio::test]
-async fn a_failing_filter_is_told_in_protobuf() {
+async fn a_failing_filter_gives_a_status_in_protobuf() {
     let server = edge().await;
     let filters = only("exit", "    match: ['*/services']\n");
     let weir = Setup::new(server.url()).filters(&filters).module("exit", &hostile("exit")).start_ready().await;
@@ -154,7 +155,7 @@ async fn a_failing_filter_is_told_in_protobuf() {
 }
 
 #[tokio::test]
-async fn a_kind_without_protobuf_is_asked_for_and_answered_as_json() {
+async fn a_kind_without_protobuf_is_requested_and_returned_as_json() {
     let server = edge().await;
     let filters = only("discardcloudservice", "    match: ['*/nodepools.apps.openyurt.io']\n");
     let weir = Setup::new(server.url()).filters(&filters).bundled("discardcloudservice").start_ready().await;
@@ -164,7 +165,7 @@ async fn a_kind_without_protobuf_is_asked_for_and_answered_as_json() {
 }
 
 #[tokio::test]
-async fn a_table_loses_the_rows_of_hidden_objects_and_nothing_else() {
+async fn a_table_lacks_only_the_rows_of_hidden_objects() {
     let (server, weir) = dropping().await;
     for include in ["", "?includeObject=None", "?includeObject=Metadata", "?includeObject=Object"] {
         let path = format!("{SERVICES}{include}");
@@ -177,7 +178,7 @@ async fn a_table_loses_the_rows_of_hidden_objects_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_table_of_one_object_is_shown_or_not_found() {
+async fn a_table_of_one_object_is_returned_or_not_found() {
     let (server, weir) = dropping().await;
     let client = asking(&weir, TABLE);
     assert_eq!(ageless(client.json(WEB).await), ageless(direct(&server, TABLE).json(WEB).await));
@@ -185,7 +186,7 @@ async fn a_table_of_one_object_is_shown_or_not_found() {
 }
 
 #[tokio::test]
-async fn where_a_filter_edits_a_rows_object_the_answer_is_the_objects_themselves() {
+async fn if_a_filter_edits_an_object_of_a_table_the_response_is_the_objects_instead() {
     let (_server, weir) = editing().await;
     let client = asking(&weir, TABLE);
     let list = client.json(SERVICES).await;
@@ -203,7 +204,7 @@ async fn where_a_filter_edits_a_rows_object_the_answer_is_the_objects_themselves
 }
 
 #[tokio::test]
-async fn pages_of_a_table_keep_the_servers_continue_and_belong_to_one_list() {
+async fn pages_of_a_table_keep_the_servers_continue_token_and_belong_to_one_list() {
     let (server, weir) = dropping().await;
     let client = asking(&weir, TABLE);
     let (mut seen, mut from) = (Vec::new(), String::new());
@@ -228,7 +229,7 @@ async fn pages_of_a_table_keep_the_servers_continue_and_belong_to_one_list() {
 }
 
 #[tokio::test]
-async fn a_watch_of_tables_names_its_columns_once_and_shows_edited_objects_as_they_are() {
+async fn a_watch_of_tables_defines_its_columns_once_and_sends_edited_objects_as_objects() {
     let server = edge().await;
     let filters = format!(
         "{}  - {{name: masterservice, module: masterservice.wasm, match: ['*/services']}}\n",
@@ -243,7 +244,7 @@ async fn a_watch_of_tables_names_its_columns_once_and_shows_edited_objects_as_th
     let list = weir.client("kube-proxy").json(SERVICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let mut events = asking(&weir, TABLE).watch(&format!("{SERVICES}?watch=1&resourceVersion={version}")).await;
-    // The first event names the columns; it is not shown.
+    // The first event defines the columns. Its object is hidden.
     server.store().put(service("hidden", "LoadBalancer")).unwrap();
     server.store().put(service("one", "ClusterIP")).unwrap();
     server.store().put(service("two", "ClusterIP")).unwrap();
@@ -266,10 +267,10 @@ async fn a_watch_of_tables_names_its_columns_once_and_shows_edited_objects_as_th
 }
 
 #[tokio::test]
-async fn a_server_that_sends_no_objects_with_its_tables_is_asked_for_them() {
+async fn tables_without_objects_are_requested_again_as_objects() {
     let (server, weir) = dropping().await;
     server.on_request(|request| {
-        // An older server, or one behind an aggregator, that knows nothing of includeObject.
+        // An older server, or one behind an aggregator, that does not support includeObject.
         if request.header("accept").starts_with("application/json;as=Table") {
             let row = |name: &str| json!({"cells": [name], "object": {"kind": "PartialObjectMetadata", "metadata": {"name": name}}});
             let table = json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "1"},
@@ -288,7 +289,7 @@ async fn a_server_that_sends_no_objects_with_its_tables_is_asked_for_them() {
 }
 
 #[tokio::test]
-async fn metadata_is_shown_of_what_is_visible_and_nothing_more() {
+async fn metadata_of_visible_objects_only_is_returned() {
     let (server, weir) = dropping().await;
     let list = asking(&weir, METADATA).json(SERVICES).await;
     assert_eq!(list, {
@@ -302,7 +303,7 @@ async fn metadata_is_shown_of_what_is_visible_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn metadata_in_protobuf_is_what_the_server_would_send() {
+async fn metadata_in_protobuf_equals_the_servers() {
     let (server, weir) = dropping().await;
     let through = asking(&weir, PROTOBUF_METADATA).get(SERVICES).await;
     assert_eq!(through.headers["content-type"], PROTOBUF);
@@ -316,7 +317,7 @@ async fn metadata_in_protobuf_is_what_the_server_would_send() {
 }
 
 #[tokio::test]
-async fn metadata_is_watched_with_bookmarks_of_its_own_kind() {
+async fn metadata_watches_have_bookmarks_of_their_own_kind() {
     let (server, weir) = dropping().await;
     let whole = "?watch=1&resourceVersion=0&allowWatchBookmarks=1";
     let mut text = asking(&weir, METADATA).watch(&format!("{SERVICES}{whole}")).await;
@@ -336,7 +337,7 @@ async fn metadata_is_watched_with_bookmarks_of_its_own_kind() {
 }
 
 #[tokio::test]
-async fn a_list_that_may_not_be_held_is_asked_for_as_plain_json() {
+async fn a_list_too_large_to_hold_is_requested_as_plain_json() {
     let server = edge().await;
     for n in 0..200 {
         let mut large = service(&format!("s-{n:03}"), "ClusterIP");
@@ -346,7 +347,7 @@ async fn a_list_that_may_not_be_held_is_asked_for_as_plain_json() {
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
-        .flag("--answer-memory", "64Ki")
+        .flag("--response-memory", "64Ki")
         .start_ready()
         .await;
     for accept in [CLIENT_GO, TABLE] {
@@ -359,7 +360,7 @@ async fn a_list_that_may_not_be_held_is_asked_for_as_plain_json() {
 }
 
 #[tokio::test]
-async fn large_answers_are_packed_where_that_is_asked_for() {
+async fn large_responses_are_gzipped_if_the_client_accepts_it() {
     let server = edge().await;
     for n in 0..200 {
         let mut large = service(&format!("s-{n:03}"), "ClusterIP");
@@ -392,7 +393,7 @@ fn gunzip(packed: &[u8]) -> Bytes {
 }
 
 #[tokio::test]
-async fn protobuf_that_is_none_is_a_bad_gateway_and_never_a_shorter_list() {
+async fn invalid_protobuf_is_a_bad_gateway_and_never_a_shorter_list() {
     let (server, weir) = dropping().await;
     let good = direct(&server, CLIENT_GO).get(SERVICES).await.body;
     let client = asking(&weir, CLIENT_GO);

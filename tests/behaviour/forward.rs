@@ -1,4 +1,4 @@
-//! What no filter matches passes byte for byte: all verbs, sub-resources, upgrades, endless bodies, headers.
+//! Requests that no filter matches pass byte for byte: all verbs, sub-resources, upgrades, endless bodies, headers.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -51,7 +51,7 @@ async fn other_paths_pass() {
 }
 
 #[tokio::test]
-async fn headers_of_both_sides_pass_but_those_of_the_hop() {
+async fn end_to_end_headers_pass_and_hop_by_hop_headers_do_not() {
     let (server, _weir, client) = forwarding().await;
     server.on_request(|request| {
         assert!(request.header("x-secret-hop").is_empty() && request.header("keep-alive").is_empty());
@@ -81,7 +81,7 @@ async fn headers_of_both_sides_pass_but_those_of_the_hop() {
 }
 
 #[tokio::test]
-async fn a_clients_own_credential_travels_and_nothing_is_lent() {
+async fn a_clients_own_credential_is_forwarded_and_no_other_is_attached() {
     let (server, _weir, client) = forwarding().await;
     server.clear_requests();
     client.clone().with("authorization", "Bearer abc").with("impersonate-user", "jane").get("/api/v1/nodes").await;
@@ -92,7 +92,7 @@ async fn a_clients_own_credential_travels_and_nothing_is_lent() {
 }
 
 #[tokio::test]
-async fn a_followed_log_streams_and_its_end_is_seen_on_the_other_side() {
+async fn a_followed_log_streams_and_its_end_reaches_upstream() {
     let (server, _weir, client) = forwarding().await;
     server
         .store()
@@ -113,7 +113,7 @@ async fn a_followed_log_streams_and_its_end_is_seen_on_the_other_side() {
 }
 
 #[tokio::test]
-async fn exec_attach_and_port_forward_are_upgraded_and_carry_bytes_both_ways() {
+async fn exec_attach_and_port_forward_upgrade_and_carry_bytes_both_ways() {
     let (server, weir, _client) = forwarding().await;
     server
         .store()
@@ -158,7 +158,7 @@ async fn a_request_body_streams() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_gone_is_a_status() {
+async fn a_missing_upstream_gives_a_status() {
     let (server, weir, client) = forwarding().await;
     drop(server);
     for path in ["/api/v1/nodes", "/api/v1/services"] {
@@ -198,7 +198,7 @@ async fn http_1_0_clients_get_whole_answers() {
 }
 
 #[tokio::test]
-async fn clients_of_many_requests_share_connections_upstream() {
+async fn many_requests_share_upstream_connections() {
     let (_server, weir, _client) = forwarding().await;
     let answers = futures_util::stream::iter(0..200).map(|_| {
         let client = weir.client("tool");

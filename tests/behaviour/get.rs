@@ -1,4 +1,4 @@
-//! Gets: one object, as a list would show it.
+//! Gets: one object, filtered as in a list.
 
 use weir_tests::daemon::Setup;
 
@@ -21,7 +21,7 @@ async fn a_hidden_object_is_not_found() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_path_reaches_what_is_hidden() {
+async fn no_spelling_of_a_path_reaches_a_hidden_object() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("kube-proxy");
@@ -44,7 +44,7 @@ async fn no_spelling_of_a_path_reaches_what_is_hidden() {
 }
 
 #[tokio::test]
-async fn a_get_is_edited_as_the_list_is() {
+async fn a_get_and_a_list_are_edited_alike() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(&only("masterservice", "")).bundled("masterservice").start_ready().await;

@@ -1,4 +1,4 @@
-//! Clients that mean ill or are in trouble: smuggled requests, odd paths, too many connections, bodies that nobody reads.
+//! Malicious and broken clients: smuggled requests, unusual paths, too many connections, bodies that nobody reads.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ async fn filtering() -> (ApiServer, Daemon) {
     (server, weir)
 }
 
-/// Sends bytes and reads until the daemon closes.
+/// Sends bytes and reads until the daemon closes the connection.
 async fn raw(weir: &Daemon, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(weir.url().strip_prefix("http://").unwrap()).await.unwrap();
-    // The daemon may refuse before it has read all.
+    // The daemon may refuse before it has read everything.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
@@ -34,7 +34,7 @@ async fn raw(weir: &Daemon, bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_request_with_two_readings_is_refused_and_nothing_is_smuggled() {
+async fn an_ambiguous_request_is_refused_and_nothing_is_smuggled() {
     let (server, weir) = filtering().await;
     let inner = "GET /api/v1/secrets HTTP/1.1\r\nHost: weir\r\n\r\n";
     let length = inner.len();
@@ -54,7 +54,8 @@ async fn a_request_with_two_readings_is_refused_and_nothing_is_smuggled() {
         assert!(answer.starts_with("HTTP/1.1 400"), "{head:?}: {answer:?}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{head:?}: {answer:?}");
     }
-    // Both lengths: the chunks count, the connection ends after it, and what follows is no second request upstream.
+    // With both lengths the chunked encoding counts, and the connection ends after it. The rest is not sent upstream
+    // as a request.
     let both = format!(
         "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: weir\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n{inner}"
     );
@@ -64,7 +65,7 @@ async fn a_request_with_two_readings_is_refused_and_nothing_is_smuggled() {
 }
 
 #[tokio::test]
-async fn a_head_without_an_end_or_without_measure_is_refused() {
+async fn an_endless_or_oversized_request_head_is_refused() {
     let (server, weir) = filtering().await;
     let big = format!("GET {SERVICES} HTTP/1.1\r\nHost: weir\r\nX: {}\r\n\r\n", "a".repeat(1 << 20));
     let many: String = (0..5000).map(|n| format!("X-{n}: a\r\n")).collect();
@@ -82,7 +83,7 @@ async fn a_head_without_an_end_or_without_measure_is_refused() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_path_gets_past_a_filter() {
+async fn no_spelling_of_a_path_bypasses_a_filter() {
     let (server, weir) = filtering().await;
     let hidden = "shop";
     let mut seen = 0;
@@ -121,7 +122,7 @@ async fn no_spelling_of_a_path_gets_past_a_filter() {
                     format!("GET {path} {version}\r\nHost: weir\r\nUser-Agent: tool/v1\r\nConnection: close\r\n\r\n");
                 stream.write_all(head.as_bytes()).await.unwrap();
                 let mut answer = Vec::new();
-                // A watch does not end by itself: what it says at first is enough.
+                // A watch does not end by itself. Its first bytes are enough.
                 let _ = tokio::time::timeout(Duration::from_millis(300), stream.read_to_end(&mut answer)).await;
                 String::from_utf8_lossy(&answer).into_owned()
             };
@@ -136,7 +137,7 @@ async fn no_spelling_of_a_path_gets_past_a_filter() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_talks_nonsense_is_a_status_and_never_taken_for_an_object() {
+async fn invalid_upstream_responses_give_a_status_and_are_never_taken_for_objects() {
     let (server, weir) = filtering().await;
     let client = weir.client("tool");
     let html = || Action::answer(200, "text/html", "<html>proxy login</html>");
@@ -154,13 +155,13 @@ async fn an_api_server_that_talks_nonsense_is_a_status_and_never_taken_for_an_ob
     server.on_request(move |_| redirect());
     let answer = client.get(SERVICES).await;
     assert_eq!(answer.status, 302, "passed on as it is, never followed");
-    // A body that stops after the head: the client's own patience counts, and leaving frees the other side.
+    // A body that stops after the head: only the client's timeout ends it. Then the upstream request ends too.
     server.on_request(|_| Action::Cut { after: 30, end: weir_apiserver::End::Abort });
     assert!(client.try_get(SERVICES).await.is_err() || client.get(SERVICES).await.status == 502);
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_little_and_nobody_up() {
+async fn a_client_that_does_not_read_uses_little_memory_and_blocks_nobody() {
     let (server, weir) = filtering().await;
     let body = Bytes::from(vec![b'x'; 64 << 20]);
     server.fix("/api/v1/nodes", "application/json".parse().unwrap(), body);
@@ -173,7 +174,7 @@ async fn a_client_that_does_not_read_holds_little_and_nobody_up() {
     for path in ["/api/v1/nodes", "/api/v1/namespaces/a/services"] {
         for _ in 0..8 {
             let mut body = weir.client("tool").send(Method::GET, path, "").await.into_body();
-            // The first bytes are there; the rest is not asked for.
+            // The daemon has read the first bytes, but not the rest.
             assert!(tokio::time::timeout(PATIENCE, body.frame()).await.unwrap().is_some());
             held.push(body);
         }
@@ -226,11 +227,11 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
     connections.sort_unstable();
     connections.dedup();
     eprintln!("2000 watches over {} connections: {before:.1} MiB before, {after:.1} MiB with them", connections.len());
-    // 100 streams each, and on each of the daemon's threads one that is not full.
+    // 100 streams each, and one connection that is not full on each daemon thread.
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     assert!((20..=20 + threads).contains(&connections.len()), "{}", connections.len());
     assert!(after < 100.0, "{before} MiB before, {after} MiB after");
-    // A list does not wait for a place among them, and each of them is told.
+    // A list does not wait for one of these streams, and each watch gets the event.
     assert_eq!(clients[0].get(SERVICES).await.status, 200);
     assert!(server.requests().last().is_some_and(|request| !connections.contains(&request.connection)));
     drop(open);
@@ -239,7 +240,7 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_connections_are_bounded_and_served_in_turn() {
+async fn ten_thousand_connections_are_limited_and_served_in_turn() {
     let (_server, weir) = filtering().await;
     let address = weir.url().strip_prefix("http://").unwrap().to_owned();
     let mut idle = Vec::new();
@@ -247,7 +248,7 @@ async fn ten_thousand_connections_are_bounded_and_served_in_turn() {
         let connected = tokio::time::timeout(Duration::from_secs(5), TcpStream::connect(&address)).await;
         match connected {
             Ok(Ok(stream)) => idle.push(stream),
-            // The queue of the socket is full: the rest waits outside.
+            // The accept queue is full, so the other connections wait outside.
             Ok(Err(_)) | Err(_) => break,
         }
     }

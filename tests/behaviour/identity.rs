@@ -1,4 +1,5 @@
-//! The identity that a request travels under: the client's own token, its certificate by impersonation, or the node's.
+//! The identity of a request upstream: the client's own token, its certificate by impersonation, or the node
+//! credential.
 
 use http::Method;
 use weir_apiserver::ApiServer;
@@ -12,7 +13,7 @@ use super::secure::{base64, der, kubeconfig, secure_edge};
 const SERVICES: &str = "/api/v1/services";
 
 #[tokio::test]
-async fn a_clients_token_never_travels_over_a_connection_with_a_client_certificate() {
+async fn a_clients_token_is_never_sent_over_a_connection_with_a_client_certificate() {
     let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
     let server = secure_edge(&ca.server(), Some(&clients)).await;
     let (own, node) = (clients.client("weir", "weir"), clients.client("system:node:edge-a", "system:nodes"));
@@ -55,10 +56,10 @@ async fn a_clients_token_never_travels_over_a_connection_with_a_client_certifica
 async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
-    server.set_policy(|asked| {
-        asked.user.name == "system:node:edge-a"
-            && asked.user.groups == ["system:nodes", "system:authenticated"]
-            && (asked.resource.as_str(), asked.verb.as_str()) == ("services", "list")
+    server.set_policy(|request| {
+        request.user.name == "system:node:edge-a"
+            && request.user.groups == ["system:nodes", "system:authenticated"]
+            && (request.resource.as_str(), request.verb.as_str()) == ("services", "list")
     });
     let token = ("--token-file", "token", "weirs");
     let weir = Setup::new(server.url())
@@ -84,7 +85,7 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     let groups: Vec<_> = list.headers.get_all("impersonate-group").iter().collect();
     assert_eq!(groups, ["system:nodes", "system:authenticated"]);
 
-    // What the API server does not allow is refused before it is sent.
+    // The daemon refuses what the API server does not allow, before it forwards the request.
     server.clear_requests();
     for (method, path) in
         [(Method::GET, "/api/v1/secrets"), (Method::DELETE, "/api/v1/namespaces/default/services/web")]
@@ -95,7 +96,7 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     }
     assert!(server.requests().iter().all(|request| request.path.ends_with("subjectaccessreviews")));
 
-    // It can not be stacked, and a token goes before it.
+    // Impersonation cannot be nested, and a token takes precedence over the certificate.
     let stacked = client.clone().with("impersonate-user", "admin").get(SERVICES).await;
     assert_eq!(stacked.status, 403, "{}", stacked.text());
     server.clear_requests();
@@ -104,12 +105,12 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     assert_eq!(server.requests()[0].header("authorization"), "Bearer mine");
     assert_eq!(server.requests()[0].header("impersonate-user"), "");
 
-    // Nobody else's certificate opens a connection.
+    // A certificate of another CA does not open a connection.
     let stranger = Authority::new("others").client("system:node:edge-a", "system:nodes");
     let refused = Client::trusting(&url, "kubelet", Some(ca.pem()), Some(&stranger)).try_get(SERVICES).await;
     assert!(refused.is_err(), "{refused:?}");
 
-    // Unless it is known what somebody may do, nothing is done; what is known holds for some seconds.
+    // Without a completed review the daemon refuses. A result is cached for some seconds.
     server.on_request(|request| match request.path.ends_with("subjectaccessreviews") {
         true => weir_apiserver::Action::json(500, "{}"),
         false => weir_apiserver::Action::Serve,
@@ -138,7 +139,7 @@ async fn a_certificate_client_cannot_remove_its_own_impersonation() {
         assert_eq!((answer.status.as_u16(), answer.json()["reason"].as_str()), (400, Some("BadRequest")), "{named}");
     }
     assert_eq!(server.requests().len(), 0, "nothing leaves");
-    // What is hop-by-hop goes, and nothing else.
+    // Only hop-by-hop headers are removed.
     let answer = client.clone().with("connection", "close, x-mine").with("x-mine", "1").get(SERVICES).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let request = server.requests().pop().unwrap();
@@ -148,7 +149,7 @@ async fn a_certificate_client_cannot_remove_its_own_impersonation() {
 }
 
 #[tokio::test]
-async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoked_right_is_seen() {
+async fn a_certificate_users_review_is_cached_and_a_revoked_permission_takes_effect() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
     let weir = Setup::new(server.url())
@@ -169,8 +170,8 @@ async fn a_user_of_a_certificate_is_reviewed_once_for_many_requests_and_a_revoke
     assert_eq!(other.get(SERVICES).await.status, 200);
     assert_eq!(one.get("/api/v1/nodes").await.status, 200);
     assert_eq!(reviews(), 3, "another user, another resource");
-    // The server would refuse at once; here it does not, so that what is seen is the review.
-    server.set_policy(|asked| asked.user.name != "one");
+    // A real server would refuse at once. This one does not, so that the test sees the effect of the review.
+    server.set_policy(|request| request.user.name != "one");
     let began = std::time::Instant::now();
     let revoked = async { while one.get(SERVICES).await.status == 200 {} };
     tokio::time::timeout(PATIENCE, revoked).await.expect("the revoked right is seen");
@@ -189,7 +190,7 @@ async fn with_node_credential(server: &ApiServer, uids: Option<&str>) -> Daemon 
     setup.start_ready().await
 }
 
-/// Sends bytes over a connection that a process of another user opens, and returns what it read before it closed.
+/// Sends bytes over a connection of another user's process, and returns the bytes read until it closes.
 async fn as_nobody(weir: &Daemon, bytes: &str, then: &str) -> String {
     let port = weir.url().rsplit(':').next().unwrap();
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && printf '%s' \"$1\" >&3 && {then}");
@@ -199,7 +200,7 @@ async fn as_nobody(weir: &Daemon, bytes: &str, then: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_node_credential_is_for_processes_of_the_permitted_uids_and_by_default_for_root_only() {
+async fn the_node_credential_is_attached_for_permitted_uids_and_by_default_for_root_only() {
     let server = super::edge().await;
     let own = own_uid().to_string();
     for (uids, status) in [(Some(format!("4000000,{own}")), 200), (Some("4000000".to_owned()), 403), (None, 200)] {
@@ -215,9 +216,9 @@ async fn the_node_credential_is_for_processes_of_the_permitted_uids_and_by_defau
     }
 }
 
-/// The kernel lists a closed socket as root's.
+/// The kernel lists a closed socket as owned by root.
 #[tokio::test]
-async fn a_client_that_closes_at_once_does_not_pass_for_root() {
+async fn a_client_that_closes_at_once_is_not_taken_for_root() {
     if own_uid() != 0 {
         eprintln!("skipped: only root can start a process of another user");
         return;
@@ -239,7 +240,7 @@ async fn a_client_that_closes_at_once_does_not_pass_for_root() {
 }
 
 #[tokio::test]
-async fn a_page_in_a_browser_and_a_foreign_name_get_no_node_credential() {
+async fn browser_requests_and_foreign_host_names_get_no_node_credential() {
     let server = super::edge().await;
     let weir = with_node_credential(&server, None).await;
     let client = weir.client("tool");

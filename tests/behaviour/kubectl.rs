@@ -1,4 +1,4 @@
-//! kubectl through Weir, where there is one on PATH: what it prints is what a JSON read of the same client would show.
+//! kubectl through Weir, if it is on PATH: it prints what a JSON read by the same client returns.
 
 use std::process::Stdio;
 
@@ -19,7 +19,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// None, and a word about it, where kubectl is not installed.
+    /// Returns `None` and reports the skipped test if kubectl is not installed.
     async fn start(filters: &str, module: &str) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output().await;
         if !version.is_ok_and(|output| output.status.success()) {
@@ -61,7 +61,7 @@ impl Kubectl {
     }
 }
 
-/// The words of each line but the age, which is another from second to second.
+/// The words of each line except the age, which changes every second.
 fn rows(printed: &str) -> Vec<Vec<String>> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let mut lines = printed.lines().map(words);
@@ -87,8 +87,8 @@ async fn line(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
 }
 
 #[tokio::test]
-async fn what_is_not_hidden_prints_as_it_would_without_weir() {
-    // kubectl calls itself kubectl: the rule names every component.
+async fn visible_objects_print_as_they_do_without_weir() {
+    // kubectl's User-Agent names it kubectl. The rule matches every component.
     let Some(kubectl) = Kubectl::start(NO_LOAD_BALANCERS, "discardcloudservice").await else { return };
     for output in [&[][..], &["-o", "wide"], &["-o", "name"], &["--show-labels"], &["--chunk-size=1"]] {
         let arguments = [&["get", "services"], output].concat();
@@ -101,12 +101,12 @@ async fn what_is_not_hidden_prints_as_it_would_without_weir() {
     let json: Value = serde_json::from_str(&kubectl.through(&["get", "services", "-o", "json"]).await).unwrap();
     assert_eq!(weir_tests::client::names(&json), ["dashboard", "kubernetes", "web"]);
     let hidden = kubectl.command(kubectl.weir.url(), &["get", "service", "shop"]).output().await.unwrap();
-    let told = String::from_utf8_lossy(&hidden.stderr).into_owned();
-    assert_eq!(told, "Error from server (NotFound): services \"shop\" not found\n");
+    let error = String::from_utf8_lossy(&hidden.stderr).into_owned();
+    assert_eq!(error, "Error from server (NotFound): services \"shop\" not found\n");
 }
 
 #[tokio::test]
-async fn a_table_never_shows_values_that_a_filter_has_changed() {
+async fn a_table_never_shows_values_that_a_filter_replaced() {
     let filters = only("masterservice", "    match: ['*/services']\n");
     let Some(kubectl) = Kubectl::start(&filters, "masterservice").await else { return };
     for arguments in [&["get", "services"][..], &["get", "service", "kubernetes"]] {
@@ -120,7 +120,7 @@ async fn a_table_never_shows_values_that_a_filter_has_changed() {
 }
 
 #[tokio::test]
-async fn a_watch_prints_a_row_for_what_is_visible() {
+async fn a_watch_prints_rows_of_visible_objects_only() {
     let Some(kubectl) = Kubectl::start(NO_LOAD_BALANCERS, "discardcloudservice").await else { return };
     let (_child, mut lines) = kubectl.watch(&["get", "services", "-w"]);
     let header = line(&mut lines).await;

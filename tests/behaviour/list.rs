@@ -1,4 +1,4 @@
-//! Lists: streamed through the chain, whole or not at all.
+//! Lists: streamed through the chain, complete or not at all.
 
 use serde_json::json;
 use weir_apiserver::{Action, End, Gzip};
@@ -11,7 +11,7 @@ const SERVICES: &str = "/api/v1/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
 #[tokio::test]
-async fn a_hidden_object_is_left_out_and_the_others_leave_as_they_came() {
+async fn a_hidden_object_is_removed_and_the_others_keep_their_bytes() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let through = weir.client("kube-proxy").json(SERVICES).await;
@@ -22,7 +22,7 @@ async fn a_hidden_object_is_left_out_and_the_others_leave_as_they_came() {
 }
 
 #[tokio::test]
-async fn objects_that_answer_a_filter_alike_need_no_call_and_have_the_outcome_of_one() {
+async fn objects_with_equal_reads_need_no_call_and_get_the_same_outcome() {
     let server = edge().await;
     for n in 0..40 {
         server.store().put(service(&format!("plain-{n}"), "ClusterIP")).unwrap();
@@ -36,7 +36,7 @@ async fn objects_that_answer_a_filter_alike_need_no_call_and_have_the_outcome_of
     for _ in 0..2 {
         assert_eq!(client.names(SERVICES).await.len(), visible);
     }
-    // Four calls for each way to an outcome, then none.
+    // The daemon records four calls for each path to an outcome, then calls no more.
     let of = |series: &str| format!("{series}{{filter=\"discardcloudservice\"");
     let replayed = weir.metric(&format!("{}}}", of("weir_filter_replayed_total"))).await;
     assert!(replayed >= 2.0 * all.len() as f64 - 16.0, "{replayed} of twice {}", all.len());
@@ -44,7 +44,7 @@ async fn objects_that_answer_a_filter_alike_need_no_call_and_have_the_outcome_of
         weir.metric(&format!("{},outcome=\"hidden\"}}", of("weir_filter_objects_total"))).await,
         2.0 * (all.len() - visible) as f64
     );
-    // One that answers otherwise is called for.
+    // An object with another read result needs a call.
     let mut spared = service("spared", "LoadBalancer");
     spared["metadata"]["annotations"] = json!({"openyurt.io/skip-discard": "true"});
     server.store().put(spared).unwrap();
@@ -52,7 +52,7 @@ async fn objects_that_answer_a_filter_alike_need_no_call_and_have_the_outcome_of
 }
 
 #[tokio::test]
-async fn without_a_match_the_answer_is_the_servers_byte_for_byte() {
+async fn without_a_match_the_response_equals_the_servers_byte_for_byte() {
     let server = edge().await;
     let weir = Setup::new(server.url())
         .filters(&only("discardcloudservice", ""))
@@ -66,7 +66,7 @@ async fn without_a_match_the_answer_is_the_servers_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn component_names_match_without_regard_to_case() {
+async fn component_names_match_case_insensitively() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start_ready().await;
@@ -77,7 +77,7 @@ async fn component_names_match_without_regard_to_case() {
 }
 
 #[tokio::test]
-async fn pages_keep_the_servers_continue_even_when_all_of_a_page_is_hidden() {
+async fn pages_keep_the_servers_continue_token_even_if_a_whole_page_is_hidden() {
     let server = edge().await;
     for name in ["a1", "a2", "a3"] {
         server.store().put(service(name, "LoadBalancer")).unwrap();
@@ -101,7 +101,7 @@ async fn pages_keep_the_servers_continue_even_when_all_of_a_page_is_hidden() {
 }
 
 #[tokio::test]
-async fn gzip_from_upstream_is_read_and_not_spent_on_the_client() {
+async fn gzip_from_upstream_is_decoded_and_small_responses_are_not_compressed_again() {
     let server = edge().await;
     server.set_gzip(Gzip::Always);
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
@@ -111,7 +111,7 @@ async fn gzip_from_upstream_is_read_and_not_spent_on_the_client() {
 }
 
 #[tokio::test]
-async fn every_asked_shape_is_answered_filtered() {
+async fn every_requested_shape_is_filtered() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     for accept in [
@@ -132,7 +132,7 @@ async fn every_asked_shape_is_answered_filtered() {
 }
 
 #[tokio::test]
-async fn a_crds_list_with_kind_and_metadata_behind_its_items_passes() {
+async fn a_crds_list_with_kind_and_metadata_after_its_items_passes() {
     let server = edge().await;
     let filters = "\
 filters:
@@ -161,19 +161,19 @@ async fn a_failing_filter_fails_a_small_list_with_a_status() {
 }
 
 #[tokio::test]
-async fn a_list_that_fails_after_its_head_is_broken_off_and_its_retry_fails_before() {
+async fn a_list_that_fails_after_its_head_is_cut_and_its_retry_fails_before_it() {
     let server = edge().await;
     for n in 0..400 {
         let mut object = service(&format!("big-{n:04}"), "ClusterIP");
         object["metadata"]["annotations"] = json!({"filler": "x".repeat(2000)});
         server.store().put(object).unwrap();
     }
-    // An object that no parser agrees on, behind 256 KiB of good ones: a key that is there twice.
+    // An object that parsers read differently, as it has a duplicate key. 256 KiB of good objects precede it.
     let good = weir_tests::client::Client::new(server.url(), "test").get(SERVICES).await.text();
     let object =
         r#"{"metadata":{"name":"zz","namespace":"default"},"spec":{"type":"ClusterIP","type":"LoadBalancer"}}"#;
     let bad = format!("{},{object}]}}", good.trim_end().strip_suffix("]}").expect("items are last in a built-in list"));
-    // As a GET answers it: with its type.
+    // The object as a GET returns it, with its type.
     let got = object.replacen('{', r#"{"apiVersion":"v1","kind":"Service","#, 1);
     server.on_request(move |request| match request.target().as_str() {
         SERVICES => Action::json(200, bad.clone()),
@@ -187,11 +187,11 @@ async fn a_list_that_fails_after_its_head_is_broken_off_and_its_retry_fails_befo
     let second = client.get(SERVICES).await;
     assert_eq!(second.status, 500, "the retry fails before its head");
     server.clear_hook();
-    assert_eq!(client.get(SERVICES).await.status, 200, "the object is gone: the list goes its way again");
+    assert_eq!(client.get(SERVICES).await.status, 200, "without the object the list succeeds again");
 }
 
 #[tokio::test]
-async fn what_upstream_breaks_is_never_passed_on() {
+async fn a_broken_upstream_response_is_never_passed_on() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("kube-proxy");

@@ -1,4 +1,5 @@
-//! Lookups: declared and granted kinds only, complete before a filter goes live, and a change of what was read re-lists.
+//! Lookups: only declared and granted kinds, complete before a filter goes live. A change of a read value makes
+//! clients list again.
 
 use serde_json::json;
 use weir_apiserver::{ApiServer, Enforce};
@@ -22,7 +23,7 @@ fn nodes(list: &serde_json::Value) -> Vec<&str> {
     endpoints.iter().map(|endpoint| endpoint["nodeName"].as_str().unwrap()).collect()
 }
 
-/// The nodes of the local pool are others now.
+/// Replaces the nodes of the local pool.
 fn set_pool(server: &ApiServer, nodes: &[&str]) {
     let pools = server.store();
     pools
@@ -63,7 +64,7 @@ async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
 }
 
 #[tokio::test]
-async fn replays_of_cut_slices_follow_every_change_of_a_looked_up_value() {
+async fn replayed_edits_of_slices_follow_every_change_of_a_looked_up_value() {
     let (server, weir, client) = topology("").await;
     let replayed = async || weir.metric("weir_filter_replayed_total{filter=\"servicetopology\"}").await;
     let settled = async |expected: &[&str]| {
@@ -104,7 +105,7 @@ async fn replays_of_cut_slices_follow_every_change_of_a_looked_up_value() {
 }
 
 #[tokio::test]
-async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
+async fn a_change_that_no_filter_read_does_not_end_the_watch() {
     let (server, _weir, client) = topology("").await;
     let mut events = informed(&client).await;
     server.store().edit("v1", "Service", "default", "web", |web| web["spec"]["clusterIP"] = json!("10.96.10.99"));
@@ -113,7 +114,7 @@ async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
         .store()
         .edit("apps.openyurt.io/v1beta2", "NodePool", "", "beijing", |pool| pool["status"]["nodes"] = json!([]))
         .unwrap();
-    // Changes are gathered and judged within this time; then the next event is the slice's own.
+    // Within this time the daemon batches the changes and validates outcomes. The next event is then the slice's own.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     server
         .store()
@@ -125,7 +126,7 @@ async fn a_change_of_what_no_filter_read_does_not_disturb_the_watch() {
 }
 
 #[tokio::test]
-async fn a_kind_that_the_cluster_lacks_counts_as_empty() {
+async fn a_kind_that_the_cluster_lacks_is_treated_as_empty() {
     let server = edge().await;
     server.remove_resource("apps.openyurt.io", "nodepools");
     let weir =
@@ -134,7 +135,7 @@ async fn a_kind_that_the_cluster_lacks_counts_as_empty() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_keeps_the_filter_from_going_live_and_is_named() {
+async fn a_missing_permission_keeps_the_filter_from_going_live_and_is_logged() {
     let server = edge().await;
     server.set_policy(|attributes| !(attributes.resource == "services" && attributes.verb == "list"));
     server.enforce(Enforce::Everybody);
@@ -175,11 +176,11 @@ async fn a_filter_goes_live_only_when_its_lookups_are_complete() {
     assert_eq!(weir.admin().get("/readyz").await.status, 503);
     assert!(!waiting.is_finished());
     release.send_replace(true);
-    assert_eq!(nodes(&waiting.await.unwrap()), ["edge-a", "edge-b"], "never judged on half of what it looks up");
+    assert_eq!(nodes(&waiting.await.unwrap()), ["edge-a", "edge-b"], "filtered only with complete lookups");
 }
 
 #[tokio::test]
-async fn a_lookup_that_is_not_granted_is_refused_by_name() {
+async fn a_lookup_without_a_grant_is_refused_by_name() {
     let server = edge().await;
     let weir = Setup::new(server.url())
         .filters(&only("servicetopology", "    grants: [services, nodes]\n"))
@@ -191,7 +192,7 @@ async fn a_lookup_that_is_not_granted_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn lookups_are_narrow() {
+async fn lookups_request_only_the_declared_objects() {
     let (server, _weir, _client) = topology("").await;
     let targets: Vec<_> = server.requests().iter().map(weir_apiserver::Recorded::target).collect();
     assert!(

@@ -1,5 +1,5 @@
-//! The node's addresses, followed as they change. It needs a network of its own: the test runs itself once more inside a
-//! network namespace. Where those are not to be had (no `unshare`, no `ip`, forbidden) it says so.
+//! The daemon follows changes of the node's addresses. The test re-executes itself in its own network namespace.
+//! Without `unshare`, `ip` or the permission it reports that it is skipped.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use super::{edge, only};
 const CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kube-proxy";
 
 #[test]
-fn a_default_route_that_moves_is_followed() {
+fn a_changed_default_route_is_detected() {
     let network = |command: &str| Command::new("unshare").args(["-rn", "sh", "-c", command]).output();
     match network("ip link set lo up && ip route") {
         Ok(output) if output.status.success() => {}
@@ -21,12 +21,12 @@ fn a_default_route_that_moves_is_followed() {
     }
     let program = std::env::current_exe().unwrap();
     let inside = format!(
-        "ip link set lo up && exec {} --ignored --exact behaviour::node::inside_a_network_of_its_own",
+        "ip link set lo up && exec {} --ignored --exact behaviour::node::inside_its_own_network_namespace",
         program.display()
     );
     let output = network(&inside).unwrap();
-    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+    let report = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && report.contains("1 passed"), "{report}");
 }
 
 fn ip(arguments: &str) {
@@ -34,8 +34,8 @@ fn ip(arguments: &str) {
 }
 
 #[tokio::test]
-#[ignore = "run by a_default_route_that_moves_is_followed, in a network namespace"]
-async fn inside_a_network_of_its_own() {
+#[ignore = "run by a_changed_default_route_is_detected, in a network namespace"]
+async fn inside_its_own_network_namespace() {
     ip("addr add 10.9.1.1/24 dev lo");
     ip("route add default dev lo");
     let server = edge().await;

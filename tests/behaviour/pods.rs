@@ -1,4 +1,5 @@
-//! How pods reach the daemon: the certificate that it asks of the cluster, and the address that it keeps for them.
+//! Access by pods: the certificate that the daemon requests from the cluster, and the address that it maintains for
+//! pods.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -20,7 +21,7 @@ const REQUEST: (&str, &str) = ("certificates.k8s.io/v1", "CertificateSigningRequ
 const EXPIRY: &str = "weir_serving_certificate_expiry_seconds";
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Somebody who approves requests, and the signer.
+/// The approver and signer of certificate requests.
 struct Hand<'a> {
     server: &'a ApiServer,
     ca: Authority,
@@ -31,7 +32,7 @@ impl Hand<'_> {
         self.server.store().list(REQUEST.0, REQUEST.1)
     }
 
-    /// Waits for a request that is not decided.
+    /// Waits for a request without a decision.
     async fn next(&self) -> Value {
         let mut count = self.server.request_count();
         let found = async {
@@ -55,10 +56,10 @@ impl Hand<'_> {
     /// Approves and signs the next request.
     async fn sign(&self, life: Duration) -> Value {
         let request = self.next().await;
-        let asked = &request["spec"];
-        assert_eq!(asked["signerName"], "kubernetes.io/kubelet-serving");
-        assert_eq!(asked["usages"], json!(["digital signature", "server auth"]));
-        let pem = String::from_utf8(STANDARD.decode(asked["request"].as_str().unwrap()).unwrap()).unwrap();
+        let sent = &request["spec"];
+        assert_eq!(sent["signerName"], "kubernetes.io/kubelet-serving");
+        assert_eq!(sent["usages"], json!(["digital signature", "server auth"]));
+        let pem = String::from_utf8(STANDARD.decode(sent["request"].as_str().unwrap()).unwrap()).unwrap();
         let certificate = self.ca.certify(&pem, life).unwrap();
         let approved = json!({"type": "Approved", "status": "True", "reason": "Test", "message": ""});
         self.decide(&request, &json!({"conditions": [approved], "certificate": STANDARD.encode(certificate)}));
@@ -80,11 +81,11 @@ async fn days_left(weir: &Daemon) -> f64 {
 }
 
 #[tokio::test]
-async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
+async fn the_certificate_is_requested_from_the_cluster_and_survives_a_restart() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
-    // It is ready without: only pods need it.
+    // It is ready without the certificate, which only pods need.
     let weir = setup(&server, cache.path()).start_ready().await;
     let url = weir.secure_url().await;
     hand.next().await;
@@ -117,9 +118,9 @@ async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
     assert_eq!(hand.client(&url, "kubernetes").get("/version").await.status, 200);
     assert!((29.9..30.1).contains(&days_left(&weir).await));
     assert_eq!(weir.stop().await, Some(0));
-    assert_eq!(hand.requests().len(), 1, "no other was asked for");
+    assert_eq!(hand.requests().len(), 1, "no second request");
 
-    // Another address for pods has to be proven by another certificate.
+    // Another pod address needs another certificate.
     let weir = setup(&server, cache.path()).flag("--pod-address", "169.254.20.11").start_ready().await;
     hand.sign(30 * DAY).await;
     weir.logged("installed issued certificate on the HTTPS port").await;
@@ -128,18 +129,18 @@ async fn the_certificate_is_asked_of_the_cluster_and_kept_over_a_restart() {
 }
 
 #[tokio::test]
-async fn a_restarted_daemon_takes_its_open_request_up_again() {
+async fn a_restarted_daemon_resumes_its_open_request() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
     let weir = setup(&server, cache.path()).start_ready().await;
     let open = hand.next().await;
     assert_eq!(weir.stop().await, Some(0));
-    // Neither a stop nor a kill leaves a request behind that nobody waits for.
+    // Neither a stop nor a kill leaves an abandoned request behind.
     let weir = setup(&server, cache.path()).start_ready().await;
     weir.logged("resumed the open certificate request for the HTTPS port").await;
     drop(weir);
-    // It is approved while nobody waits.
+    // It is approved while no daemon runs.
     assert_eq!(hand.sign(30 * DAY).await["metadata"]["name"], open["metadata"]["name"]);
     let weir = setup(&server, cache.path()).start_ready().await;
     weir.logged("installed issued certificate on the HTTPS port").await;
@@ -149,7 +150,7 @@ async fn a_restarted_daemon_takes_its_open_request_up_again() {
 }
 
 #[tokio::test]
-async fn a_decided_request_is_not_taken_up_again() {
+async fn a_decided_request_is_not_resumed() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
@@ -165,7 +166,7 @@ async fn a_decided_request_is_not_taken_up_again() {
 }
 
 #[tokio::test]
-async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied() {
+async fn the_certificate_is_renewed_before_it_expires_and_stays_if_renewal_is_denied() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
@@ -184,7 +185,7 @@ async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied
         assert!(line.to_string().contains(word), "no {word:?} in {line}");
     }
     assert!(days_left(&weir).await < 1.0, "the old one stays");
-    // It is asked for again.
+    // The daemon requests it again.
     hand.sign(30 * DAY).await;
     weir.logged_after(from, "installed issued certificate on the HTTPS port").await;
     assert!((29.9..30.1).contains(&days_left(&weir).await));
@@ -193,7 +194,7 @@ async fn the_certificate_is_renewed_before_it_ends_and_stays_when_that_is_denied
 }
 
 #[tokio::test]
-async fn the_node_credential_asks_where_there_is_one() {
+async fn the_node_credential_requests_the_certificate_if_there_is_one() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
@@ -205,17 +206,17 @@ async fn the_node_credential_asks_where_there_is_one() {
     let weir = setup(&server, cache.path()).file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
     hand.sign(DAY).await;
     weir.logged("installed issued certificate on the HTTPS port").await;
-    let asked: Vec<_> = server
+    let sent: Vec<_> = server
         .requests()
         .into_iter()
         .filter(|request| request.path.contains("certificatesigningrequests") || request.path.ends_with("/kubernetes"))
         .collect();
-    assert!(asked.len() >= 3, "{asked:?}");
-    assert!(asked.iter().all(|request| request.header("authorization") == "Bearer nodes"), "{asked:?}");
+    assert!(sent.len() >= 3, "{sent:?}");
+    assert!(sent.iter().all(|request| request.header("authorization") == "Bearer nodes"), "{sent:?}");
 }
 
 #[tokio::test]
-async fn what_is_issued_and_does_not_fit_is_told_and_not_shown() {
+async fn a_mismatched_certificate_is_logged_and_not_served() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
@@ -230,7 +231,7 @@ async fn what_is_issued_and_does_not_fit_is_told_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_real_api_server_takes_the_request_of_the_daemon_and_of_the_node() {
+async fn a_real_api_server_accepts_the_requests_of_the_daemon_and_of_the_node() {
     let Some(plane) = Plane::shared() else { return };
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let config: Value = serde_saphyr::from_str(&read(plane.kubeconfig("admin"))).unwrap();
@@ -268,13 +269,13 @@ async fn a_real_api_server_takes_the_request_of_the_daemon_and_of_the_node() {
 }
 
 #[test]
-fn pods_get_through_to_the_address_that_the_daemon_makes() {
-    in_own_network("behaviour::pods::get_through_inside");
+fn pods_reach_the_address_that_the_daemon_creates() {
+    in_own_network("behaviour::pods::reach_the_address_inside");
 }
 
 #[tokio::test]
 #[ignore = "started by another test, in a network namespace of its own"]
-async fn get_through_inside() {
+async fn reach_the_address_inside() {
     expect_own_network();
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
@@ -293,7 +294,7 @@ async fn get_through_inside() {
     let (from, link) = (weir.log_length(), String::from_utf8(ip(&["address", "show", "weir0"]).stdout).unwrap());
     assert!(link.contains("inet 169.254.20.10/32"), "{link}");
     assert!(ip(&["link", "del", "weir0"]).status.success());
-    // A look that finds all well again says nothing.
+    // A check that finds nothing wrong logs nothing.
     let mended = async { while client().try_get("/version").await.is_err() {} };
     tokio::time::timeout(PATIENCE, mended).await.unwrap_or_else(|_| panic!("{from}: {}", weir.log_text()));
     assert_eq!(weir.stop().await, Some(0));

@@ -1,4 +1,4 @@
-//! Reload: a change is in force soon, wholly or not at all, and no request notices.
+//! Reload: a change takes effect soon and atomically, and no request fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(built::module(name)).unwrap()
 }
 
-/// One file, `services.wasm`, whose content is what changes. With `discardcloudservice` in it LoadBalancers are gone; with
-/// `nodeportisolation` they are there without node ports.
+/// One file, `services.wasm`, changes its content. With `discardcloudservice` LoadBalancers are hidden; with
+/// `nodeportisolation` they are visible without node ports.
 const SWAPPED: &str = "filters:\n  - {name: services, module: services.wasm, match: ['*/services']}\n";
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
                     .iter()
                     .filter(|item| item["spec"]["type"] == "LoadBalancer")
                     .collect();
-                // Wholly one set's answer: none of them, or all of them and each without its node port.
+                // Each response is of one set: no LoadBalancer, or all of them without node ports.
                 if balancers.is_empty() {
                     counts[0].fetch_add(1, Ordering::Relaxed);
                 } else {
@@ -70,7 +70,7 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
     for swap in 1..=100 {
         let from = weir.log_length();
         weir.put_module("services", &modules[swap % 2]);
-        weir.logged_after(from, "a new set of filters is in force").await;
+        weir.logged_after(from, "filter set activated").await;
     }
     done.store(true, Ordering::Relaxed);
     for client in clients {
@@ -80,7 +80,7 @@ async fn a_thousand_requests_in_flight_while_modules_are_swapped_a_hundred_times
 }
 
 #[tokio::test]
-async fn a_renamed_module_changes_the_answer_and_is_told() {
+async fn a_replaced_module_takes_effect_and_is_logged() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("nodeportisolation")).start_ready().await;
@@ -89,7 +89,7 @@ async fn a_renamed_module_changes_the_answer_and_is_told() {
     let before = weir.filter("services").await;
     let from = weir.log_length();
     weir.put_module("services", &bytes("discardcloudservice"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     let after = weir.filter("services").await;
     assert_ne!(before["digest"], after["digest"]);
@@ -98,7 +98,7 @@ async fn a_renamed_module_changes_the_answer_and_is_told() {
 }
 
 #[tokio::test]
-async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
+async fn a_module_that_does_not_load_leaves_the_last_valid_set_in_force() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
@@ -126,13 +126,13 @@ async fn a_module_that_does_not_load_leaves_the_last_good_set_in_force() {
     }
     let from = weir.log_length();
     weir.put_module("services", &bytes("nodeportisolation"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert!(weir.metric("weir_reloads_total{result=\"refused\"}").await >= 8.0);
 }
 
 #[tokio::test]
-async fn a_pinned_digest_is_held_to() {
+async fn a_pinned_digest_is_enforced() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).start_ready().await;
@@ -142,7 +142,7 @@ async fn a_pinned_digest_is_held_to() {
     };
     let from = weir.log_length();
     weir.put_filters(&pinned(&digest));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     let from = weir.log_length();
     weir.put_module("services", &bytes("nodeportisolation"));
     let (_, line) = weir.logged_after(from, "configuration refused").await;
@@ -151,7 +151,7 @@ async fn a_pinned_digest_is_held_to() {
 }
 
 #[tokio::test]
-async fn the_kubelets_symlink_swap_of_the_configuration_is_followed() {
+async fn the_kubelets_symlink_swap_of_the_configuration_is_detected() {
     let server = edge().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -171,29 +171,29 @@ async fn the_kubelets_symlink_swap_of_the_configuration_is_followed() {
     let from = weir.log_length();
     std::os::unix::fs::symlink("..2", path.join("..data_tmp")).unwrap();
     std::fs::rename(path.join("..data_tmp"), path.join("..data")).unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
 #[tokio::test]
-async fn an_editors_way_of_saving_is_followed() {
+async fn saving_by_an_editor_is_detected() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").start_ready().await;
     let config = weir.path("filters-config.yaml");
-    // vim: the old file becomes the backup, the new one is written under the old name.
+    // vim renames the old file to the backup and writes a new one under the old name.
     let from = weir.log_length();
     std::fs::rename(&config, weir.path("filters-config.yaml~")).unwrap();
     std::fs::write(&config, manifest(NO_LOAD_BALANCERS)).unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     // In place, as `cat >` does.
     let from = weir.log_length();
     std::fs::write(&config, manifest("filters: []")).unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
 #[tokio::test]
-async fn the_config_map_is_followed_and_its_own_modules_are_used() {
+async fn changes_of_the_config_map_and_its_modules_take_effect() {
     let server = edge().await;
     let weir = Setup::new(server.url()).start_ready().await;
     let client = weir.client("kube-proxy");
@@ -208,10 +208,10 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
     };
     let from = weir.log_length();
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert_eq!(weir.filter("discardcloudservice").await["source"], "binaryData");
-    // Broken: the last good set stays.
+    // An invalid configuration: the last valid set stays in force.
     server.store().put(map(json!({"filters.yaml": "filters: [{"}))).unwrap();
     let (from, line) = weir.logged_after(from, "configuration refused").await;
     assert!(
@@ -219,24 +219,24 @@ async fn the_config_map_is_followed_and_its_own_modules_are_used() {
         "{line}"
     );
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
-    // The seeds' flat form, same effect.
+    // The flat form of the seed project, with the same effect.
     server.store().put(map(json!({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert!(weir.client("test").names(SERVICES).await.contains(&"shop".to_owned()));
-    // Empty: off. Deleted: no filters.
+    // An empty list disables all filters, and so does deletion of the ConfigMap.
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS, "filter_discardcloudservice": ""}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
-    let (from, _) = weir.logged_after(from, "a new set of filters is in force").await;
+    let (from, _) = weir.logged_after(from, "filter set activated").await;
     server.store().delete("v1", "ConfigMap", "kube-system", "weir-filters").unwrap();
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
 #[tokio::test]
-async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
+async fn a_list_in_progress_ends_with_the_set_it_began_with() {
     let server = edge().await;
     let (release, held) = tokio::sync::watch::channel(false);
     let filler = "x".repeat(2000);
@@ -273,14 +273,14 @@ async fn a_list_that_is_under_way_ends_on_the_set_it_began_with() {
     assert_eq!(answer.status(), 200, "its first half is on its way");
     let from = weir.log_length();
     weir.put_filters(&NO_LOAD_BALANCERS.replace("match", "settings: {loadBalancers: keep}\n    match"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     release.send_replace(true);
     let list = weir_tests::client::whole(answer).await.unwrap().json();
     assert_eq!(names(&list).len(), 300, "all of it is filtered by the old set");
 }
 
 #[tokio::test]
-async fn a_change_of_one_filter_does_not_touch_another() {
+async fn a_change_of_one_filter_does_not_reload_another() {
     let server = edge().await;
     let two = |settings: &str| {
         format!(
@@ -298,7 +298,7 @@ async fn a_change_of_one_filter_does_not_touch_another() {
     let before = weir.filter("servicetopology").await["since"].clone();
     let from = weir.log_length();
     weir.put_filters(&two("{loadBalancers: keep}"));
-    weir.logged_after(from, "a new set of filters is in force").await;
+    weir.logged_after(from, "filter set activated").await;
     assert_eq!(weir.filter("servicetopology").await["since"], before);
     replace(&weir.modules().join("unrelated.wasm"), b"not named by any filter");
     assert_eq!(weir.admin().get("/readyz").await.status, 200);

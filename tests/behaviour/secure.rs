@@ -1,4 +1,4 @@
-//! A TLS API server and credentials for it, as the tests of TLS, credentials and identity share them.
+//! A TLS API server and credentials for it, shared by the tests of TLS, credentials and identity.
 
 use weir_apiserver::ApiServer;
 use weir_tests::client::PATIENCE;
@@ -15,8 +15,8 @@ pub(super) async fn secure_edge(pair: &Pair, clients: Option<&Authority>) -> Api
     server
 }
 
-/// Waits for a request of the daemon or through it that fulfils a condition.
-pub(super) async fn asked(server: &ApiServer, condition: impl Fn(&weir_apiserver::Recorded) -> bool) {
+/// Waits for a request, by the daemon or through it, that meets a condition.
+pub(super) async fn wait_for_request(server: &ApiServer, condition: impl Fn(&weir_apiserver::Recorded) -> bool) {
     let mut count = server.request_count();
     let found = async {
         while !server.requests().iter().any(&condition) {
@@ -31,8 +31,8 @@ pub(super) fn der(pair: &Pair) -> Vec<u8> {
     rustls::pki_types::CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap().to_vec()
 }
 
-/// Makes the daemon ask for its ConfigMap again by breaking its watches.
-pub(super) async fn asked_by_reload(
+/// Makes the daemon list its ConfigMap again by ending its watches.
+pub(super) async fn request_after_reload(
     weir: &Daemon,
     server: &ApiServer,
     condition: impl Fn(&weir_apiserver::Recorded) -> bool,

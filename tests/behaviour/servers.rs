@@ -1,4 +1,4 @@
-//! Several API servers: who is asked, what becomes of a request whose server dies, and who is asked after that.
+//! Several API servers: the choice of a server, requests in progress when a server dies, and the choice after that.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use weir_tests::daemon::{Daemon, Setup};
 use super::{NO_LOAD_BALANCERS, edge, service};
 
 const SERVICES: &str = "/api/v1/services";
-/// The longest that a safe request takes when its server has died.
+/// The longest time of a safe request when its server has died.
 const FAIL_OVER: Duration = Duration::from_secs(2);
 
 async fn before(servers: [&ApiServer; 2], mode: &str) -> Daemon {
@@ -45,20 +45,20 @@ async fn until_up(weir: &Daemon, series: &str, value: f64) {
 }
 
 #[tokio::test]
-async fn in_turn_all_servers_are_asked() {
+async fn all_servers_get_requests_in_turn() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "round-robin").await;
     for _ in 0..10 {
         assert_eq!(weir.client("tool").names(SERVICES).await.len(), 3);
     }
-    // The daemon's own requests take their turns, too.
+    // The daemon's own requests rotate too.
     assert!(served(&a) >= 3 && served(&b) >= 3, "{} and {}", served(&a), served(&b));
     let metric = format!("weir_server_requests_total{{server=\"{}\",result=\"answered\"}}", a.address());
     assert!(weir.metric(&metric).await >= 3.0);
 }
 
 #[tokio::test]
-async fn the_preferred_server_is_left_when_it_dies_and_asked_again_when_it_is_back() {
+async fn requests_leave_the_preferred_server_when_it_dies_and_return_when_it_recovers() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;
     let client = weir.client("tool");
@@ -75,7 +75,7 @@ async fn the_preferred_server_is_left_when_it_dies_and_asked_again_when_it_is_ba
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
     assert!(began.elapsed() < FAIL_OVER, "{:?}", began.elapsed());
-    // Its watches break, so that their clients come back and are served by the other.
+    // Its watches end, so that their clients reconnect to the other server.
     let ended = async { while matches!(open.try_next().await, Ok(Some(_))) {} };
     tokio::time::timeout(PATIENCE, ended).await.unwrap();
     assert!(client.watch(&format!("{SERVICES}?watch=true")).await.next_named().await.starts_with("ADDED"));
@@ -91,7 +91,7 @@ async fn the_preferred_server_is_left_when_it_dies_and_asked_again_when_it_is_ba
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_found_out_while_a_list_waits() {
+async fn a_silent_server_is_detected_while_a_list_waits() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;
     let client = weir.client("tool");
@@ -109,7 +109,7 @@ async fn a_server_that_falls_silent_is_found_out_while_a_list_waits() {
 }
 
 #[tokio::test]
-async fn a_slow_answer_of_a_server_that_works_is_waited_for() {
+async fn a_slow_response_of_a_working_server_is_awaited() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;
     a.on_request(|request| match request.path == SERVICES {
@@ -121,11 +121,11 @@ async fn a_slow_answer_of_a_server_that_works_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_ready_is_asked_last() {
+async fn a_server_that_is_not_ready_is_the_last_choice() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;
     let client = weir.client("tool");
-    // It says so when a request has it looked at.
+    // The daemon notices when a request makes it probe the server.
     a.on_request(|request| match request.path.as_str() {
         "/readyz" => Action::json(500, "{}"),
         SERVICES => Action::delay(Duration::from_secs(30)),
@@ -133,13 +133,13 @@ async fn a_server_that_is_not_ready_is_asked_last() {
     });
     assert_eq!(client.get(SERVICES).await.status, 200);
     assert_eq!(served(&b), 1);
-    // The last one that is left is asked all the same.
+    // If it is the only one left, it still gets requests.
     drop(b);
     assert_eq!(client.get("/api/v1/nodes").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_write_goes_to_another_server_only_when_nothing_of_it_was_sent() {
+async fn a_write_goes_to_another_server_only_if_none_of_it_was_sent() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;
     let client = weir.client("tool").with("content-type", "application/json");
@@ -157,7 +157,7 @@ async fn a_write_goes_to_another_server_only_when_nothing_of_it_was_sent() {
     assert!(b.store().get("v1", "Service", "default", "two").is_some(), "with its body");
 }
 
-/// A link that drops packets: nothing is refused, nothing is answered.
+/// A link that drops packets: no connection is refused, and no request gets a response.
 #[tokio::test]
 async fn while_no_server_answers_reads_fail_at_once_until_one_does() {
     let server = edge().await;
@@ -182,7 +182,7 @@ async fn while_no_server_answers_reads_fail_at_once_until_one_does() {
     assert_eq!(served(&server), 0, "no client's request is sent on");
     assert_eq!(weir.metric(&up(&server)).await, 0.0);
 
-    // A probe finds out, whoever asks or not.
+    // A probe notices the recovery, even without requests.
     server.clear_hook();
     let began = Instant::now();
     until_up(&weir, &up(&server), 1.0).await;
@@ -191,8 +191,8 @@ async fn while_no_server_answers_reads_fail_at_once_until_one_does() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_spoke_is_found_out_too() {
-    // The kernel takes the connections; nobody reads them.
+async fn a_server_that_never_responded_is_detected_too() {
+    // The kernel accepts the connections, but nobody reads them.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let weir = Setup::new(&format!("http://{}", nobody.local_addr().unwrap())).filters("filters: []").start().await;
     for limit in [7, 1].map(Duration::from_secs) {
@@ -203,7 +203,7 @@ async fn a_server_that_never_spoke_is_found_out_too() {
 }
 
 #[tokio::test]
-async fn a_server_whose_probes_hang_is_asked_on_as_long_as_it_sends_anything() {
+async fn a_server_with_hanging_probes_stays_in_use_while_it_sends_anything() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
     let client = weir.client("tool");
@@ -232,7 +232,7 @@ async fn a_server_whose_probes_hang_is_asked_on_as_long_as_it_sends_anything() {
 }
 
 #[tokio::test]
-async fn every_request_of_the_daemon_itself_names_it() {
+async fn every_request_of_the_daemon_has_its_user_agent() {
     let (a, b) = (edge().await, edge().await);
     for server in [&a, &b] {
         server.on_request(|request| match request.path == "/version" {
@@ -243,7 +243,8 @@ async fn every_request_of_the_daemon_itself_names_it() {
     let urls = format!("{},{}", a.url(), b.url());
     let weir = Setup::new(&urls).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     assert_eq!(weir.client("tool").get("/version").await.status, 200);
-    let own: Vec<_> = a.requests().into_iter().chain(b.requests()).filter(|asked| asked.path != "/version").collect();
+    let own: Vec<_> =
+        a.requests().into_iter().chain(b.requests()).filter(|request| request.path != "/version").collect();
     assert!(own.iter().any(|request| request.path == "/readyz"), "a probe is among them");
     for request in own {
         assert!(request.header("user-agent").starts_with("weir/"), "{} {:?}", request.path, request.headers);
@@ -251,7 +252,7 @@ async fn every_request_of_the_daemon_itself_names_it() {
 }
 
 #[tokio::test]
-async fn when_all_are_gone_the_client_is_told_of_the_last() {
+async fn when_all_servers_fail_the_status_names_the_last_error() {
     let (a, b) = (edge().await, edge().await);
     let weir = before([&a, &b], "priority").await;
     let last = b.address().to_string();

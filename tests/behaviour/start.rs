@@ -1,4 +1,5 @@
-//! Start: nothing unfiltered leaks before the first set; what may not be answered yet waits, then is told to come again.
+//! Start: nothing unfiltered is served before the first filter set. Matched requests wait, then get 503 with
+//! Retry-After.
 
 use weir_apiserver::Action;
 use weir_tests::client::Client;
@@ -25,7 +26,7 @@ async fn a_matched_read_waits_for_the_first_set_and_is_then_filtered() {
         let client = client.clone();
         tokio::spawn(async move { client.watch(&format!("{SERVICES}?watch=true")).await })
     };
-    // Not matched by any rule, so not held back.
+    // No rule matches it, so it does not wait.
     assert_eq!(client.get("/api/v1/nodes").await.status, 200);
     assert_eq!(client.get("/version").await.status, 200);
     assert!(waiting.iter().all(|request| !request.is_finished()) && !events.is_finished());
@@ -65,11 +66,11 @@ async fn while_the_configuration_is_unknown_every_read_of_a_resource_waits() {
     assert_eq!(weir.client("anyone").get("/version").await.status, 200);
     let ready = weir.admin().get("/readyz").await;
     assert_eq!(ready.status, 503);
-    assert!(ready.text().contains("no configuration was read yet"), "{}", ready.text());
+    assert!(ready.text().contains("the configuration has not been read yet"), "{}", ready.text());
 }
 
 #[tokio::test]
-async fn nothing_unfiltered_leaks_to_clients_that_are_there_first() {
+async fn clients_that_connect_before_the_first_set_get_nothing_unfiltered() {
     let server = edge().await;
     for _ in 0..5 {
         let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start().await;
@@ -94,7 +95,7 @@ async fn sigterm_ends_it_with_exit_code_0() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_comes_later_is_found() {
+async fn an_api_server_that_starts_later_is_found() {
     let server = edge().await;
     let (url, address) = (server.url().to_owned(), server.address());
     server.stop().await;

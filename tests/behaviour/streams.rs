@@ -1,4 +1,5 @@
-//! Upstream connections: as many streams on each as the server allows, and what must not wait on one of its own.
+//! Upstream connections: each carries as many streams as the server allows, and urgent requests do not wait for a
+//! stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::NO_LOAD_BALANCERS;
 
 const WATCHES: usize = 130;
 
-/// An API server over TLS, so with HTTP/2, that allows so many streams on a connection.
+/// An API server over TLS, and so with HTTP/2, with this stream limit per connection.
 async fn before(streams: u32) -> (ApiServer, Daemon) {
     let ca = Authority::new("cluster");
     let pair = ca.server();
@@ -32,12 +33,12 @@ async fn before(streams: u32) -> (ApiServer, Daemon) {
 }
 
 #[tokio::test]
-async fn a_connection_carries_as_many_watches_as_the_server_allows_and_none_waits_for_another() {
+async fn a_connection_carries_as_many_watches_as_the_server_allows_and_none_waits() {
     let threads = std::thread::available_parallelism().unwrap().get().min(8);
     for limit in [20, 250] {
         let (server, weir) = before(limit).await;
         let client = weir.client("tool");
-        // All at once: nobody knows the limit yet.
+        // All at once, before the daemon knows the limit.
         let open = join_all((0..WATCHES).map(|at| {
             let (client, path) = (client.clone(), ["/api/v1/services", "/api/v1/nodes"][at % 2]);
             async move {
@@ -57,7 +58,7 @@ async fn a_connection_carries_as_many_watches_as_the_server_allows_and_none_wait
         assert_eq!(connections.values().sum::<usize>(), WATCHES);
         let most = *connections.values().max().unwrap();
         assert!(most <= limit as usize, "{connections:?}");
-        // Each thread has connections of its own, the last of which has room left.
+        // Each thread has its own connections, and the last one of each has free streams.
         let fewest = WATCHES.div_ceil(limit as usize);
         assert!((fewest..=fewest + threads).contains(&connections.len()), "{limit}: {connections:?}");
         drop(open);
@@ -65,7 +66,7 @@ async fn a_connection_carries_as_many_watches_as_the_server_allows_and_none_wait
 }
 
 #[tokio::test]
-async fn neither_signs_of_life_nor_other_reads_wait_behind_lists_that_are_not_read() {
+async fn heartbeats_and_other_reads_do_not_wait_behind_unread_lists() {
     let (server, weir) = before(250).await;
     let client = weir.client("kubelet").with("content-type", "application/json");
     for object in [
@@ -76,7 +77,7 @@ async fn neither_signs_of_life_nor_other_reads_wait_behind_lists_that_are_not_re
     ] {
         server.store().put(serde_json::from_str(object).unwrap()).unwrap();
     }
-    // Lists whose heads were read and whose bodies are not: more than fits into the windows of a connection.
+    // Lists whose heads are read and whose bodies are not: more than the flow-control windows of a connection hold.
     let json = HeaderValue::from_static("application/json");
     let items =
         format!("{{\"kind\":\"List\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"items\":[]{}}}", " ".repeat(16 << 20));
@@ -114,7 +115,7 @@ async fn neither_signs_of_life_nor_other_reads_wait_behind_lists_that_are_not_re
             assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         }
     }
-    // Nor do other reads, be they over the same connection.
+    // Other reads do not wait either, even on the same connection.
     for path in ["/version", "/api/v1/services", "/api/v1/nodes"] {
         for _ in 0..8 {
             let answer = tokio::time::timeout(Duration::from_secs(10), weir.client("tool").get(path)).await;

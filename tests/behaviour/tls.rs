@@ -1,4 +1,4 @@
-//! TLS on both sides: the HTTPS port and its certificate, the API server's proof.
+//! TLS on both sides: the HTTPS port with its certificate, and verification of the API server.
 
 use http::{Method, StatusCode, Version};
 use weir_tests::client::{Client, whole};
@@ -32,7 +32,7 @@ async fn the_https_port_filters_and_speaks_http_2_where_the_client_does() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_told_and_left() {
+async fn a_new_certificate_is_served_without_a_restart_and_an_invalid_one_is_logged_and_ignored() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let server = super::edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").tls(&old.server()).start_ready().await;
@@ -40,24 +40,25 @@ async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_told_a
     let by = |ca: &Authority| Client::trusting(&url, "tool", Some(ca.pem()), None);
     let open = by(&old);
     assert_eq!(open.get(SERVICES).await.status, 200);
-    // Until the first of the year 4096, as our authority has it.
+    // The test authority issues certificates until the first day of 4096.
     assert_eq!(weir.metric("weir_serving_certificate_expiry_seconds").await, 67_090_118_400.0);
     replace(&weir.path("tls.crt"), b"no certificate");
-    let line = weir.logged("cannot be used: the last good one stays").await.to_string();
+    let line =
+        weir.logged("cannot reload certificates of the HTTPS port, keeping the last valid ones").await.to_string();
     assert!(line.contains("--tls-cert-file") && line.contains("tls.crt"), "{line}");
     assert_eq!(by(&old).get(SERVICES).await.status, 200);
     let from = weir.log_length();
     let pair = new.server();
     replace(&weir.path("tls.key"), pair.key.as_bytes());
     replace(&weir.path("tls.crt"), pair.certificate.as_bytes());
-    weir.logged_after(from, "has changed").await;
+    weir.logged_after(from, "reloaded certificate of the HTTPS port").await;
     assert_eq!(by(&new).get(SERVICES).await.status, 200);
     assert!(by(&old).try_get(SERVICES).await.is_err());
     assert_eq!(open.get(SERVICES).await.status, 200, "an open connection stays");
 }
 
 #[tokio::test]
-async fn a_machine_without_a_system_ca_bundle_needs_only_the_given_one_and_none_for_plain_http() {
+async fn without_a_system_ca_bundle_only_the_given_one_is_needed_and_none_for_plain_http() {
     let ca = Authority::new("cluster");
     let (secure, plain) = (secure_edge(&ca.server(), None).await, super::edge().await);
     let setup = Setup::new(secure.url()).file("--certificate-authority", "ca.crt", ca.pem());
@@ -74,7 +75,7 @@ async fn a_machine_without_a_system_ca_bundle_needs_only_the_given_one_and_none_
 }
 
 #[tokio::test]
-async fn an_api_server_that_does_not_prove_itself_is_a_status_that_says_why() {
+async fn an_unverified_api_server_gives_a_status_with_the_reason() {
     let (ca, other) = (Authority::new("cluster"), Authority::new("other"));
     for (pair, trusted, word) in [(ca.server(), &other, "UnknownIssuer"), (ca.expired_server(), &ca, "xpired")] {
         let server = secure_edge(&pair, None).await;
@@ -89,7 +90,7 @@ async fn an_api_server_that_does_not_prove_itself_is_a_status_that_says_why() {
         for word in [word, "ca.crt", server.url().trim_start_matches("https://")] {
             assert!(message.contains(word), "no {word:?} in {message}");
         }
-        // It is mended without a restart: another CA file, or another certificate of the server.
+        // The error ends without a restart: with another CA file, or another certificate of the server.
         if word == "UnknownIssuer" {
             replace(&weir.path("ca.crt"), ca.pem().as_bytes());
             weir.logged("reloaded credential").await;

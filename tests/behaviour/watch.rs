@@ -1,4 +1,4 @@
-//! Watches: what a client holds converges to what a fresh list would show it.
+//! Watches: the client's cache converges to the result of a new list.
 
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, End};
@@ -16,7 +16,7 @@ async fn dropping() -> (ApiServer, Daemon, Client) {
     (server, weir, client)
 }
 
-/// Lists, then watches from there, as an informer does.
+/// Lists, then watches from that version, as an informer does.
 async fn informed(client: &Client) -> weir_tests::client::Events {
     let list = client.json(SERVICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -28,7 +28,7 @@ fn retype(server: &ApiServer, name: &str, kind: &str) {
 }
 
 #[tokio::test]
-async fn added_of_a_hidden_object_is_silence() {
+async fn added_of_a_hidden_object_is_not_sent() {
     let (server, _weir, client) = dropping().await;
     let mut events = informed(&client).await;
     server.store().put(service("hidden", "LoadBalancer")).unwrap();
@@ -37,7 +37,7 @@ async fn added_of_a_hidden_object_is_silence() {
 }
 
 #[tokio::test]
-async fn a_known_hidden_object_that_becomes_visible_is_added_and_its_deletion_told() {
+async fn a_known_hidden_object_that_becomes_visible_is_added_and_its_deletion_is_sent() {
     let (server, _weir, client) = dropping().await;
     let mut events = informed(&client).await;
     retype(&server, "shop", "NodePort");
@@ -49,7 +49,7 @@ async fn a_known_hidden_object_that_becomes_visible_is_added_and_its_deletion_to
 }
 
 #[tokio::test]
-async fn events_of_a_known_hidden_object_are_silence() {
+async fn events_of_a_known_hidden_object_are_not_sent() {
     let (server, _weir, client) = dropping().await;
     let mut events = informed(&client).await;
     server
@@ -101,7 +101,7 @@ async fn a_watch_from_scratch_starts_with_what_is_visible() {
 }
 
 #[tokio::test]
-async fn watch_list_is_filtered_and_ends_its_first_part_with_the_servers_bookmark() {
+async fn a_watch_list_is_filtered_and_its_initial_events_end_with_the_servers_bookmark() {
     let (_server, _weir, client) = dropping().await;
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut events = client.watch(&format!("{SERVICES}?{query}")).await;
@@ -120,7 +120,7 @@ async fn watch_list_is_filtered_and_ends_its_first_part_with_the_servers_bookmar
 }
 
 #[tokio::test]
-async fn bookmarks_pass_untouched() {
+async fn bookmarks_pass_unchanged() {
     let (server, _weir, client) = dropping().await;
     let mut events = informed(&client).await;
     server.store().put(service("hidden", "LoadBalancer")).unwrap();
@@ -130,7 +130,7 @@ async fn bookmarks_pass_untouched() {
 }
 
 #[tokio::test]
-async fn a_resume_without_a_list_under_this_set_is_sent_to_list_again() {
+async fn a_resume_without_a_list_under_this_set_gets_410() {
     let (server, _weir, client) = dropping().await;
     let version = server.store().revision();
     let mut events = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
@@ -141,7 +141,7 @@ async fn a_resume_without_a_list_under_this_set_is_sent_to_list_again() {
 }
 
 #[tokio::test]
-async fn a_watch_that_resumes_after_its_end_knows_what_was_hidden() {
+async fn a_resumed_watch_knows_the_hidden_objects() {
     let (server, _weir, client) = dropping().await;
     let mut events = informed(&client).await;
     server.store().put(service("mark", "ClusterIP")).unwrap();
@@ -170,13 +170,13 @@ async fn a_new_set_ends_matched_watches_and_only_those() {
 }
 
 #[tokio::test]
-async fn an_unmatched_watch_is_cut_when_a_filter_begins_to_match_it_and_the_other_way_round() {
+async fn a_watch_is_cut_when_a_filter_begins_or_ceases_to_match_it() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").start_ready().await;
     let client = weir.client("kube-proxy");
     let mut events = informed(&client).await;
     weir.put_filters(NO_LOAD_BALANCERS);
-    // It was passed through unread, so it is cut; a resume is then sent to list again.
+    // It was forwarded without parsing, so it is cut. A resume then gets 410, and the client lists again.
     while let Ok(Some(event)) = events.try_next().await {
         assert_ne!(event["type"], "ADDED");
     }
@@ -191,7 +191,7 @@ async fn an_unmatched_watch_is_cut_when_a_filter_begins_to_match_it_and_the_othe
 }
 
 #[tokio::test]
-async fn a_client_that_goes_frees_the_upstream_watch() {
+async fn a_client_that_disconnects_ends_the_upstream_watch() {
     let (server, _weir, client) = dropping().await;
     let mut open = server.open_watches();
     let before = *open.borrow();
@@ -211,7 +211,7 @@ async fn timeouts_end_a_watch_cleanly() {
 }
 
 #[tokio::test]
-async fn an_upgrade_does_not_lead_a_watch_past_the_filters() {
+async fn an_upgrade_does_not_bypass_the_filters_of_a_watch() {
     let (_server, _weir, client) = dropping().await;
     let client = client
         .with("connection", "Upgrade")
@@ -225,7 +225,7 @@ async fn an_upgrade_does_not_lead_a_watch_past_the_filters() {
 }
 
 #[tokio::test]
-async fn garbage_in_a_watch_is_an_error_event_and_its_end() {
+async fn garbage_in_a_watch_gives_an_error_event_and_ends_it() {
     let (server, _weir, client) = dropping().await;
     client.json(SERVICES).await;
     let good = r#"{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"a","namespace":"default","resourceVersion":"5"},"spec":{"type":"ClusterIP"}}}"#;
@@ -251,7 +251,7 @@ async fn garbage_in_a_watch_is_an_error_event_and_its_end() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_breaks_off_ends_the_clients_watch() {
+async fn a_broken_upstream_watch_ends_the_clients_watch() {
     let (server, _weir, client) = dropping().await;
     let mut events = informed(&client).await;
     server.close_watches(End::Abort);

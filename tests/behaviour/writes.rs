@@ -1,4 +1,4 @@
-//! Writes: what a filter alters is not written back by whom it is shown to, and answers to writes show what reads show.
+//! Writes: a client cannot overwrite fields that a filter edits for it. Responses to writes are filtered as reads are.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use weir_tests::protobuf::{PROTOBUF, read};
 use super::{edge, service};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
-/// Its address is the daemon's for whom masterservice matches.
+/// For clients that masterservice matches, its address is the daemon's.
 const EDITED: &str = "/api/v1/namespaces/default/services/kubernetes";
 /// A LoadBalancer.
 const HIDDEN: &str = "/api/v1/namespaces/default/services/shop";
@@ -54,7 +54,7 @@ fn replacing() -> [(Method, &'static str, Value); 3] {
 }
 
 #[tokio::test]
-async fn what_a_filter_alters_is_not_replaced_by_whom_it_is_shown_to() {
+async fn a_client_cannot_overwrite_fields_that_a_filter_edits_for_it() {
     let (server, _weir, client) = filtering("").await;
     let store = |path: &str| server.store().get("v1", "Service", "default", path.rsplit('/').next().unwrap()).unwrap();
     for (path, filter) in [(EDITED, "gateway"), (HIDDEN, "no-clouds")] {
@@ -69,7 +69,7 @@ async fn what_a_filter_alters_is_not_replaced_by_whom_it_is_shown_to() {
         assert_eq!(store(path), before);
     }
     assert!(server.requests().iter().all(|request| request.method == Method::GET), "nothing else went up");
-    // What the same client is shown as it is can be written back.
+    // An object that the filter leaves unchanged for the client can be written back.
     let mut web = client.json(UNTOUCHED).await;
     web["metadata"]["labels"] = json!({"a": "b"});
     assert_eq!(send(&client, Method::PUT, UNTOUCHED, "application/json", &web).await.status, 200);
@@ -79,7 +79,7 @@ async fn what_a_filter_alters_is_not_replaced_by_whom_it_is_shown_to() {
 }
 
 #[tokio::test]
-async fn what_names_its_fields_passes_and_so_do_sub_resources_and_deletion() {
+async fn writes_that_name_their_fields_pass_and_so_do_sub_resources_and_deletion() {
     let (server, _weir, client) = filtering("").await;
     let labels = |value: &str| json!({"metadata": {"labels": {"by": value}}});
     let answer =
@@ -101,13 +101,13 @@ async fn what_names_its_fields_passes_and_so_do_sub_resources_and_deletion() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let stored = server.store().get("v1", "Service", "default", "kubernetes").unwrap();
     assert_eq!(stored["spec"]["clusterIP"], own, "the filter's address never reached the cluster");
-    assert_eq!(answer.json()["spec"]["clusterIP"], "169.254.20.10", "the answer is what a read would show");
+    assert_eq!(answer.json()["spec"]["clusterIP"], "169.254.20.10", "the response equals a read");
     assert_eq!(send(&client, Method::DELETE, HIDDEN, "application/json", &json!({})).await.status, 200);
     assert!(server.store().get("v1", "Service", "default", "shop").is_none());
 }
 
 #[tokio::test]
-async fn a_filter_may_let_writes_pass() {
+async fn a_filter_may_allow_writes() {
     let (server, _weir, client) = filtering(", writes: pass").await;
     let mut object = server.store().get("v1", "Service", "default", "kubernetes").unwrap();
     object["metadata"]["labels"] = json!({"a": "b"});
@@ -117,7 +117,7 @@ async fn a_filter_may_let_writes_pass() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_created_and_answered_and_never_hidden() {
+async fn a_created_object_is_returned_even_if_the_filter_hides_it() {
     let (server, _weir, client) = filtering("").await;
     let cloud = service("cloud", "LoadBalancer");
     let answer = send(&client, Method::POST, SERVICES, "application/json", &cloud).await;
@@ -127,12 +127,12 @@ async fn what_is_not_there_is_created_and_answered_and_never_hidden() {
     assert_eq!((conflict.status.as_u16(), conflict.json()["reason"].as_str()), (409, Some("AlreadyExists")));
     let none = format!("{SERVICES}/none");
     let gone = send(&client, Method::PUT, &none, "application/json", &service("none", "ClusterIP")).await;
-    assert_eq!(gone.status, 404, "the server's own answer");
+    assert_eq!(gone.status, 404, "the server's own response");
     assert!(server.store().get("v1", "Service", "default", "none").is_none());
 }
 
 #[tokio::test]
-async fn an_answer_has_the_form_that_was_asked_for() {
+async fn the_response_has_the_requested_format() {
     let (_server, _weir, client) = filtering("").await;
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
     let strategic = "application/strategic-merge-patch+json";
@@ -148,7 +148,7 @@ async fn an_answer_has_the_form_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_deleted_collection_is_answered_as_a_list_of_what_was_shown() {
+async fn a_deleted_collection_returns_a_list_of_the_visible_objects() {
     let (_server, _weir, client) = filtering("").await;
     let answer = whole(client.send(Method::DELETE, SERVICES, "").await).await.unwrap();
     assert_eq!(answer.status, 200);
@@ -159,7 +159,7 @@ async fn a_deleted_collection_is_answered_as_a_list_of_what_was_shown() {
 }
 
 #[tokio::test]
-async fn a_filter_that_fails_on_an_answer_leaves_the_write_and_a_warning() {
+async fn a_filter_that_fails_on_a_response_keeps_the_write_and_adds_a_warning() {
     let server = edge().await;
     let filters = "filters:
   - {name: gateway, module: masterservice.wasm, match: ['*/services']}
@@ -180,16 +180,16 @@ async fn a_filter_that_fails_on_an_answer_leaves_the_write_and_a_warning() {
     assert!(warning.starts_with("299 - \"weir: ") && warning.contains("bad-handle"), "{warning}");
     let stored = server.store().get("v1", "Service", "default", "kubernetes").unwrap();
     assert_eq!(stored["metadata"]["labels"]["a"], "b");
-    // What the client is shown can not be told, so it is not let write it back.
+    // The filtered object of this client is unknown, so the write is refused.
     let refused = send(&client, Method::PUT, UNTOUCHED, "application/json", &service("web", "ClusterIP")).await;
     assert_eq!(refused.status, 500, "{}", refused.text());
     assert!(refused.text().contains("bad-handle"));
 }
 
 #[tokio::test]
-async fn who_may_not_read_an_object_is_judged_by_the_server_alone() {
+async fn without_read_permission_only_the_server_decides_about_a_write() {
     let (server, _weir, client) = filtering("").await;
-    server.set_policy(|asked| asked.verb != "get");
+    server.set_policy(|request| request.verb != "get");
     server.enforce(weir_apiserver::Enforce::UserAgent("tool".to_owned()));
     let object = server.store().get("v1", "Service", "default", "kubernetes").unwrap();
     assert_eq!(send(&client, Method::PUT, EDITED, "application/json", &object).await.status, 200);

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use http::{Response, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use weir_apiserver::{Action, BodyError};
+use weir_apiserver::{Action, ResponseBodyError};
 use weir_document::json::{self, EventType};
 use weir_document::protobuf::{self, Envelope};
 
@@ -89,7 +89,7 @@ fn stream(
             ticks.tick().await;
         }
         let frame = frames.next().await?;
-        Some((Ok::<_, BodyError>(Frame::data(frame)), (frames, ticks)))
+        Some((Ok::<_, ResponseBodyError>(Frame::data(frame)), (frames, ticks)))
     });
     let body = StreamBody::new(frames).boxed_unsync();
     Response::builder().header(header::CONTENT_TYPE, encoding.watch_media()).body(body).unwrap()

@@ -1,12 +1,12 @@
-//! `make demo`: a small edge cluster in memory, Weir in front of it as one of its nodes, and a filter module replaced while
-//! it runs. Everything that is shown is a real request to a real daemon.
+//! `make demo`: a small edge cluster in memory, Weir in front of it on one of its nodes, and a filter module that is
+//! replaced while Weir runs. All output comes from real requests to a real daemon.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a program for people to watch: a panic is the report"
+    reason = "an interactive demo: a panic is the error report"
 )]
 
 use std::time::Instant;
@@ -20,7 +20,7 @@ use weir_tests::daemon::{Daemon, Setup};
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 const SERVICES: &str = "/api/v1/services";
 
-/// Two filters. The second one's module is `services.wasm`: the file that the demo replaces.
+/// Two filters. The demo replaces the module of the second one, `services.wasm`.
 const FILTERS: &str = "\
 filters:
   - name: servicetopology
@@ -33,64 +33,69 @@ filters:
 #[tokio::main]
 async fn main() {
     let ends = std::env::args().any(|argument| argument == "--end");
-    say("1. A Kubernetes API server, in memory, with a small edge cluster");
+    heading("1. A Kubernetes API server, in memory, with the objects of a small edge cluster");
     let server = ApiServer::builder().start().await.expect("the API server starts");
     server.store().load(include_str!("cluster.yaml")).expect("the cluster loads");
-    tell(&format!("it listens on {}", server.url()));
-    tell("nodes edge-a and edge-b are in node pool hangzhou, edge-c is in beijing");
+    note(&format!("URL: {}", server.url()));
+    note("Nodes edge-a and edge-b belong to node pool hangzhou, node edge-c to pool beijing.");
 
-    say("2. Weir, on node edge-a, between kube-proxy and that API server");
+    heading("2. Weir on node edge-a, between kube-proxy and the API server");
     let weir = Setup::new(server.url())
         .filters(FILTERS)
         .bundled("servicetopology")
         .module("services", &module("nodeportisolation"))
         .start_ready()
         .await;
-    tell(&format!(
-        "weir serve --server {} --node-name edge-a   (pid {}) listens on {}",
-        server.url(),
-        weir.id(),
-        weir.url()
-    ));
+    note(&format!("Command: weir serve --server {} --node-name edge-a ...   (pid {})", server.url(), weir.id()));
+    note(&format!("URL: {}", weir.url()));
+    note("The demo now sends each request twice, as kube-proxy: to the API server and to Weir.");
 
     let direct = Client::new(server.url(), "kube-proxy");
     let through = weir.client("kube-proxy");
-    say("3. What kube-proxy sees of EndpointSlice default/web, whose Service asks for openyurt.io/nodepool");
-    compare("GET endpointslices", &endpoints(&direct).await, &endpoints(&through).await);
-    tell("the endpoint on edge-c is in another pool: kube-proxy on edge-a does not see it");
+    heading("3. Filter servicetopology: kube-proxy gets the endpoints of its own node pool only");
+    note("Service default/web has the annotation openyurt.io/topologyKeys: openyurt.io/nodepool.");
+    compare("GET endpointslices, slice of default/web", &endpoints(&direct).await, &endpoints(&through).await);
+    note("Weir removes the endpoint on edge-c, because that node is in another pool.");
 
-    say("4. What it sees of the Services");
+    heading("4. Filter nodeportisolation: node ports are open in selected pools only");
+    note("Service dashboard has the annotation nodeport.openyurt.io/listen: beijing.");
     compare("GET services", &services(&direct).await, &services(&through).await);
-    tell("dashboard listens on node ports in pool beijing only: here it is a ClusterIP Service without one");
+    note("In pool hangzhou dashboard becomes a ClusterIP Service, so edge-a opens no node port for it.");
 
-    say("5. A new module is dropped into place while kube-proxy watches");
+    heading("5. Replace a module while Weir runs: nodeportisolation by discardcloudservice");
     let list = through.json(SERVICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = through.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
-    tell(&format!("mv discardcloudservice.wasm {}", weir.modules().join("services.wasm").display()));
+    note("kube-proxy has an open watch of the Services.");
+    note(&format!("Command: mv discardcloudservice.wasm {}", weir.modules().join("services.wasm").display()));
     let from = weir.log_length();
     let began = Instant::now();
     weir.put_module("services", &module("discardcloudservice"));
-    weir.logged_after(from, "a new set of filters is in force").await;
-    tell(&format!("in force {:.0} ms after its rename; nothing was restarted", began.elapsed().as_secs_f64() * 1000.0));
+    weir.logged_after(from, "filter set activated").await;
+    note(&format!(
+        "The new module is active after {:.0} ms, without a restart.",
+        began.elapsed().as_secs_f64() * 1000.0
+    ));
     let event = watch.next().await;
-    tell(&format!(
-        "kube-proxy's open watch was told {} {}: list again",
+    note(&format!(
+        "The open watch ends with {} {} (Gone), so kube-proxy lists again:",
         event["type"].as_str().unwrap(),
         event["object"]["code"]
     ));
     compare("GET services", &services(&direct).await, &services(&through).await);
-    tell("shop is a LoadBalancer of the cloud side: this module hides it from edge nodes");
+    note("The new module hides shop, a LoadBalancer Service of the cloud. It does not edit dashboard.");
 
-    say("6. A module that is broken");
+    heading("6. Replace the module by an invalid file");
     let from = weir.log_length();
-    weir.put_module("services", b"this is no WebAssembly");
+    weir.put_module("services", b"not WebAssembly");
     let (_, line) = weir.logged_after(from, "configuration refused").await;
-    tell(&format!("Weir's log: {}", line["fields"]["message"].as_str().unwrap()));
+    let field = |name: &str| line["fields"][name].as_str().unwrap().to_owned();
+    note(&format!("Weir's log: {}: {}", field("message"), field("reason")));
     compare("GET services", &services(&direct).await, &services(&through).await);
+    note("The responses stay the same: the last valid filters stay active.");
 
     if ends {
-        say("The demo is over.");
+        heading("The demo is over.");
         assert_eq!(weir.stop().await, Some(0), "Weir stops cleanly");
         return;
     }
@@ -99,18 +104,18 @@ async fn main() {
 
 async fn stay(server: &ApiServer, weir: &Daemon) {
     let admin = weir.admin_url();
-    say("Both sides stay up: try them. Ctrl-C ends the demo.");
+    heading("The API server and Weir keep running for your own requests. Ctrl-C ends the demo.");
     println!(
         "
-    kubectl --server {direct} get services -A                      # the API server itself
-    kubectl --server {weir} get services -A                      # through Weir, as kubectl: no filter matches it
-    curl -s -A kube-proxy/demo {weir}{SERVICES}        # through Weir, as kube-proxy
-    curl -s -A kube-proxy/demo '{weir}{SLICES}?watch=true'
+    kubectl --server {direct} get services -A                      # the API server, without Weir
+    kubectl --server {weir} get services -A                      # through Weir, as kubectl: no filter matches kubectl
+    curl -s -A kube-proxy/demo {weir}{SERVICES}        # through Weir, as kube-proxy: filtered
+    curl -s -A kube-proxy/demo '{weir}{SLICES}?watch=true'          # a filtered watch
 
-    curl -s {admin}/filters      # what is in force
-    curl -s {admin}/metrics
-    ls {modules}      # drop modules here
-    $EDITOR {config}
+    curl -s {admin}/filters      # the active filters
+    curl -s {admin}/metrics      # Prometheus metrics
+    ls {modules}      # the modules: replace one
+    $EDITOR {config}      # the configuration: change it
 ",
         direct = server.url(),
         weir = weir.url(),
@@ -147,19 +152,28 @@ fn module(name: &str) -> Vec<u8> {
     std::fs::read(built::module(name)).unwrap()
 }
 
-fn say(text: &str) {
+fn heading(text: &str) {
     println!("\n== {text}");
 }
 
-fn tell(text: &str) {
+fn note(text: &str) {
     println!("   {text}");
 }
 
-/// Two answers to the same request, side by side.
+/// Prints the responses of the API server and of Weir to one request in two columns, with the same object on one line.
 fn compare(request: &str, direct: &[String], through: &[String]) {
-    println!("   {request:<38} through Weir");
-    for n in 0..direct.len().max(through.len()) {
-        let at = |side: &[String]| side.get(n).cloned().unwrap_or_default();
-        println!("     {:<36} {}", at(direct), at(through));
+    println!("\n   {request}");
+    println!("     {:<36} through Weir", "from the API server");
+    println!("     {:<36} ------------", "-------------------");
+    for item in direct {
+        let name = name_of(item);
+        let filtered = through.iter().find(|other| name_of(other) == name);
+        println!("     {item:<36} {}", filtered.map_or("(hidden)", String::as_str));
     }
+    println!();
+}
+
+/// The first word of an item.
+fn name_of(item: &str) -> Option<&str> {
+    item.split([':', ' ']).next()
 }

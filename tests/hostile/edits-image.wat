@@ -1,10 +1,10 @@
-;; filter sets the image of every container: what decides what runs on the node is edited only by a filter that is named for it.
+;; filter sets the image of every container, a protected field. Only a filter that declares it under `edits` may edit it.
 (module
   (import "weir:filter/objects@0.1.0" "[static]path.parse" (func $parse (param i32 i32 i32)))
   (import "weir:filter/objects@0.1.0" "[method]object.set" (func $set (param i32 i32 i32 i32 i32 i32)))
   (import "weir:filter/objects@0.1.0" "[resource-drop]object" (func $drop (param i32)))
   (memory (export "memory") 1)
-  ;; A bump allocator is enough: an instance that misbehaves does not live long.
+  ;; A bump allocator is sufficient, as a faulty instance lives only briefly.
   (global $free (mut i32) (i32.const 4096))
   (func $realloc (export "cabi_realloc") (param $old i32) (param $size i32) (param $align i32) (param $new i32) (result i32)
     (local $at i32)
@@ -28,7 +28,7 @@
     ;; text("evil:latest") is case 3 of value.
     (call $set (local.get $object) (i32.load (i32.const 404)) (i32.const 3) (i32.const 1048) (i32.const 11) (i32.const 420))
     (call $drop (local.get $object))
-    ;; The answer of set is the answer of filter: ok(keep), or its reason.
+    ;; filter returns the result of set: ok(keep), or the error.
     (i32.store8 (i32.const 300) (i32.load8_u (i32.const 420)))
     (i32.store (i32.const 304) (select (i32.load (i32.const 424)) (i32.const 0) (i32.load8_u (i32.const 420))))
     (i32.store (i32.const 308) (i32.load (i32.const 428)))

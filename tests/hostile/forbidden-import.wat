@@ -1,3 +1,3 @@
-;; Asks for the file system, which no filter gets: refused by the interface's name.
+;; Imports the file system, which filters do not get. The error names the interface.
 (component
   (import "wasi:filesystem/preopens@0.2.6" (instance (export "touch" (func)))))

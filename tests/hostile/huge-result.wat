@@ -1,7 +1,7 @@
-;; filter answers with an error text of 60 MB.
+;; filter returns an error text of 60 MB.
 (module
   (memory (export "memory") 1000)
-  ;; A bump allocator is enough: an instance that misbehaves does not live long.
+  ;; A bump allocator is sufficient, as a faulty instance lives only briefly.
   (global $free (mut i32) (i32.const 4096))
   (func $realloc (export "cabi_realloc") (param $old i32) (param $size i32) (param $align i32) (param $new i32) (result i32)
     (local $at i32)

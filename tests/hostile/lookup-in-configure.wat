@@ -1,9 +1,9 @@
-;; configure looks something up, which only filter may.
+;; configure looks up an object, which only filter may do.
 (module
   (import "weir:filter/cluster@0.1.0" "get" (func $get (param i32 i32 i32 i32 i32 i32 i32 i32)))
   (data (i32.const 1024) "servicesdefaultkubernetes")
   (memory (export "memory") 1)
-  ;; A bump allocator is enough: an instance that misbehaves does not live long.
+  ;; A bump allocator is sufficient, as a faulty instance lives only briefly.
   (global $free (mut i32) (i32.const 4096))
   (func $realloc (export "cabi_realloc") (param $old i32) (param $size i32) (param $align i32) (param $new i32) (result i32)
     (local $at i32)

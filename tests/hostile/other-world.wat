@@ -1,4 +1,4 @@
-;; A component of another world: it exports something, but no filter.
+;; A component of another world, whose exports are not those of a filter.
 (component
   (core module $code (func (export "run")))
   (core instance $code (instantiate $code))

@@ -1,8 +1,8 @@
-;; filter keeps the first object that an instance sees and hides all others: no pure function of the object does that.
+;; filter keeps the first object of an instance and hides all others, so it is not a pure function of the object.
 (module
   (import "weir:filter/objects@0.1.0" "[resource-drop]object" (func $drop (param i32)))
   (memory (export "memory") 1)
-  ;; A bump allocator is enough: an instance that misbehaves does not live long.
+  ;; A bump allocator is sufficient, as a faulty instance lives only briefly.
   (global $free (mut i32) (i32.const 4096))
   (func $realloc (export "cabi_realloc") (param $old i32) (param $size i32) (param $align i32) (param $new i32) (result i32)
     (local $at i32)

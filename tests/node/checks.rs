@@ -1,8 +1,8 @@
-//! What is checked, in the order in which a node comes into being: nothing but kubelet and a static pod; kubelet by its
-//! certificate; the other clients; then `deploy/` as a DaemonSet, replaced; at last changes of what the clients see.
+//! The checks, in the order in which a node is set up: kubelet with a static pod only; kubelet with its certificate;
+//! the other clients; `deploy/` as a DaemonSet, and its replacement; then changes of the objects that the clients see.
 //!
-//! client-go waits longer after each watch that fails or expires, up to a minute, and begins anew only with its process. So
-//! kube-proxy is replaced before each check that counts on it to follow soon.
+//! After each watch that fails or expires, client-go waits longer, up to a minute. Only a restart resets this
+//! back-off. So kube-proxy is restarted before each check that needs it to react soon.
 
 mod clients;
 mod rules;
@@ -16,10 +16,10 @@ use crate::machine::Machine;
 use crate::parts::Part;
 use crate::runner::{Runner, until};
 
-/// The pods of the DaemonSet and of the static pod, which carry the same label.
+/// The label of Weir's pods, for the DaemonSet and the static pod.
 const WEIR_PODS: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weir"];
 
-/// What is up while the checks go on.
+/// The running parts during the checks.
 struct World<'a> {
     machine: &'a Machine,
     cloud: Cloud,
@@ -37,14 +37,14 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     });
     let Some(mut world) = world else { return };
     let world = &mut world;
-    runner.check("static_pod_serves_kubelet_by_the_node_credential", || world.by_node_credential());
+    runner.check("static_pod_serves_kubelet_with_the_node_credential", || world.by_node_credential());
     runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
-    runner.check("kubelet_is_served_by_its_client_certificate", || world.by_certificate());
-    runner.check("kube_proxy_and_coredns_are_served_by_their_tokens", || clients::start(world));
+    runner.check("kubelet_uses_its_client_certificate", || world.by_certificate());
+    runner.check("kube_proxy_and_coredns_use_their_tokens", || clients::start(world));
     runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
-    runner.check("killed_weir_is_back_and_kube_proxy_follows", || world.killed());
-    runner.check("deploy_is_applied_as_it_is_and_ready", || world.daemon_set());
+    runner.check("killed_weir_restarts_and_kube_proxy_continues", || world.killed());
+    runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
     runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
@@ -56,7 +56,7 @@ impl World<'_> {
         self.kubelet = Some(start_kubelet(self.machine, upstream));
     }
 
-    /// Waits until kubelet has reported itself Ready after this moment.
+    /// Waits until kubelet has reported Ready after this time.
     fn ready_since(&self, before: &str) {
         self.admin.wait("the node is Ready", &["get", "node", NODE], |node| {
             let conditions = node["status"]["conditions"].as_array()?;
@@ -65,7 +65,7 @@ impl World<'_> {
         });
     }
 
-    /// When kubelet reported last.
+    /// The time of kubelet's last report.
     fn heartbeat(&self) -> String {
         let node = self.admin.json(&["get", "node", NODE]).unwrap();
         let conditions = node["status"]["conditions"].as_array().unwrap();
@@ -90,7 +90,7 @@ impl World<'_> {
         self.ready_since(&before);
     }
 
-    /// Waits until the daemon's pod, and none but one, is Ready.
+    /// Waits until exactly one daemon pod is Ready.
     fn weir_is_ready(&self) -> String {
         self.admin.wait("Weir's pod is Ready", WEIR_PODS, |pods| {
             let [pod] = pods["items"].as_array()?.as_slice() else { return None };
@@ -99,9 +99,9 @@ impl World<'_> {
         })
     }
 
-    /// Waits until there is one open request for a serving certificate: its name and who asks.
+    /// Waits for exactly one open request for a serving certificate. Returns its name and its requester.
     fn wait_for_open_request(&self) -> (String, String) {
-        self.admin.wait("a certificate is asked for", &["get", "certificatesigningrequests"], |requests| {
+        self.admin.wait("a certificate request exists", &["get", "certificatesigningrequests"], |requests| {
             let mut open = items(requests).iter().filter(|one| one["status"] == serde_json::json!({}));
             let (Some(request), None) = (open.next(), open.next()) else { return None };
             let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -109,7 +109,7 @@ impl World<'_> {
         })
     }
 
-    /// Approves that request, as an operator does, and waits until Weir shows what was issued.
+    /// Approves that request as an operator does, and waits until Weir serves the issued certificate.
     fn approve(&self, asks: &str) {
         let (name, user) = self.wait_for_open_request();
         assert_eq!(user, asks);
@@ -117,7 +117,7 @@ impl World<'_> {
         until("the HTTPS port shows its certificate", || self.weir().attempt(&["get", "--raw", "/version"]));
     }
 
-    /// The administrator by token, through Weir's HTTPS port.
+    /// kubectl as the administrator, by token, through Weir's HTTPS port.
     fn weir(&self) -> Kubectl {
         let nobody = self.machine.folder("operator").join("kubeconfig");
         std::fs::write(&nobody, "{apiVersion: v1, kind: Config}").unwrap();
@@ -128,7 +128,7 @@ impl World<'_> {
         ])
     }
 
-    /// How many certificates were ever asked for.
+    /// The number of certificate requests so far.
     fn requests(&self) -> usize {
         let all = self.admin.json(&["get", "certificatesigningrequests"]).unwrap();
         all["items"].as_array().map_or(0, Vec::len)
@@ -139,7 +139,7 @@ impl World<'_> {
         cluster::kill_container("weir");
         self.kube_proxy_follows();
         self.weir_is_ready();
-        assert_eq!(self.requests(), requests, "no other certificate was asked for");
+        assert_eq!(self.requests(), requests, "no other certificate was requested");
     }
 
     fn daemon_set(&mut self) {
@@ -148,12 +148,12 @@ impl World<'_> {
         let _: () = self
             .admin
             .wait("the static pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
-        // As on a node that never ran it.
+        // The state of a node that never ran Weir.
         std::fs::remove_file("/var/cache/weir/serving-certificate.pem").unwrap();
         let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();
         self.admin.run(&["apply", "-k", &folder]);
         self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);
-        // Replaced before anybody has approved: its successor goes on with the same request.
+        // The pod is replaced before the approval. Its successor resumes the same request.
         let requests = self.wait_for_open_request();
         self.replace_weir();
         assert_eq!(self.wait_for_open_request(), requests, "one request, and the same");
@@ -172,10 +172,10 @@ impl World<'_> {
         let requests = self.requests();
         self.replace_weir();
         self.kube_proxy_follows();
-        assert_eq!(self.requests(), requests, "no other certificate was asked for");
+        assert_eq!(self.requests(), requests, "no other certificate was requested");
     }
 
-    /// Changes an endpoint and waits for it in kube-proxy's rules.
+    /// Changes an endpoint and waits until kube-proxy's rules contain it.
     fn kube_proxy_follows(&self) {
         rules::moved_endpoint(self);
     }

@@ -1,5 +1,5 @@
-//! What is there before Weir: a control plane behind the link, containerd, and a kubelet whose kubeconfig says where it
-//! looks for the API server.
+//! The cluster without Weir: a control plane behind the link, containerd, and a kubelet whose kubeconfig selects its
+//! API server.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -15,27 +15,27 @@ use crate::parts::Part;
 use crate::runner::until;
 use crate::{CLOUD_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder, images};
 
-/// The kubelet's own certificate and key, where a kubeadm node has them.
+/// The kubelet's certificate and key, in kubeadm's location.
 const KUBELET_PAIR: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
-/// The node's credential, which names the API server itself.
+/// The node's kubeconfig, which names the API server itself.
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
-/// The control plane, in the network at the other end of the link.
+/// The control plane, in the network namespace at the other end of the link.
 pub(crate) struct Cloud {
     _process: Child,
     _controllers: [Part; 2],
     folder: PathBuf,
 }
 
-/// Where kubelet looks for the API server.
+/// The API server in kubelet's kubeconfig.
 #[derive(Clone, Copy)]
 pub(crate) enum Upstream {
-    /// Past Weir.
+    /// The API server itself.
     Direct,
-    /// At Weir's plain port, without a credential: Weir attaches the node's.
+    /// Weir's plain port. Weir attaches the node credential.
     NodeCredential,
-    /// At Weir's HTTPS port, with its client certificate.
+    /// Weir's HTTPS port, with kubelet's client certificate.
     Certificate,
 }
 
@@ -83,7 +83,7 @@ impl Cloud {
         Self { _process: process, _controllers: [controllers, scheduler], folder: data }
     }
 
-    /// A file that the control plane wrote.
+    /// The path of a file of the control plane.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -92,13 +92,13 @@ impl Cloud {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
 
-    /// The administrator, past Weir.
+    /// kubectl as the administrator, without Weir.
     pub(crate) fn admin(&self) -> Kubectl {
         Kubectl::new(&self.file("admin.kubeconfig"))
     }
 }
 
-/// containerd with the images that pods name.
+/// Starts containerd and imports the images of the pods.
 pub(crate) fn start_containerd(machine: &Machine) -> Part {
     let config = format!(
         r#"version = 2
@@ -121,7 +121,7 @@ conf_dir = "/etc/cni/net.d"
             "routes": [{"dst": "0.0.0.0/0"}]}}]}"#,
     );
     let mut part = Part::start(machine, "containerd", "containerd", &[]);
-    until("containerd answers", || {
+    until("containerd responds", || {
         part.assert_alive();
         UnixStream::connect("/run/containerd/containerd.sock").map_err(|error| error.to_string())
     });
@@ -129,7 +129,7 @@ conf_dir = "/etc/cni/net.d"
     part
 }
 
-/// What a node has of kubeadm's: the CA, kubelet's credential and the daemon's own.
+/// Installs the files that kubeadm gives a node: the CA, kubelet's credential and the daemon's own.
 pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
     replace(CA, &cloud.read("ca.crt"));
     replace(KUBELET_PAIR, &(cloud.read("node.crt") + &cloud.read("node.key")));
@@ -144,7 +144,7 @@ pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
     std::fs::create_dir_all("/etc/kubernetes/manifests").unwrap();
 }
 
-/// A kubeconfig that shows kubelet's certificate.
+/// A kubeconfig with kubelet's certificate.
 fn kubeconfig(server: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Config, current-context: node,\n\
@@ -154,7 +154,7 @@ fn kubeconfig(server: &str) -> String {
     )
 }
 
-/// A running kubelet: dropped, it is killed, and its containers run on.
+/// Starts kubelet. Dropping it kills the process; its containers keep running.
 pub(crate) fn start_kubelet(machine: &Machine, upstream: Upstream) -> Part {
     let path = match upstream {
         Upstream::Direct => PathBuf::from(KUBELET_CONF),
@@ -171,7 +171,7 @@ pub(crate) fn start_kubelet(machine: &Machine, upstream: Upstream) -> Part {
     Part::start(machine, "kubelet", &program("kubelet"), &words)
 }
 
-/// One of the programs that `tests/controlplane/node` is: it goes by the name that it is started by, as its User-Agent does.
+/// A program of `tests/controlplane/node`. It is one binary that acts by its name, which is also its User-Agent.
 fn program(name: &str) -> String {
     let link = PathBuf::from("/run").join(name);
     if !link.exists() {
@@ -180,18 +180,18 @@ fn program(name: &str) -> String {
     link.display().to_string()
 }
 
-/// A worked example of `deploy/clients`, used as it is.
+/// An example of `deploy/clients`, unchanged.
 pub(crate) fn example(name: &str) -> PathBuf {
     built::workspace().join("deploy").join("clients").join(name)
 }
 
-/// kube-proxy's rules as far as they lead anywhere: it removes the chains of endpoints that are gone some time later.
+/// The reachable part of kube-proxy's rules: it removes unused chains of former endpoints only later.
 pub(crate) fn rules() -> String {
     let text = run("nft", &["list", "table", "ip", "kube-proxy"]);
     text.lines().filter(|line| line.contains("goto")).collect::<Vec<_>>().join("\n")
 }
 
-/// Ends a process of a container, as a crash does.
+/// Kills a process of a container, as in a crash.
 pub(crate) fn kill_container(program: &str) {
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Images made by hand: a folder of files becomes the only layer of an OCI layout, which containerd imports.
+//! Builds images: a folder of files becomes the only layer of an OCI layout, which containerd imports.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,23 +12,23 @@ use weir_tests::built;
 use crate::folder;
 use crate::machine::{Machine, run};
 
-/// containerd's name for a pod's first container.
+/// containerd's default image for a pod sandbox.
 pub(crate) const PAUSE: &str = "weir.test/pause:1";
 /// busybox: a web server and tools.
 pub(crate) const TEST: &str = "weir.test/busybox:1";
 const KUBE_PROXY: &str = "weir.test/kube-proxy:1";
 const COREDNS: &str = "weir.test/coredns:1";
-/// What `deploy/` names.
+/// The image that `deploy/` names.
 const WEIR: &str = "docker.io/library/weir:0.1.0";
 
-/// An image's files, and what its containers run.
+/// The files of an image, and the command of its containers.
 struct Image {
     root: PathBuf,
     name: &'static str,
     start: &'static [&'static str],
 }
 
-/// Makes and imports all of them.
+/// Builds and imports all images.
 pub(crate) fn import(machine: &Machine) {
     for image in [pause(machine), test(machine), weir(machine), kube_proxy(machine), coredns(machine)] {
         let archive = image.archive();
@@ -53,8 +53,8 @@ fn test(machine: &Machine) -> Image {
     image
 }
 
-/// As `deploy/Dockerfile` makes it, but for the base image: the binary, its libraries and the modules. There is no CA bundle,
-/// because the manifests name the cluster's own CA.
+/// The content of `deploy/Dockerfile` without its base image: the binary, its libraries and the modules. It has no CA
+/// bundle, because the manifests name the cluster's own CA.
 fn weir(machine: &Machine) -> Image {
     let image = Image::new(machine, WEIR, &["/usr/local/bin/weir"]);
     image.program(&built::weir(), "/usr/local/bin/weir");
@@ -71,7 +71,7 @@ fn kube_proxy(machine: &Machine) -> Image {
     for tool in ["nft", "conntrack"] {
         image.program(&PathBuf::from("/usr/sbin").join(tool), &format!("/usr/sbin/{tool}"));
     }
-    // Without it nft prints numbers for protocols, and a restarted kube-proxy deletes elements of its own maps.
+    // Without it nft prints protocols as numbers, and a restarted kube-proxy deletes elements of its own maps.
     image
         .text("/etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n");
     image
@@ -104,7 +104,7 @@ impl Image {
         std::fs::write(self.place(inside), text).unwrap();
     }
 
-    /// A program with the shared libraries that it is linked to, where its loader looks for them.
+    /// Adds a program and its shared libraries, where its loader looks for them.
     fn program(&self, outside: &Path, inside: &str) {
         self.file(&outside.display().to_string(), inside);
         std::fs::set_permissions(self.place(inside), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -116,7 +116,7 @@ impl Image {
         }
     }
 
-    /// The OCI layout with this one image, as a tar archive.
+    /// The OCI layout of this image, as a tar archive.
     fn archive(&self) -> PathBuf {
         let folder = self.root.parent().unwrap();
         let layout = folder.join("layout");

@@ -1,4 +1,4 @@
-//! What an operator does: kubectl, as the cluster's administrator, past Weir unless told otherwise.
+//! The operator: kubectl as the cluster's administrator, without Weir unless flags select it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::runner::until;
 #[derive(Clone)]
 pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
-    /// More flags for each call: another way to the cluster.
+    /// Further flags of each call, for example another server.
     flags: Vec<String>,
 }
 
@@ -19,7 +19,7 @@ impl Kubectl {
         Self { kubeconfig: kubeconfig.to_owned(), flags: Vec::new() }
     }
 
-    /// The same with more flags.
+    /// The same kubectl with more flags.
     pub(crate) fn with(&self, flags: &[String]) -> Self {
         Self { kubeconfig: self.kubeconfig.clone(), flags: [self.flags.as_slice(), flags].concat() }
     }
@@ -27,12 +27,12 @@ impl Kubectl {
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(&self.flags).args(words);
-        // Its discovery cache; the home folder is the machine's.
+        // For its discovery cache. The home folder belongs to the host.
         command.env("HOME", "/mnt");
         command
     }
 
-    /// Standard output, or what went wrong.
+    /// Returns standard output, or the error.
     pub(crate) fn attempt(&self, words: &[&str]) -> Result<String, String> {
         let output = self.command(words).output().map_err(|error| format!("kubectl: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -51,7 +51,7 @@ impl Kubectl {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 
-    /// Waits until an object is as wanted: `look` says what is missing.
+    /// Waits until `look` accepts the object. `look` returns what is missing.
     pub(crate) fn wait<T>(&self, what: &str, words: &[&str], look: impl Fn(&Value) -> Option<T>) -> T {
         until(what, || {
             let object = self.json(words)?;
@@ -66,7 +66,7 @@ impl Kubectl {
     }
 }
 
-/// Whether a condition of an object holds.
+/// Whether a condition of an object is true.
 pub(crate) fn holds(object: &Value, condition: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == condition && one["status"] == "True"))

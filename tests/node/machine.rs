@@ -1,12 +1,12 @@
-//! The machine that the node runs on: namespaces, mounts, two networks with a link between them. Nothing of it is visible
-//! outside, but the cgroups, which are removed at the end.
+//! The node's machine: namespaces, mounts, and two networks with a link between them. Outside, only its cgroups are
+//! visible, and they are removed at the end.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::{CLOUD_ADDRESS, INSIDE, NODE, NODE_ADDRESS, SERVER_NAME, folder};
 
-/// Sysctls of the whole host that kubelet sets or insists on: it gets files with the wanted values instead.
+/// Host-wide sysctls that kubelet sets or checks. It sees files with the wanted values instead.
 const SHADOWED: &[(&str, &str)] = &[
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -16,17 +16,17 @@ const SHADOWED: &[(&str, &str)] = &[
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Folders that get a writable layer of their own, and Debian's packages below it.
+/// The folders with a writable overlay, and Debian's packages below it.
 const LAYERED: &[&str] = &["etc", "opt", "usr", "var"];
 
-/// The machine, seen from inside.
+/// The machine, seen from inside its namespaces.
 pub(crate) struct Machine {
     disk: PathBuf,
-    /// The cgroup below which all pods are.
+    /// The parent cgroup of all pods.
     pub(crate) cgroup: String,
 }
 
-/// What this test can't do without and this machine does not have.
+/// The first requirement of this test that this machine lacks.
 pub(crate) fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("it needs root");
@@ -57,7 +57,7 @@ pub(crate) fn missing() -> Option<&'static str> {
     None
 }
 
-/// New namespaces, which end with the process that made them.
+/// A command in new namespaces, which end with it.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]);
@@ -65,16 +65,16 @@ fn unshare() -> Command {
     command
 }
 
-/// Starts this program again inside, waits for it, and removes its cgroups.
+/// Re-executes this program inside, waits for it, and removes its cgroups.
 pub(crate) fn enter() -> ExitCode {
     let scratch = folder().join("run");
     let _ = std::fs::remove_dir_all(&scratch);
     std::fs::create_dir_all(&scratch).unwrap();
     let cgroup = format!("weir-node-{}", std::process::id());
     let mut command = unshare();
-    // The shell is process 1 and waits for whatever becomes its child.
+    // The shell is process 1 and reaps orphans.
     command.args(["sh", "-c", r#""$@"; exit $?"#, "sh"]).arg(std::env::current_exe().unwrap()).arg(INSIDE).arg(&cgroup);
-    // Should this process be killed, the inner one sees the end of its standard input.
+    // If this process is killed, the inner one sees the end of its standard input.
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let _open = child.stdin.take();
     let status = child.wait().unwrap();
@@ -88,7 +88,7 @@ pub(crate) fn enter() -> ExitCode {
 }
 
 impl Machine {
-    /// Makes the machine around this process.
+    /// Sets up the machine around this process.
     pub(crate) fn make() -> Self {
         let cgroup = std::env::args().nth(2).expect("the outer process names the cgroup");
         std::thread::spawn(|| {
@@ -102,14 +102,14 @@ impl Machine {
         machine
     }
 
-    /// A folder on the real disk, for what can't be on a layered one.
+    /// A folder on the real disk, for files that an overlay does not support.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let path = self.disk.join(name);
         std::fs::create_dir_all(&path).unwrap();
         path
     }
 
-    /// Where each part writes its log.
+    /// The folder of the logs.
     pub(crate) fn logs(&self) -> PathBuf {
         self.folder("logs")
     }
@@ -144,13 +144,13 @@ impl Machine {
         }
         std::fs::write("/proc/sys/kernel/hostname", NODE).unwrap();
         replace("/etc/hosts", &format!("127.0.0.1 localhost\n{CLOUD_ADDRESS} {SERVER_NAME}\n"));
-        // Pods get this one; nobody answers there.
+        // Pods get this one. No server listens there.
         replace("/etc/resolv.conf", "nameserver 192.0.2.53\n");
     }
 
     fn cgroups(&self) {
         for path in hierarchies() {
-            // Version 2 hands controllers on only where it is told to.
+            // Version 2 delegates controllers only where they are enabled.
             if path.join("cgroup.subtree_control").exists() && path == Path::new("/sys/fs/cgroup") {
                 let _ = std::fs::write(path.join("cgroup.subtree_control"), "+cpu +cpuset +memory +pids +io");
             }
@@ -171,12 +171,12 @@ impl Machine {
         cloud(&["link", "set", "node", "up"]);
         cloud(&["route", "add", "default", "via", NODE_ADDRESS]);
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        // Answers between two pods of one bridge have to pass the rules that translated the request.
+        // Responses between two pods of one bridge must pass the rules that translated the request.
         let _ = std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1");
     }
 }
 
-/// Runs a command that has to work.
+/// Runs a command that must succeed.
 pub(crate) fn run(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -184,7 +184,7 @@ pub(crate) fn run(program: &str, words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A file of one's own in place of whatever is there, a link too.
+/// Replaces a file or link with a file of its own.
 pub(crate) fn replace(path: &str, text: &str) {
     let _ = std::fs::remove_file(path);
     std::fs::create_dir_all(Path::new(path).parent().unwrap()).unwrap();
@@ -198,7 +198,7 @@ fn hierarchies() -> Vec<PathBuf> {
     words.filter(|words| matches!(words[2], "cgroup" | "cgroup2")).map(|words| PathBuf::from(words[1])).collect()
 }
 
-/// The processes in it have ended with their namespace, though perhaps a moment ago.
+/// Its processes ended with their namespace, but perhaps not yet.
 fn remove_cgroup(path: &Path) {
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,8 +1,8 @@
 //! A real node as a test: kubelet, containerd, kube-proxy and CoreDNS, all of them clients of Weir as `deploy/` installs it.
 //!
-//! `make node` builds what it needs. The program starts itself again inside mount, network, PID and UTS namespaces of its
-//! own, and process 1 in there is a shell that reaps orphans. Whatever happens, all of it ends with that shell, and the
-//! machine stays as it was. A second network namespace holds the control plane, behind one link.
+//! `make node` builds what it needs. The program re-executes itself inside its own mount, network, PID and UTS
+//! namespaces, where process 1 is a shell that reaps orphans. Everything ends with that shell, and the machine stays
+//! unchanged. A second network namespace holds the control plane, behind one link.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,20 +26,20 @@ use std::process::ExitCode;
 
 use weir_tests::built;
 
-/// Given to the program inside the namespaces.
+/// The argument of the program inside the namespaces.
 const INSIDE: &str = "--inside";
 
-/// The node's name, which `deploy/impersonation.yaml` has as its example.
+/// The node's name, as in the example of `deploy/impersonation.yaml`.
 const NODE: &str = "edge-a";
-/// The two ends of the link between the node and the control plane.
+/// The addresses of the link between the node and the control plane.
 const NODE_ADDRESS: &str = "10.250.0.2";
 const CLOUD_ADDRESS: &str = "10.250.0.1";
-/// What `deploy/node.yaml` names.
+/// The server name in `deploy/node.yaml`.
 const SERVER_NAME: &str = "apiserver.example.internal";
 /// Weir's HTTPS port, as in `deploy/`.
 const WEIR: &str = "https://169.254.20.10:10268";
 
-/// Where `make node` puts what it builds and downloads.
+/// The folder for the files that `make node` builds and downloads.
 fn folder() -> PathBuf {
     built::target().join("node")
 }

@@ -1,4 +1,4 @@
-//! The programs that no pod runs: each a child with a log of its own, which ends when dropped.
+//! Programs outside of pods. Each is a child process with its own log, killed on drop.
 
 use std::fs::File;
 use std::process::{Child, Command};
@@ -20,7 +20,7 @@ impl Part {
         Self { name, child }
     }
 
-    /// Fails when it has ended by itself.
+    /// Panics if it has ended.
     pub(crate) fn assert_alive(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
             panic!("{} has ended: {status}", self.name);

@@ -1,14 +1,14 @@
-//! Named checks, one after another, reported as cargo reports tests. A check that panics has failed; those that need what
-//! it was to bring about are then skipped.
+//! Runs named checks one after another and reports them as cargo reports tests. A check fails if it panics. Later
+//! checks need its effects and are then skipped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything that must come. Only a hang reaches it.
+/// The hang guard of every wait. Only a hang reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-/// Between two looks at a program that tells nobody when it is done.
+/// The interval between two polls of a program that sends no notification.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Runner {
@@ -48,7 +48,7 @@ impl Runner {
         }
     }
 
-    /// The end of every log, those of containers too.
+    /// Prints the end of every log, including those of containers.
     fn print_logs(&self) {
         let mut files: Vec<_> = ["/var/log/pods"].iter().flat_map(|folder| find(folder.as_ref())).collect();
         files.extend(find(&self.logs));
@@ -71,7 +71,7 @@ impl Runner {
     }
 }
 
-/// Leaves everything as it is, for somebody who wants to look at it, where `WEIR_NODE_HOLD` is set.
+/// Keeps everything running for inspection if `WEIR_NODE_HOLD` is set.
 fn hold() {
     if std::env::var_os("WEIR_NODE_HOLD").is_some() {
         println!("held: nsenter --all --target $(pgrep -f 'weir-node --inside' | tail -1); Ctrl-C ends it");
@@ -81,13 +81,13 @@ fn hold() {
     }
 }
 
-/// Waits until an external program's state is as wanted: it returns what it found, or what is still missing.
+/// Waits until `look` accepts the state of an external program. `look` returns its result, or what is missing.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let begun = Instant::now();
     loop {
         match look() {
             Ok(found) => return found,
-            Err(missing) if begun.elapsed() > PATIENCE => panic!("waited in vain until {what}: {missing}"),
+            Err(missing) if begun.elapsed() > PATIENCE => panic!("timed out waiting until {what}: {missing}"),
             Err(_) => std::thread::sleep(LOOK),
         }
     }

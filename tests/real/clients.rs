@@ -1,4 +1,5 @@
-//! Clients built on client-go, and kube-proxy's own: programs of `tests/controlplane/cmd/client`, which fail by themselves.
+//! client-go and kube-proxy's packages: programs of `tests/controlplane/cmd/client`, which check the results
+//! themselves.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,7 +9,7 @@ use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{self, Plane};
 
-/// The Go client, the control plane, and a daemon as a node of its own.
+/// The Go client, the control plane, and a daemon on its own node.
 struct Clients<'a> {
     program: PathBuf,
     plane: &'a Plane,
@@ -29,12 +30,12 @@ impl<'a> Clients<'a> {
         Some(Self { program, plane, weir, secure, node })
     }
 
-    /// Runs one of its commands as this identity at the plain port; it must succeed. What it says is shown if it does not.
+    /// Runs a command as this identity at the plain port and asserts success. A failure prints its output.
     async fn run(&self, command: &str, identity: &str, more: &[String]) {
         self.run_at(self.weir.url(), command, identity, more).await;
     }
 
-    /// Likewise at the HTTPS port, which must speak HTTP/2 then.
+    /// The same at the HTTPS port, where the client must use HTTP/2.
     async fn run_secure(&self, command: &str, identity: &str, more: &[String]) {
         let ca = ["--weir-ca".to_owned(), self.plane.ca().display().to_string()];
         self.run_at(&self.secure, command, identity, &[&ca, more].concat()).await;
@@ -48,6 +49,7 @@ impl<'a> Clients<'a> {
             .args(["--weir", url, "--node", self.node, "--control", self.plane.control()])
             .arg("--token-file")
             .arg(self.plane.token(identity))
+            .args(["--admin", self.weir.admin_url()])
             .arg("--config-file")
             .arg(self.weir.path("filters-config.yaml"))
             .args(more)
@@ -56,19 +58,19 @@ impl<'a> Clients<'a> {
             .output()
             .await
             .unwrap();
-        let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
             let log = self.weir.log_text();
             let end: Vec<_> = log.lines().rev().take(40).collect();
             let end: Vec<_> = end.into_iter().rev().collect();
-            panic!("{command}: {told}{wrong}\nthe end of Weir's log:\n{}", end.join("\n"));
+            panic!("{command}: {stdout}{stderr}\nthe end of Weir's log:\n{}", end.join("\n"));
         }
-        print!("{told}");
+        print!("{stdout}");
     }
 }
 
-/// `WEIR_MUTATIONS` makes it longer, `WEIR_SEED` repeats a run: `make converge` sets both. `WEIR_CLIENT_LOG` names a file
-/// for what client-go does, `WEIR_TEST_LOG` shows what Weir does.
+/// `WEIR_MUTATIONS` sets the length, `WEIR_SEED` repeats a run; `make converge` sets both. `WEIR_CLIENT_LOG` names a
+/// file for client-go's log. `WEIR_TEST_LOG` prints Weir's log.
 #[tokio::test]
 async fn caches_behind_weir_converge_whatever_happens() {
     let Some(plane) = Plane::own() else { return };
@@ -90,7 +92,7 @@ filters:
 ";
 
 #[tokio::test]
-async fn informers_of_every_kind_hold_what_the_filters_show() {
+async fn informers_of_every_kind_hold_the_filtered_objects() {
     let Some(plane) = Plane::shared() else { return };
     let Some(clients) = Clients::start(plane, "informers", "weir", NO_LOAD_BALANCERS).await else { return };
     for begin in ["--watch-list=false", "--watch-list=true"] {
@@ -99,7 +101,7 @@ async fn informers_of_every_kind_hold_what_the_filters_show() {
     }
 }
 
-/// The bundled configuration's filters for kube-proxy, by their modules' own rules.
+/// The bundled filters for kube-proxy with their modules' own match rules.
 const FOR_KUBE_PROXY: &str = "
 filters:
   - {name: servicetopology, module: servicetopology.wasm}
@@ -108,7 +110,7 @@ filters:
 ";
 
 #[tokio::test]
-async fn the_rules_that_kube_proxy_computes_follow_pools_and_annotations() {
+async fn kube_proxys_rules_follow_pools_and_annotations() {
     let Some(plane) = Plane::shared() else { return };
     let Some(clients) = Clients::start(plane, "proxy-a", "weir", FOR_KUBE_PROXY).await else { return };
     clients.run("proxy", "kube-proxy", &[]).await;

@@ -1,4 +1,4 @@
-//! The filters' ConfigMap in a real cluster, followed with exactly the permissions of `deploy/rbac.yaml`.
+//! The ConfigMap of the filters in a real cluster, read with exactly the permissions of `deploy/rbac.yaml`.
 
 use weir_tests::built;
 use weir_tests::daemon::Setup;
@@ -20,7 +20,7 @@ spec: {ports: [{port: 80}]}
 const NO_LOAD_BALANCERS: &str = "{name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}";
 
 #[tokio::test]
-async fn the_config_map_is_followed_from_its_creation_to_its_deletion() {
+async fn the_config_map_takes_effect_from_its_creation_to_its_deletion() {
     let namespace = "config";
     let Some(kubectl) = Kubectl::start("admin", namespace, "filters: []\n").await else { return };
     kubectl.create(namespace, SERVICES).await;
@@ -52,7 +52,7 @@ async fn the_config_map_is_followed_from_its_creation_to_its_deletion() {
         let arguments = [&[change][..], &system, &["--filename", "-"]].concat();
         let done = kubectl.run(Way::Direct, &arguments, &config(filters).to_string()).await;
         assert!(done.status.success(), "{done:?}");
-        kubectl.weir.logged_after(from, "a new set of filters is in force").await;
+        kubectl.weir.logged_after(from, "filter set activated").await;
         assert_eq!(kubectl.prints(Way::Through, &names).await, shown, "{change} {filters}");
     }
 }

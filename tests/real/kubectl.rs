@@ -1,4 +1,4 @@
-//! kubectl, straight to the API server and through Weir, as the same user.
+//! kubectl as one user, directly to the API server and through Weir.
 
 use std::ffi::OsStr;
 use std::process::{Output, Stdio};
@@ -11,7 +11,7 @@ use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{Plane, skipped};
 
-/// kubectl and the ways that it can go.
+/// kubectl and its routes to the API server.
 pub(crate) struct Kubectl {
     pub(crate) plane: &'static Plane,
     pub(crate) weir: Daemon,
@@ -20,22 +20,22 @@ pub(crate) struct Kubectl {
     home: TempDir,
 }
 
-/// How kubectl gets to the API server.
+/// A route from kubectl to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Past Weir, with a client certificate.
+    /// Direct, with a client certificate.
     Direct,
-    /// Over the plain port, which attaches the node credential.
+    /// Through the plain port, where Weir attaches the node credential.
     Through,
-    /// Over the HTTPS port, with the identity's token.
+    /// Through the HTTPS port, with the identity's token.
     Token,
-    /// Over the HTTPS port, with the identity's client certificate.
+    /// Through the HTTPS port, with the identity's client certificate.
     Certificate,
 }
 
 impl Kubectl {
-    /// As an identity of the control plane, with these filters in force, in a namespace of its own. None, and a word about
-    /// it, where kubectl or the control plane is missing.
+    /// kubectl as an identity of the control plane, with these filters, in its own namespace. Returns `None` and
+    /// reports the skipped test if kubectl or the control plane is missing.
     pub(crate) async fn start(identity: &'static str, namespace: &str, filters: &str) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output().await;
         if !version.is_ok_and(|output| output.status.success()) {
@@ -43,7 +43,7 @@ impl Kubectl {
             return None;
         }
         let plane = Plane::shared()?;
-        // kubectl sends no credential of its own over plain HTTP: Weir attaches this one.
+        // kubectl sends no credential over plain HTTP. Weir attaches this one.
         let credential = plane.kubeconfig(identity).display().to_string();
         let setup = Setup::kubeconfig(&plane.kubeconfig("weir"))
             .flag("--node-kubeconfig", &credential)
@@ -56,7 +56,7 @@ impl Kubectl {
         Some(kubectl)
     }
 
-    /// The same behind another daemon.
+    /// The same with another daemon.
     pub(crate) fn behind(self, weir: Daemon) -> Self {
         Self { weir, ..self }
     }
@@ -88,31 +88,31 @@ impl Kubectl {
         command
     }
 
-    /// A kubectl command that is not started yet.
+    /// A kubectl command before its start.
     pub(crate) fn goes<A: AsRef<OsStr>>(&self, way: Way, arguments: &[A]) -> Command {
         let mut command = self.command(way, self.identity);
         command.args(arguments);
         command
     }
 
-    /// Runs it, whatever comes of it.
+    /// Runs a command, whether it succeeds or not.
     pub(crate) async fn run<A: AsRef<OsStr>>(&self, way: Way, arguments: &[A], input: &str) -> Output {
         finished(self.goes(way, arguments), input).await
     }
 
-    /// What a command that must succeed prints.
+    /// The output of a command that must succeed.
     pub(crate) async fn prints<A: AsRef<OsStr>>(&self, way: Way, arguments: &[A]) -> String {
         printed(self.run(way, arguments, "").await, arguments)
     }
 
-    /// What an administrator does on the other side of Weir.
+    /// Runs a command of the administrator, directly.
     pub(crate) async fn admin<A: AsRef<OsStr>>(&self, arguments: &[A]) -> String {
         let mut command = self.command(Way::Direct, "admin");
         command.args(arguments);
         printed(finished(command, "").await, arguments)
     }
 
-    /// Likewise, with objects to create.
+    /// The same, with objects to create.
     pub(crate) async fn create(&self, namespace: &str, manifest: &str) {
         let mut command = self.command(Way::Direct, "admin");
         let arguments = ["create", "--namespace", namespace, "--filename", "-"];
@@ -120,20 +120,20 @@ impl Kubectl {
         printed(finished(command, manifest).await, &arguments);
     }
 
-    /// A command whose lines are read as they come.
+    /// Starts a command whose output is read line by line.
     pub(crate) fn follows<A: AsRef<OsStr>>(&self, way: Way, arguments: &[A]) -> Following {
         let mut child = self.goes(way, arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Following { _child: child, lines }
     }
 
-    /// Asserts that a command prints the same, byte for byte, and ends the same through Weir and past it.
+    /// Asserts that a command has the same output and exit code through Weir and directly, byte for byte.
     pub(crate) async fn same<A: AsRef<OsStr> + std::fmt::Debug>(&self, arguments: &[A]) -> Output {
         self.same_by(&[Way::Through], arguments).await
     }
 
-    /// Likewise on each of these ways. What it prints may change from second to second (ages), so it is compared with what
-    /// was printed before and after.
+    /// The same on each of these routes. The output contains ages that change every second, so it is compared with the
+    /// direct output before and after.
     pub(crate) async fn same_by<A: AsRef<OsStr> + std::fmt::Debug>(&self, ways: &[Way], arguments: &[A]) -> Output {
         let mut before = self.run(Way::Direct, arguments, "").await;
         for way in ways {
@@ -154,7 +154,7 @@ impl Kubectl {
     }
 }
 
-/// Runs a command with this input to its end.
+/// Runs a command with this input until it exits.
 pub(crate) async fn finished(mut command: Command, input: &str) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -169,7 +169,7 @@ fn printed<A: AsRef<OsStr>>(output: Output, arguments: &[A]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A command that goes on; it is killed when dropped.
+/// A running command, killed on drop.
 pub(crate) struct Following {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,

@@ -1,4 +1,4 @@
-//! What kubectl prints: through Weir the same bytes, but for what a filter hides.
+//! The output of kubectl: through Weir it is the same, except for hidden objects.
 
 use super::kubectl::{Kubectl, Way};
 
@@ -41,16 +41,16 @@ ports: [{name: http, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.244.1.7], nodeName: edge-a, conditions: {ready: true}}]
 ";
 
-/// Hides LoadBalancer Services from everyone, kubectl too.
+/// Hides LoadBalancer Services from every client, including kubectl.
 const NO_LOAD_BALANCERS: &str = "
 filters:
   - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}
 ";
 
 #[tokio::test]
-async fn every_form_of_what_no_filter_touches_is_the_same_bytes() {
+async fn every_output_of_unfiltered_objects_is_the_same_bytes() {
     let namespace = "prints";
-    // A filter is in force, and matches services: they are unchanged, not unmatched.
+    // The filter in force matches services: they are unchanged, not unmatched.
     let Some(kubectl) = Kubectl::start("admin", namespace, NO_LOAD_BALANCERS).await else { return };
     kubectl.create(namespace, OBJECTS).await;
     let ways = [Way::Through, Way::Token];
@@ -80,7 +80,7 @@ async fn every_form_of_what_no_filter_touches_is_the_same_bytes() {
         kubectl.same_by(&ways, &[&base[..], form].concat()).await;
     }
     for command in [
-        // No ConfigMap: kubectl describes its keys in another order each time.
+        // No ConfigMap: kubectl describes its keys in a random order.
         &["describe", "service,pod", "--namespace", namespace][..],
         &["get", "service", "web", "--namespace", namespace, "--output=yaml"],
         &["get", "service", "web", "settings", "--namespace", namespace],
@@ -100,7 +100,7 @@ async fn every_form_of_what_no_filter_touches_is_the_same_bytes() {
     ] {
         kubectl.same_by(&ways, command).await;
     }
-    // A token's user has another uid than a certificate's.
+    // The user of a token has another uid than the user of a certificate.
     kubectl.same(&["auth", "whoami", "--output=yaml"]).await;
     for path in [
         "/api",
@@ -118,7 +118,7 @@ async fn every_form_of_what_no_filter_touches_is_the_same_bytes() {
         "/apis/discovery.k8s.io/v1/namespaces/prints/endpointslices",
         "/apis/apps.openyurt.io/v1beta1/nodepools",
         "/api/v1/namespaces/prints/services/none",
-        // What the server refuses of a resource that filters match: its own words.
+        // Errors of the server for a resource that filters match: the server's own text.
         "/api/v1/namespaces/prints/services?resourceVersion=x",
         "/api/v1/namespaces/prints/services?continue=x",
         "/api/v1/namespaces/prints/services?labelSelector=(",
@@ -131,7 +131,7 @@ async fn every_form_of_what_no_filter_touches_is_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn a_hidden_service_is_missing_from_every_form_and_nothing_else_is() {
+async fn a_hidden_service_is_missing_from_every_output_and_nothing_else_is() {
     let namespace = "hides";
     let Some(kubectl) = Kubectl::start("admin", namespace, NO_LOAD_BALANCERS).await else { return };
     kubectl.create(namespace, OBJECTS).await;
@@ -154,7 +154,7 @@ spec: {type: LoadBalancer, ports: [{port: 80}]}";
 }
 
 #[tokio::test]
-async fn a_watch_prints_what_a_direct_one_does() {
+async fn a_watch_prints_the_same_as_a_direct_one() {
     let namespace = "watches";
     let Some(kubectl) = Kubectl::start("admin", namespace, NO_LOAD_BALANCERS).await else { return };
     let output = ["--output=custom-columns=NAME:.metadata.name,VERSION:.metadata.resourceVersion,DATA:.data.key"];
@@ -187,7 +187,7 @@ async fn a_watch_prints_what_a_direct_one_does() {
 }
 
 #[tokio::test]
-async fn a_watch_prints_no_row_of_what_is_hidden() {
+async fn a_watch_prints_no_row_of_a_hidden_object() {
     let namespace = "rows";
     let Some(kubectl) = Kubectl::start("admin", namespace, NO_LOAD_BALANCERS).await else { return };
     let service = |name: &str, kind: &str| {
@@ -211,7 +211,7 @@ async fn a_watch_prints_no_row_of_what_is_hidden() {
 }
 
 #[tokio::test]
-async fn who_may_do_what_is_told_alike() {
+async fn auth_can_i_prints_the_same() {
     for identity in ["node", "nobody", "kube-proxy"] {
         let Some(kubectl) = Kubectl::start(identity, &format!("can-{identity}"), NO_LOAD_BALANCERS).await else {
             return;

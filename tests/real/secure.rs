@@ -1,4 +1,4 @@
-//! Client certificates at the HTTPS port before real RBAC: who shows one is reviewed, then impersonated, or refused.
+//! Client certificates at the HTTPS port with real RBAC. The user is reviewed, then impersonated or refused.
 
 use std::process::Output;
 use std::time::Instant;
@@ -32,7 +32,7 @@ spec: {nodeName: edge-a, containers: [{name: main, image: 'registry.test/web:1'}
 status: {phase: Running}
 ";
 
-/// Lets the node's user run commands in the namespace's pods, which no node may by itself.
+/// Lets the node's user run commands in the namespace's pods, which nodes may not by default.
 const MAY_EXEC: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -52,14 +52,14 @@ fn refused(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn a_certificates_user_may_what_rbac_lets_it_and_sees_what_filters_show() {
+async fn the_user_of_a_certificate_has_its_rbac_permissions_and_sees_filtered_objects() {
     let namespace = "certificates";
     let Some(kubectl) = Kubectl::start("node", namespace, NO_LOAD_BALANCERS).await else { return };
     kubectl.create(namespace, SERVICES).await;
     let in_namespace = ["--namespace", namespace];
     let names = [&["get", "services", "--output=name"][..], &in_namespace].concat();
 
-    // The daemon may not ask about others yet: nobody is let through by that.
+    // The daemon may not create reviews yet, so it refuses the request.
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let unknown = refused(&kubectl.run(Way::Certificate, &["get", "--raw", &services], "").await);
     assert!(unknown.contains("subjectaccessreviews"), "{unknown}");
@@ -83,7 +83,7 @@ async fn a_certificates_user_may_what_rbac_lets_it_and_sees_what_filters_show() 
     let whoami = kubectl.prints(Way::Certificate, &["auth", "whoami"]).await;
     assert!(whoami.contains("system:node:edge-a") && whoami.contains("system:nodes"), "{whoami}");
 
-    // What RBAC and the node authorizer refuse is refused, in the server's terms.
+    // RBAC and the node authorizer refuse the request, and the client gets the server's text.
     for command in [
         &["get", "secrets", "--namespace", namespace][..],
         &["delete", "service", "own", "--namespace", namespace],
@@ -92,35 +92,35 @@ async fn a_certificates_user_may_what_rbac_lets_it_and_sees_what_filters_show() 
     ] {
         let (direct, through) =
             (kubectl.run(Way::Direct, command, "").await, kubectl.run(Way::Certificate, command, "").await);
-        for told in [refused(&direct), refused(&through)] {
-            assert!(told.contains("system:node:edge-a") && told.to_lowercase().contains("forbidden"), "{told}");
+        for output in [refused(&direct), refused(&through)] {
+            assert!(output.contains("system:node:edge-a") && output.to_lowercase().contains("forbidden"), "{output}");
         }
     }
     let other = kubectl.run(Way::Certificate, &["label", "node", "other", "a=b"], "").await;
     assert!(!other.status.success(), "{other:?}");
 
-    // A stream, as the user that the certificate names.
+    // A stream, as the user of the certificate.
     let exec = [&["exec", "web-0"][..], &in_namespace, &["--", "echo", "hello"]].concat();
-    let told = refused(&kubectl.run(Way::Certificate, &exec, "").await);
-    assert!(told.to_lowercase().contains("forbidden"), "{told}");
+    let output = refused(&kubectl.run(Way::Certificate, &exec, "").await);
+    assert!(output.to_lowercase().contains("forbidden"), "{output}");
     kubectl.create(namespace, MAY_EXEC).await;
     let status = r#"--patch={"status":{"phase":"Running"}}"#;
     let running = [&["patch", "pod", "web-0", "--subresource=status", status][..], &in_namespace].concat();
     kubectl.admin(&running).await;
-    // The daemon's no holds for some seconds.
+    // The daemon caches a refusal for some seconds.
     let began = Instant::now();
     while !kubectl.run(Way::Certificate, &exec, "").await.status.success() {
         assert!(began.elapsed() < PATIENCE);
     }
     for websockets in ["true", "false"] {
         let mut command = kubectl.goes(Way::Certificate, &exec);
-        let told = command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).output().await.unwrap();
-        assert_eq!((told.status.code(), told.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{told:?}");
+        let output = command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets).output().await.unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
     }
 
-    // Whom the daemon may not act for is refused by the server, whatever else that user may.
+    // If the daemon may not impersonate a user, the server refuses, whatever that user may do.
     let Some(kubectl) = Kubectl::start("admin", "strangers", NO_LOAD_BALANCERS).await else { return };
-    let told = refused(&kubectl.run(Way::Certificate, &["get", "--raw", &services], "").await);
-    assert!(told.contains("impersonate") && told.contains("forbidden"), "{told}");
+    let output = refused(&kubectl.run(Way::Certificate, &["get", "--raw", &services], "").await);
+    assert!(output.contains("impersonate") && output.contains("forbidden"), "{output}");
     assert_eq!(kubectl.prints(Way::Token, &names).await, "service/own\n", "its token says enough");
 }

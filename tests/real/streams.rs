@@ -1,4 +1,4 @@
-//! Streams between kubectl and a kubelet: logs, exec, attach, port-forward. They go through as they are.
+//! Streams between kubectl and a kubelet: logs, exec, attach, port-forward. They pass unchanged.
 
 use std::process::Stdio;
 
@@ -15,7 +15,7 @@ spec: {nodeName: edge-a, containers: [{name: main, image: 'registry.test/web:1'}
 status: {phase: Running}
 ";
 
-/// A pod that runs, so far as the API server is told.
+/// A pod that the API server considers running.
 async fn running(namespace: &'static str) -> Option<Kubectl> {
     let kubectl = Kubectl::start("admin", namespace, "filters: []\n").await?;
     kubectl.create(namespace, POD).await;
@@ -25,16 +25,16 @@ async fn running(namespace: &'static str) -> Option<Kubectl> {
 }
 
 #[tokio::test]
-async fn logs_are_the_same_and_following_ones_come_at_once() {
+async fn logs_are_the_same_and_followed_lines_arrive_at_once() {
     let Some(kubectl) = running("logs").await else { return };
     for more in [&[][..], &["--container=side"], &["--timestamps", "--tail=1"]] {
-        let told = kubectl.same(&[&["logs", "web-0", "--namespace=logs"][..], more].concat()).await;
-        assert!(String::from_utf8_lossy(&told.stdout).contains("line 3"), "{told:?}");
+        let output = kubectl.same(&[&["logs", "web-0", "--namespace=logs"][..], more].concat()).await;
+        assert!(String::from_utf8_lossy(&output.stdout).contains("line 3"), "{output:?}");
     }
-    // kubectl takes the containers in any order.
+    // kubectl prints the containers in any order.
     let sorted = async |way: Way| {
-        let told = kubectl.prints(way, &["logs", "web-0", "--namespace=logs", "--all-containers", "--prefix"]).await;
-        let mut lines: Vec<_> = told.lines().map(str::to_owned).collect();
+        let output = kubectl.prints(way, &["logs", "web-0", "--namespace=logs", "--all-containers", "--prefix"]).await;
+        let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
@@ -61,10 +61,10 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
             let mut command = kubectl.goes(way, &arguments);
             command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
             let mut output = finished(command, input).await;
-            // kubectl is at times not ready for a stream that it has asked for, on whatever way, and says so.
-            let told = String::from_utf8(output.stderr).unwrap();
+            // kubectl occasionally reports, on any route, that it is not ready for a stream that it requested.
+            let stderr = String::from_utf8(output.stderr).unwrap();
             let own = |line: &&str| !(line.contains("websocket.go") && line.contains("Unknown stream id"));
-            output.stderr = told.lines().filter(own).collect::<Vec<_>>().join("\n").into_bytes();
+            output.stderr = stderr.lines().filter(own).collect::<Vec<_>>().join("\n").into_bytes();
             output
         };
         let long = "a line of input\n".repeat(20_000);
@@ -84,7 +84,7 @@ async fn exec_carries_input_output_and_exit_code_over_websocket_and_spdy() {
 }
 
 #[tokio::test]
-async fn attach_repeats_what_it_is_sent() {
+async fn attach_echoes_its_input() {
     let Some(kubectl) = running("attach").await else { return };
     let arguments = ["attach", "web-0", "--namespace=attach", "--container=main", "--stdin"];
     let through = kubectl.run(Way::Through, &arguments, "one\ntwo\n").await;
@@ -92,7 +92,7 @@ async fn attach_repeats_what_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_forwarded_port_answers_over_websocket_and_spdy() {
+async fn a_forwarded_port_responds_over_websocket_and_spdy() {
     let Some(kubectl) = running("forward").await else { return };
     for (websockets, way) in
         [("true", Way::Through), ("false", Way::Through), ("true", Way::Token), ("false", Way::Token)]
@@ -102,8 +102,8 @@ async fn a_forwarded_port_answers_over_websocket_and_spdy() {
         let mut child =
             command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = lines.next_line().await.unwrap().unwrap();
-        let address = told.strip_prefix("Forwarding from ").unwrap().split(' ').next().unwrap().to_owned();
+        let output = lines.next_line().await.unwrap().unwrap();
+        let address = output.strip_prefix("Forwarding from ").unwrap().split(' ').next().unwrap().to_owned();
         for _ in 0..3 {
             let mut connection = BufReader::new(TcpStream::connect(&address).await.unwrap());
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! What kubectl writes through Weir is what the API server then holds.
+//! Writes by kubectl through Weir reach the API server.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ async fn apply_patch_edit_scale_and_delete_reach_the_server() {
         assert_eq!(held(&kubectl, namespace, "configmap/one").await["data"][kind], "1");
     }
 
-    // An editor that is a program: kubectl reads, hands over the file, and sends back what became of it.
+    // The editor is a program: kubectl reads, passes the file, and sends the edited one.
     let mut edit = kubectl.goes(Way::Through, &["edit", "configmap", "one", "--namespace", namespace]);
     let edited = edit.env("KUBE_EDITOR", "sed -i s/third/fourth/").output().await.unwrap();
     assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
@@ -60,7 +60,7 @@ async fn apply_patch_edit_scale_and_delete_reach_the_server() {
     assert_eq!(through(&["create", "deployment", "web", image], "").await, "deployment.apps/web created\n");
     assert_eq!(through(&["scale", "deployment/web", "--replicas=3"], "").await, "deployment.apps/web scaled\n");
     assert_eq!(held(&kubectl, namespace, "deployment/web").await["spec"]["replicas"], 3);
-    // What asks for a POST of its own kind beside the object: a token, a review, an eviction's like.
+    // Requests that POST another kind: a token, for example.
     assert_eq!(through(&["create", "serviceaccount", "app"], "").await, "serviceaccount/app created\n");
     assert_eq!(through(&["create", "token", "app"], "").await.trim().split('.').count(), 3, "a JSON web token");
 
@@ -75,7 +75,7 @@ async fn apply_patch_edit_scale_and_delete_reach_the_server() {
 }
 
 #[tokio::test]
-async fn who_may_not_write_is_told_the_servers_reason() {
+async fn a_forbidden_write_prints_the_servers_reason() {
     let Some(kubectl) = Kubectl::start("nobody", "refuses", NO_FILTERS).await else { return };
     for command in [
         &["create", "configmap", "one", "--namespace=refuses"][..],
@@ -83,8 +83,8 @@ async fn who_may_not_write_is_told_the_servers_reason() {
         &["label", "node", "edge-a", "mine=yes"],
         &["patch", "namespace", "refuses", "--patch={}"],
     ] {
-        let told = kubectl.same(command).await;
-        assert!(String::from_utf8_lossy(&told.stderr).to_lowercase().contains("forbidden"), "{told:?}");
+        let refused = kubectl.same(command).await;
+        assert!(String::from_utf8_lossy(&refused.stderr).to_lowercase().contains("forbidden"), "{refused:?}");
     }
 }
 
@@ -105,7 +105,7 @@ spec: {type: NodePort, ports: [{name: http, port: 80}]}
 ";
 
 #[tokio::test]
-async fn what_was_read_through_a_filter_is_not_written_back() {
+async fn a_filtered_object_is_not_written_back() {
     let namespace = "cuts";
     let Some(kubectl) = Kubectl::start("admin", namespace, CLOSED).await else { return };
     kubectl.create(namespace, DASHBOARD).await;
@@ -124,11 +124,11 @@ async fn what_was_read_through_a_filter_is_not_written_back() {
         (&["annotate", "service", "dashboard", "a=b"], ""),
     ] {
         let refused = kubectl.run(Way::Through, &[arguments, &in_namespace].concat(), input).await;
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && told.contains("nodeportisolation"), "{arguments:?}: {told}");
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && error.contains("nodeportisolation"), "{arguments:?}: {error}");
     }
     assert_eq!(held(&kubectl, namespace, "service/dashboard").await, before);
-    // What names only what it means to change does no harm.
+    // A write that names only the fields it changes is harmless.
     let apply = [&["apply", "--server-side", "--filename=-"][..], &in_namespace].concat();
     let label = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"dashboard","labels":{"server":"side"}}}"#;
     let applied = kubectl.run(Way::Through, &apply, label).await;

@@ -1,4 +1,4 @@
-//! Where the built daemon and modules are: beside this test's own program.
+//! Finds the built daemon and modules in the target folder of this test's program.
 
 use std::path::PathBuf;
 
@@ -17,19 +17,19 @@ pub fn weir() -> PathBuf {
     present(target().join("release").join("weir"))
 }
 
-/// A bundled filter's module.
+/// The module of a bundled filter.
 #[must_use]
 pub fn module(name: &str) -> PathBuf {
     present(modules().join(format!("{name}.wasm")))
 }
 
-/// The folder of all bundled modules.
+/// The folder of the bundled modules.
 #[must_use]
 pub fn modules() -> PathBuf {
     present(target().join("modules"))
 }
 
-/// The workspace's own folder.
+/// The root of the workspace.
 #[must_use]
 pub fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()

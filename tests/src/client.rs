@@ -1,4 +1,4 @@
-//! A plain HTTP client for tests: whole answers, and streams of watch events, with nothing read into them.
+//! A plain HTTP client for tests. It returns complete responses and streams of watch events, and interprets neither.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use crate::pki::Pair;
 
-/// Longest wait for anything that must come. Only a hang reaches it.
+/// The hang guard of every wait in the tests. Only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client of one server, with one User-Agent and perhaps a token.
+/// A client of one server, with one User-Agent and optionally a token.
 #[derive(Clone, Debug)]
 pub struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -29,52 +29,52 @@ pub struct Client {
     headers: HeaderMap,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Status code.
     pub status: StatusCode,
     /// Headers.
     pub headers: HeaderMap,
-    /// The whole body.
+    /// The complete body.
     pub body: Bytes,
 }
 
 /// An open watch.
 #[derive(Debug)]
 pub struct Events {
-    /// Headers of the answer.
+    /// Headers of the response.
     pub headers: HeaderMap,
     body: Incoming,
     rest: BytesMut,
 }
 
 impl Client {
-    /// A client of the server at `base`, calling itself `component`.
+    /// A client of the server at `base`, with `component` as its User-Agent.
     #[must_use]
     pub fn new(base: &str, component: &str) -> Self {
         Self::trusting(base, component, None, None)
     }
 
-    /// The same over TLS: the server must prove itself by this CA, and the client may show a certificate.
+    /// The same client over TLS. It verifies the server by this CA and may present a certificate.
     #[must_use]
     pub fn trusting(base: &str, component: &str, ca: Option<&str>, shown: Option<&Pair>) -> Self {
         Self::speaking(base, component, ca, shown, None, true)
     }
 
-    /// The same of a server that must prove itself under a name other than that of its URL.
+    /// The same client, which verifies the server's certificate for a name other than that of the URL.
     #[must_use]
     pub fn naming(base: &str, component: &str, ca: &str, name: &str) -> Self {
         Self::speaking(base, component, Some(ca), None, Some(name), true)
     }
 
-    /// Over TLS, but never by HTTP/2.
+    /// The same client over TLS and HTTP/1.1.
     #[must_use]
     pub fn http1(base: &str, component: &str, ca: &str) -> Self {
         Self::speaking(base, component, Some(ca), None, None, false)
     }
 
-    /// The same with a client certificate: only HTTP/1.1 has a `Connection` header.
+    /// The same client with a client certificate over HTTP/1.1, the only version with a `Connection` header.
     #[must_use]
     pub fn http1_showing(base: &str, component: &str, ca: &str, shown: &Pair) -> Self {
         Self::speaking(base, component, Some(ca), Some(shown), None, false)
@@ -93,7 +93,7 @@ impl Client {
             roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
         }
         let mut provider = rustls::crypto::ring::default_provider();
-        // Go's clients, and so nearly all of Kubernetes', prefer the smaller key.
+        // Go's TLS library prefers the smaller key, and nearly all Kubernetes clients use it.
         let smaller = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
         provider.cipher_suites.sort_by_key(|suite| *suite != smaller);
         let builder = ClientConfig::builder_with_provider(std::sync::Arc::new(provider))
@@ -128,25 +128,25 @@ impl Client {
         }
     }
 
-    /// The same client with another header.
+    /// The same client with another request header.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value.parse().unwrap());
         self
     }
 
-    /// Sends a request; the body of the answer is not read yet.
+    /// Sends a request. The response body is not read yet.
     ///
     /// # Panics
-    /// When there is no answer.
+    /// If no response arrives.
     pub async fn send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
         self.try_send(method, path, body).await.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Sends a request; the body of the answer is not read yet.
+    /// Sends a request. The response body is not read yet.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// If no response arrives.
     pub async fn try_send(
         &self,
         method: Method,
@@ -161,20 +161,20 @@ impl Client {
         answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| format!("{error:?}"))
     }
 
-    /// GETs a path, whole.
+    /// Sends a GET request and reads the complete response.
     pub async fn get(&self, path: &str) -> Answer {
         self.try_get(path).await.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// GETs a path, whole.
+    /// Sends a GET request and reads the complete response.
     ///
     /// # Errors
-    /// When there is no answer or its body breaks off.
+    /// If no response arrives or its body ends early.
     pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
         whole(self.try_send(Method::GET, path, Bytes::new()).await?).await
     }
 
-    /// GETs JSON, which must be a success.
+    /// Sends a GET request for JSON and asserts success.
     pub async fn json(&self, path: &str) -> Value {
         let answer = self.get(path).await;
         assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text());
@@ -186,7 +186,7 @@ impl Client {
         names(&self.json(path).await)
     }
 
-    /// Opens a watch, which must be a success.
+    /// Opens a watch and asserts success.
     pub async fn watch(&self, path: &str) -> Events {
         self.try_watch(path).await.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
@@ -194,7 +194,7 @@ impl Client {
     /// Opens a watch.
     ///
     /// # Errors
-    /// When there is no answer, or one that is no success.
+    /// If no response arrives, or if its status is not a success.
     pub async fn try_watch(&self, path: &str) -> Result<Events, String> {
         let (head, body) = self.try_send(Method::GET, path, Bytes::new()).await?.into_parts();
         if head.status != StatusCode::OK {
@@ -204,10 +204,10 @@ impl Client {
     }
 }
 
-/// Reads an answer whole.
+/// Reads a complete response.
 ///
 /// # Errors
-/// When its body breaks off.
+/// If its body ends early.
 pub async fn whole(answer: Response<Incoming>) -> Result<Answer, String> {
     let (head, body) = answer.into_parts();
     let body = tokio::time::timeout(PATIENCE, body.collect()).await;
@@ -242,17 +242,17 @@ impl Events {
     /// All bytes up to the end of the stream.
     ///
     /// # Errors
-    /// When it breaks off, or does not end.
+    /// If it ends early, or does not end.
     pub async fn rest(self) -> Result<Bytes, String> {
         let rest = tokio::time::timeout(PATIENCE, self.body.collect()).await;
         let rest = rest.map_err(|_| "it does not end".to_owned())?.map_err(|error| format!("{error:?}"))?;
         Ok(rest.to_bytes())
     }
 
-    /// The next event, `None` at a clean end.
+    /// The next event; `None` at a clean end.
     ///
     /// # Errors
-    /// When the stream breaks off.
+    /// If the stream ends early.
     pub async fn try_next(&mut self) -> Result<Option<Value>, String> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -271,7 +271,7 @@ impl Events {
         }
     }
 
-    /// The next bytes as they come; none at a clean end.
+    /// The next bytes as they arrive; none at a clean end.
     pub async fn piece(&mut self) -> Option<Bytes> {
         let frame = self.body.frame().await?.expect("the stream does not break off");
         Some(frame.into_data().unwrap_or_default())
@@ -282,7 +282,7 @@ impl Events {
         self.try_next().await.expect("the watch goes on").expect("the watch has not ended")
     }
 
-    /// Steps over the next event without reading it.
+    /// Skips the next event without parsing it.
     pub async fn skip_line(&mut self) {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -294,7 +294,7 @@ impl Events {
         }
     }
 
-    /// The next event that is no bookmark, as `TYPE name`.
+    /// The next event that is not a bookmark, as `TYPE name`.
     pub async fn next_named(&mut self) -> String {
         loop {
             let event = self.next().await;
@@ -306,9 +306,9 @@ impl Events {
     }
 }
 
-/// An answer whose body a test feeds part by part.
+/// A response whose body a test sends part by part.
 pub fn streamed(parts: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> weir_apiserver::Action {
-    let frames = parts.map(|part| Ok::<_, weir_apiserver::BodyError>(hyper::body::Frame::data(part)));
+    let frames = parts.map(|part| Ok::<_, weir_apiserver::ResponseBodyError>(hyper::body::Frame::data(part)));
     let body = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
     weir_apiserver::Action::Stream(Response::builder().header("content-type", "application/json").body(body).unwrap())
 }

@@ -1,4 +1,4 @@
-//! The daemon as a child process, with its log read line by line.
+//! The daemon as a child process. The tests read its log line by line.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::built;
 use crate::client::{Client, PATIENCE};
 use crate::pki::{Authority, Pair};
 
-/// A daemon to be started.
+/// The settings of a daemon before it starts.
 #[derive(Debug)]
 pub struct Setup {
     arguments: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Setup {
     socket: Option<OwnedFd>,
 }
 
-/// A running daemon; it is killed when dropped.
+/// A running daemon. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -37,13 +37,14 @@ pub struct Daemon {
 }
 
 impl Setup {
-    /// In front of the API server at `server`, as node `edge-a`, with a folder of its own and an empty modules folder.
+    /// A daemon in front of the API server at `server`, as node `edge-a`, with its own folder and an empty modules
+    /// folder.
     #[must_use]
     pub fn new(server: &str) -> Self {
         Self::upstream("--server", server)
     }
 
-    /// Likewise, with the server and the daemon's own identity there as a kubeconfig file says.
+    /// The same, with the server and the daemon's credential from a kubeconfig file.
     #[must_use]
     pub fn kubeconfig(path: &Path) -> Self {
         Self::upstream("--kubeconfig", &path.display().to_string())
@@ -66,11 +67,11 @@ impl Setup {
             .pods(&Authority::new("unused").server())
     }
 
-    /// With an address for pods that filters are told, and that is on no interface: the HTTPS port beside it is on a
-    /// loopback address of this daemon's own, and shows this certificate.
+    /// Gives filters a pod address that is on no interface. The HTTPS port listens on a loopback address of this
+    /// daemon's own and presents this certificate.
     fn pods(self, pair: &Pair) -> Self {
         static DAEMONS: AtomicU32 = AtomicU32::new(0);
-        // Of this process and of this daemon, so that none is in the way of another.
+        // The process and the daemon determine the address, so that parallel tests do not collide.
         let (process, daemon) = (std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed));
         let address = Ipv4Addr::from_bits(0x7f00_0000 | ((1 + process % 0x7ffe) << 9) | (daemon % 0x200));
         self.flag("--pod-address", "169.254.20.10")
@@ -80,14 +81,14 @@ impl Setup {
             .file("--tls-private-key-file", "tls.key", &pair.key)
     }
 
-    /// With a certificate of the HTTPS port that is asked of the cluster, kept below this folder.
+    /// Requests the certificate of the HTTPS port from the cluster, and stores it below this folder.
     #[must_use]
     pub fn requesting(self, cache: &Path) -> Self {
         let cache = cache.display().to_string();
         self.without("--tls-cert-file").without("--tls-private-key-file").flag("--cache-dir", &cache)
     }
 
-    /// Another flag; a later one of the same name replaces the earlier.
+    /// Adds a flag. It replaces an earlier one of the same name.
     #[must_use]
     pub fn flag(mut self, name: &str, value: &str) -> Self {
         if let Some(at) = self.arguments.iter().position(|argument| argument == name) {
@@ -97,7 +98,7 @@ impl Setup {
         self
     }
 
-    /// Without a flag that was given before.
+    /// Removes a flag.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         if let Some(at) = self.arguments.iter().position(|argument| argument == name) {
@@ -106,13 +107,13 @@ impl Setup {
         self
     }
 
-    /// A file in its folder.
+    /// The path of a file in the daemon's folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A file in its folder, named by a flag.
+    /// Writes a file in the daemon's folder and passes its path as a flag.
     #[must_use]
     pub fn file(self, flag: &str, name: &str, text: &str) -> Self {
         let path = self.path(name);
@@ -121,7 +122,7 @@ impl Setup {
         self.flag(flag, &path)
     }
 
-    /// With an HTTPS port on a free port, which shows this certificate.
+    /// Serves HTTPS with this certificate on a free port.
     #[must_use]
     pub fn tls(self, pair: &Pair) -> Self {
         self.without("--pod-address")
@@ -131,7 +132,7 @@ impl Setup {
             .file("--tls-private-key-file", "tls.key", &pair.key)
     }
 
-    /// The configuration as a manifest file: the text of `filters.yaml`.
+    /// Writes the configuration as a manifest file. The argument is the text of `filters.yaml`.
     #[must_use]
     pub fn filters(self, filters: &str) -> Self {
         let path = self.folder.path().join("filters-config.yaml");
@@ -140,14 +141,14 @@ impl Setup {
         self.flag("--config-file", &path)
     }
 
-    /// A bundled filter's module, by name.
+    /// Installs the module of a bundled filter, by name.
     #[must_use]
     pub fn bundled(self, name: &str) -> Self {
         let bytes = std::fs::read(built::module(name)).unwrap();
         self.module(name, &bytes)
     }
 
-    /// A module, by name without `.wasm`.
+    /// Installs a module, by name without `.wasm`.
     #[must_use]
     pub fn module(self, name: &str, bytes: &[u8]) -> Self {
         std::fs::write(self.modules().join(format!("{name}.wasm")), bytes).unwrap();
@@ -160,14 +161,14 @@ impl Setup {
         self.folder.path().join("modules")
     }
 
-    /// With an environment variable; it has no others.
+    /// Sets an environment variable. The daemon inherits none.
     #[must_use]
     pub fn env(mut self, name: &'static str, value: &str) -> Self {
         self.environment.push((name, value.to_owned()));
         self
     }
 
-    /// On a socket that is passed on to it, as systemd does.
+    /// Passes a socket to the daemon, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
         let port = socket.local_addr().unwrap().port().to_string();
@@ -175,7 +176,7 @@ impl Setup {
         self.flag("--port", &port)
     }
 
-    /// Tests need not run as root, which is whom the node credential is for by default.
+    /// By default the node credential is for uid 0 only. Tests may run as another user.
     fn own_uid_where_needed(self) -> Self {
         let given = |name: &str| self.arguments.iter().any(|argument| argument == name);
         let uid = own_uid();
@@ -185,7 +186,7 @@ impl Setup {
         self.flag("--node-credential-uids", &uid.to_string())
     }
 
-    /// Starts it; returns when it listens, which is before it is ready.
+    /// Starts the daemon. Returns when it listens, which is before it is ready.
     pub async fn start(self) -> Daemon {
         let this = self.own_uid_where_needed();
         let mut command = match this.socket {
@@ -195,7 +196,7 @@ impl Setup {
                 command
             }
             Some(socket) => {
-                // The shell's own process id is the daemon's, as it becomes the daemon.
+                // `exec` keeps the process ID of the shell, which LISTEN_PID must name.
                 let script = r#"LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@" 3<&0 </dev/null"#;
                 let mut command = Command::new("/bin/sh");
                 command.args(["-c", script]).arg(built::weir()).stdin(Stdio::from(socket));
@@ -233,7 +234,7 @@ impl Setup {
         daemon
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the daemon and waits until it is ready.
     pub async fn start_ready(self) -> Daemon {
         let daemon = self.start().await;
         daemon.ready().await;
@@ -251,31 +252,31 @@ pub fn manifest(filters: &str) -> String {
 }
 
 impl Daemon {
-    /// Its proxy's URL.
+    /// The URL of the proxy.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its HTTPS port's URL.
+    /// The URL of the HTTPS port.
     pub async fn secure_url(&self) -> String {
         let line = self.logged("HTTPS port listens").await;
         format!("https://{}", line["fields"]["address"].as_str().unwrap())
     }
 
-    /// A client of its proxy.
+    /// A client of the proxy.
     #[must_use]
     pub fn client(&self, component: &str) -> Client {
         Client::new(&self.url, component)
     }
 
-    /// A client of its admin port.
+    /// A client of the admin port.
     #[must_use]
     pub fn admin(&self) -> Client {
         Client::new(&self.admin, "test")
     }
 
-    /// Its admin port's URL.
+    /// The URL of the admin port.
     #[must_use]
     pub fn admin_url(&self) -> &str {
         &self.admin
@@ -301,34 +302,34 @@ impl Daemon {
         self.folder.path().join("modules")
     }
 
-    /// A file in its folder.
+    /// The path of a file in the daemon's folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Puts a module into place as a deployment would: written aside, then renamed.
+    /// Replaces a module as a deployment does: writes a new file, then renames it.
     pub fn put_module(&self, name: &str, bytes: &[u8]) {
         replace(&self.modules().join(format!("{name}.wasm")), bytes);
     }
 
-    /// Replaces the configuration file's `filters.yaml`.
+    /// Replaces `filters.yaml` in the configuration file.
     pub fn put_filters(&self, filters: &str) {
         replace(&self.path("filters-config.yaml"), manifest(filters).as_bytes());
     }
 
-    /// The first log line whose message or fields contain `text`, waiting for it.
+    /// Waits for a log line whose message or fields contain `text`, and returns the first one.
     pub async fn logged(&self, text: &str) -> Value {
         self.logged_after(0, text).await.1
     }
 
-    /// How many lines the log has.
+    /// The number of lines in the log.
     #[must_use]
     pub fn log_length(&self) -> usize {
         self.log.lock().unwrap().len()
     }
 
-    /// The first such line at or after line `from`, and the number of the line after it.
+    /// Waits for the first such line at or after line `from`. Returns it with the number of the next line.
     pub async fn logged_after(&self, from: usize, text: &str) -> (usize, Value) {
         let mut lines = self.lines.clone();
         let found = async {
@@ -361,7 +362,7 @@ impl Daemon {
         self.log.lock().unwrap().iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Waits until `/readyz` says so. It changes by itself, so it is asked again and again.
+    /// Waits until `/readyz` reports ready. It polls, as the endpoint has no notification.
     pub async fn ready(&self) {
         let admin = self.admin();
         let ready = async {
@@ -372,25 +373,25 @@ impl Daemon {
         if tokio::time::timeout(PATIENCE, ready).await.is_err() {
             panic!("never ready: {}\n{}", admin.get("/readyz").await.text(), self.log_text());
         }
-        // It is ready a moment before the log says so. A test that then waits for the line of its own change must not
-        // take this one for it.
-        self.logged("a new set of filters is in force").await;
+        // `/readyz` reports ready before the log does. Waiting for this line keeps a test from mistaking it for the
+        // line of its own change.
+        self.logged("filter set activated").await;
     }
 
-    /// The record of one filter on `/filters`.
+    /// The record of one filter in `/filters`.
     pub async fn filter(&self, name: &str) -> Value {
         let all = self.admin().json("/filters").await;
         all["filters"].as_array().unwrap().iter().find(|filter| filter["name"] == name).cloned().unwrap_or(Value::Null)
     }
 
-    /// The value of a metric's series, by a part of its line before the value; 0 when it is not there.
+    /// The value of the first series that begins with this text; 0 if there is none.
     pub async fn metric(&self, series: &str) -> f64 {
         let text = self.admin().get("/metrics").await.text();
         let line = text.lines().find(|line| !line.starts_with('#') && line.starts_with(series));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
     }
 
-    /// Tells it to stop and waits; its exit code.
+    /// Sends SIGTERM and waits; returns the exit code.
     pub async fn stop(mut self) -> Option<i32> {
         let id = self.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
@@ -406,7 +407,7 @@ pub fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").unwrap().uid()
 }
 
-/// Replaces a file as a deployment would: written aside, then renamed.
+/// Replaces a file as a deployment does: writes a new file, then renames it.
 pub fn replace(path: &Path, bytes: &[u8]) {
     let aside = path.with_extension("aside");
     std::fs::write(&aside, bytes).unwrap();

@@ -1,8 +1,8 @@
-//! Hostile guests: `tests/hostile/*.wat`, made into components by the build script.
+//! Hostile guests: `tests/hostile/*.wat`, which the build script makes into components.
 
 use std::path::Path;
 
-/// A hostile guest as a component, by its file's name without `.wat`.
+/// The component of a hostile guest, by its file name without `.wat`.
 #[must_use]
 pub fn hostile(name: &str) -> Vec<u8> {
     let path = Path::new(env!("WEIR_HOSTILE_GUESTS")).join(format!("{name}.wasm"));

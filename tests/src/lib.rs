@@ -1,7 +1,7 @@
-//! What the tests by behaviour stand on: the built daemon as a child process, a plain HTTP client that sees every
-//! byte, hostile guests made from text. The API server is the crate `weir-apiserver`.
+//! Helpers of the behaviour tests: the built daemon as a child process, a plain HTTP client that sees every byte, and
+//! hostile guests built from text. The API server is the crate `weir-apiserver`.
 //!
-//! The tests run what is shipped: `target/release/weir` and `target/modules/*.wasm`. `make test` builds both first.
+//! The tests run the shipped files, `target/release/weir` and `target/modules/*.wasm`. `make test` builds both first.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,15 +1,15 @@
-//! Tests that change interfaces run in a network namespace of their own: each starts itself again within one.
+//! Tests that change network interfaces run in their own network namespace. Each re-executes itself in one.
 
 use std::process::Command;
 
-/// Set in such a namespace.
+/// The environment variable that marks such a namespace.
 const INSIDE: &str = "WEIR_TEST_OWN_NETWORK";
 
-/// Runs an ignored test of this program in a new network namespace, whose loopback interface is up. Where none can be had
-/// it says that it is skipped, and fails in CI.
+/// Runs an ignored test of this program in a new network namespace, whose loopback interface is up. If the namespace
+/// cannot be created, the test reports that it is skipped; in CI it fails.
 ///
 /// # Panics
-/// When the test fails.
+/// If the test fails.
 pub fn in_own_network(test: &str) {
     let unshare = |words: &[&str]| Command::new("unshare").arg("--net").args(words).output();
     if !unshare(&["ip", "link", "set", "lo", "up"]).is_ok_and(|output| output.status.success()) {
@@ -25,10 +25,10 @@ pub fn in_own_network(test: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// To be asked first by a test that is run so.
+/// Asserts that the test runs in its own namespace. Every such test calls it first.
 ///
 /// # Panics
-/// When it was started by hand: it would change the interfaces of this machine.
+/// If the test was started directly. It would change the interfaces of this machine.
 pub fn expect_own_network() {
     assert!(std::env::var_os(INSIDE).is_some(), "it would change the interfaces of this machine");
 }

@@ -1,4 +1,4 @@
-//! Certificates for tests: an authority, and what it signs for servers and clients, expired ones too.
+//! Certificates for tests: an authority, and certificates that it signs for servers and clients, some of them expired.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
-use weir::proxy::Leaf;
+use weir::proxy::CertificateInfo;
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -20,17 +20,17 @@ pub struct Authority {
     pem: String,
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its private key, PEM.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// The certificate.
     pub certificate: String,
-    /// Its key.
+    /// The private key.
     pub key: String,
 }
 
 impl Authority {
-    /// A new one of this name.
+    /// A new authority of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut parameters = CertificateParams::default();
@@ -42,19 +42,19 @@ impl Authority {
         Self { issuer: Issuer::new(parameters, key), pem }
     }
 
-    /// Its certificate, PEM.
+    /// The authority's certificate, PEM.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// For a server at 127.0.0.1.
+    /// Issues a certificate for a server at 127.0.0.1.
     #[must_use]
     pub fn server(&self) -> Pair {
         self.sign(Self::server_parameters())
     }
 
-    /// For a server at 127.0.0.1, expired long ago.
+    /// Issues a certificate for a server at 127.0.0.1 that expired long ago.
     #[must_use]
     pub fn expired_server(&self) -> Pair {
         let mut parameters = Self::server_parameters();
@@ -62,7 +62,7 @@ impl Authority {
         self.sign(parameters)
     }
 
-    /// For a client: a user and a group.
+    /// Issues a client certificate for a user and a group.
     #[must_use]
     pub fn client(&self, user: &str, group: &str) -> Pair {
         let mut parameters = CertificateParams::default();
@@ -73,10 +73,10 @@ impl Authority {
         self.sign(parameters)
     }
 
-    /// Signs a request as the signer kubernetes.io/kubelet-serving does, from now on for a time; its certificate, PEM.
+    /// Signs a request as the signer kubernetes.io/kubelet-serving does, valid from now on for `life`. Returns PEM.
     ///
     /// # Errors
-    /// What that signer would not sign.
+    /// If that signer would refuse the request.
     pub fn certify(&self, request: &str, life: Duration) -> Result<String, String> {
         let der =
             CertificateSigningRequestDer::from_pem_slice(request.as_bytes()).map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ impl Authority {
             _ => return Err("it asks for other extensions than names".to_owned()),
         };
         let names = SubjectAltName::from_der(names).map_err(|error| error.to_string())?;
-        let mut parameters = CertificateParams::new(Leaf::names(&names.0).into_iter().collect::<Vec<_>>())
+        let mut parameters = CertificateParams::new(CertificateInfo::names(&names.0).into_iter().collect::<Vec<_>>())
             .map_err(|error| error.to_string())?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();

@@ -1,7 +1,7 @@
-//! A real control plane, as a rule one for each test program: kube-apiserver and etcd, started by `tests/controlplane`, which
-//! `make controlplane` builds. It ends with the program, whose end it sees in its standard input.
+//! A real control plane: kube-apiserver and etcd, started by `tests/controlplane`, which `make controlplane` builds.
+//! Most test programs share one. It exits when the test program closes its standard input.
 //!
-//! A machine without Go has none: its tests say so and pass, unless `CI` is set.
+//! Without Go it cannot be built. The tests then report that they are skipped; with `CI` set they fail.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::pki::Pair;
 #[derive(Debug)]
 pub struct Plane {
     ready: Ready,
-    /// With its standard input, which is open as long as it is to run.
+    /// Its standard input stays open for as long as it runs.
     _process: Child,
 }
 
@@ -29,19 +29,21 @@ struct Ready {
 }
 
 impl Plane {
-    /// The control plane of this program, started by whoever asks first. None, and a word about it, where it was not built.
+    /// The control plane that all tests of this program share; the first caller starts it. Returns `None` if it is not
+    /// built.
     ///
     /// # Panics
-    /// Where `CI` is set and it was not built.
+    /// If `CI` is set and it is not built.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Option<Plane>> = OnceLock::new();
         SHARED.get_or_init(Self::own).as_ref()
     }
 
-    /// One that nobody else uses, for a test that lets it fail. It ends when dropped.
+    /// A control plane of its own, for a test that makes it fail. Dropping it ends the processes. Returns `None` if it
+    /// is not built.
     ///
     /// # Panics
-    /// Where `CI` is set and it was not built.
+    /// If `CI` is set and it is not built.
     pub fn own() -> Option<Self> {
         let program = program("controlplane")?;
         let mut child = Command::new(program)
@@ -57,32 +59,34 @@ impl Plane {
         Some(Self { ready, _process: child })
     }
 
-    /// Where `POST /cut` ends every connection of those who go by a `…-cut` kubeconfig, and `POST /restart` the API server.
+    /// The control endpoint. `POST /cut` closes all connections that use a `…-cut` kubeconfig, `POST /restart`
+    /// restarts the API server.
     #[must_use]
     pub fn control(&self) -> &str {
         &self.ready.control
     }
 
-    /// The kubeconfig of an identity: `admin`, `node` (edge-a), `kube-proxy`, `nobody`, by client certificate; `weir`, the
-    /// daemon's own as `deploy/rbac.yaml` makes it, by token. `…-cut` goes past a proxy that cuts.
+    /// The kubeconfig of an identity. `admin`, `node` (edge-a), `kube-proxy` and `nobody` use client certificates.
+    /// `weir` uses the token of the daemon's ServiceAccount from `deploy/rbac.yaml`. Connections of a `…-cut`
+    /// kubeconfig pass through a proxy that can close them.
     #[must_use]
     pub fn kubeconfig(&self, identity: &str) -> PathBuf {
         self.ready.folder.join(format!("{identity}.kubeconfig"))
     }
 
-    /// The CA that signed everything: the API server's certificate, the identities' and [`Plane::certificate`].
+    /// The CA of all certificates: of the API server, of the identities and of [`Plane::certificate`].
     #[must_use]
     pub fn ca(&self) -> PathBuf {
         self.ready.folder.join("ca.crt")
     }
 
-    /// A certificate and its key, as files: an identity's, or the one of `server`, for loopback.
+    /// The files of a certificate and its key: of an identity, or of `server` for loopback addresses.
     #[must_use]
     pub fn certificate(&self, name: &str) -> (PathBuf, PathBuf) {
         (self.ready.folder.join(format!("{name}.crt")), self.ready.folder.join(format!("{name}.key")))
     }
 
-    /// The daemon set up with an HTTPS port that shows the certificate of `server` and verifies clients by the same CA.
+    /// Adds an HTTPS port that presents the certificate of `server` and verifies clients by the same CA.
     #[must_use]
     pub fn secured(&self, setup: Setup) -> Setup {
         let (certificate, key) = self.certificate("server");
@@ -91,17 +95,17 @@ impl Plane {
         setup.tls(&pair).flag("--client-ca-file", &self.ca().display().to_string())
     }
 
-    /// The same identity's bearer token.
+    /// The file with the bearer token of an identity.
     #[must_use]
     pub fn token(&self, identity: &str) -> PathBuf {
         self.ready.folder.join(format!("{identity}.token"))
     }
 }
 
-/// A program of `tests/controlplane`. None, and a word about it, where it was not built.
+/// The path of a program of `tests/controlplane`; `None` if it is not built.
 ///
 /// # Panics
-/// Where `CI` is set and it was not built.
+/// If `CI` is set and it is not built.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = built::target().join("controlplane").join(name);
     if path.exists() {
@@ -111,10 +115,10 @@ pub fn program(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says why a test is skipped.
+/// Reports why a test is skipped.
 ///
 /// # Panics
-/// Where `CI` is set: there nothing is skipped.
+/// If `CI` is set: there no test is skipped.
 pub fn skipped(why: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "{why}");
     println!("skipped: {why}");

@@ -1,4 +1,4 @@
-//! Protobuf answers read back as the JSON that they stand for.
+//! Decodes protobuf responses to JSON.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::client::{Events, PATIENCE};
 
 /// The media type.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// What client-go sends for built-in kinds.
+/// The `Accept` header that client-go sends for built-in kinds.
 pub const CLIENT_GO: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 /// The events of a protobuf watch.
@@ -22,7 +22,7 @@ pub struct Frames {
     splitter: FrameSplitter,
 }
 
-/// An object, or a list of them, as JSON. Items say what they are.
+/// Decodes an object or a list to JSON. Items carry their kind and apiVersion.
 #[must_use]
 pub fn read(body: &Bytes) -> Value {
     let envelope = Envelope::open(body.clone()).expect("a protobuf body");
@@ -32,7 +32,7 @@ pub fn read(body: &Bytes) -> Value {
     decoded(envelope.type_meta().clone(), envelope.object())
 }
 
-/// The items' own bytes.
+/// The encoded items of a list.
 #[must_use]
 pub fn items(body: &Bytes) -> Vec<Bytes> {
     split(body).1
@@ -66,13 +66,13 @@ fn decoded(type_meta: TypeMeta, object: Bytes) -> Value {
 }
 
 impl Frames {
-    /// The events of an answer.
+    /// The events of a response.
     #[must_use]
     pub fn of(body: Events) -> Self {
         Self { body, splitter: FrameSplitter::new() }
     }
 
-    /// The next event in the form of JSON; none at a clean end.
+    /// The next event as JSON; `None` at a clean end.
     pub async fn next(&mut self) -> Option<Value> {
         let next = async {
             loop {
@@ -88,7 +88,7 @@ impl Frames {
         tokio::time::timeout(PATIENCE, next).await.expect("an event in time")
     }
 
-    /// The next event that is no bookmark, as `TYPE name`; an ERROR as `ERROR code`.
+    /// The next event that is not a bookmark, as `TYPE name`; an ERROR as `ERROR code`.
     pub async fn next_named(&mut self) -> String {
         loop {
             let event = self.next().await.expect("the watch goes on");

@@ -1,13 +1,13 @@
-//! A directed graph of names, with the file that each edge was found in.
+//! A directed graph of names. Each edge has the file that it was found in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who depends on whom.
+/// The edges by their source.
 #[derive(Debug, Default)]
 pub(crate) struct Graph(BTreeMap<String, BTreeMap<String, String>>);
 
 impl Graph {
-    /// Adds an edge; `place` is shown in messages. The first place of an edge stays.
+    /// Adds an edge. Messages show `place`. The first place of an edge stays.
     pub(crate) fn add(&mut self, from: &str, to: &str, place: &str) {
         if from != to {
             let edges = self.0.entry(from.to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! What the sources of a crate depend on, as far as it can be read without a compiler.
+//! Reads the dependencies of a crate from its sources, without a compiler.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) fn manifests(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The name of a crate and its dependencies among ours, those of tests aside.
+/// The name of a crate and its dependencies in this workspace, without those of tests.
 pub(crate) fn dependencies(manifest: &Path) -> (String, Vec<String>) {
     let text = std::fs::read_to_string(manifest).expect("the manifest is read");
     let (mut section, mut name, mut found) = ("", String::new(), Vec::new());
@@ -63,7 +63,7 @@ pub(crate) fn modules(src: &Path) -> Graph {
         }
     }
     let lib = sources.remove(&["lib".to_owned()][..]).unwrap_or_default();
-    // A module that only tests declare is not in `lib`, which has been stripped of tests, too.
+    // `lib` has no tests, so a module that only tests declare is not in it.
     let declared = |name: &str| lib.windows(3).any(|tokens| tokens[0] == "mod" && tokens[1] == name);
     let exports = exports(&lib, &sources);
     let mut graph = Graph::default();
@@ -80,7 +80,7 @@ pub(crate) fn modules(src: &Path) -> Graph {
     graph
 }
 
-/// Names at the root of a crate, and the top-level module that each comes from.
+/// The names at the root of a crate, and the top-level module of each.
 fn exports(lib: &[String], sources: &BTreeMap<Vec<String>, Vec<String>>) -> BTreeMap<String, String> {
     let mut exports = BTreeMap::new();
     for mut leaf in re_exports(lib) {
@@ -99,7 +99,7 @@ fn exports(lib: &[String], sources: &BTreeMap<Vec<String>, Vec<String>>) -> BTre
     exports
 }
 
-/// The full paths of `pub use` and `pub(crate) use`, the last part being the name that others see.
+/// The full paths of `pub use` and `pub(crate) use`. The last part is the exported name.
 fn re_exports(tokens: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
@@ -122,7 +122,7 @@ fn definitions(tokens: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The names that a file at some depth takes from the root of its crate.
+/// The names that a file at this depth uses from the root of its crate.
 fn root_names(tokens: &[String], depth: usize) -> Vec<String> {
     let mut names = Vec::new();
     for (start, token) in tokens.iter().enumerate() {
@@ -162,7 +162,7 @@ fn leaves(tokens: &[String], at: &mut usize, prefix: &mut Vec<String>, found: &m
             return;
         }
         if token == "}" {
-            // The end of a group after a last comma.
+            // The end of a group after a trailing comma.
             *at -= 1;
             return;
         }
@@ -216,7 +216,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// The place after the bracket that closes the one at `at`.
+/// The index after the bracket that closes the one at `at`.
 fn closing(tokens: &[String], at: usize) -> usize {
     let mut depth = 0;
     for (offset, token) in tokens[at..].iter().enumerate() {
@@ -232,7 +232,7 @@ fn closing(tokens: &[String], at: usize) -> usize {
     tokens.len()
 }
 
-/// Words, `::` and single signs; no comments, strings and characters.
+/// The tokens: words, `::` and single characters, without comments, strings and character literals.
 fn tokens(text: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {

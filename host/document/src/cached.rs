@@ -1,7 +1,7 @@
-//! Objects that many calls read, with what was read of them: filters read the same one or two values of every object, for
-//! as long as it is the same one. Readers that record their reads mark those that they have.
+//! Looked-up objects with a cache of their reads. Filters read the same one or two values of each object until it
+//! changes. A reader that records its reads marks them, so that it records each only once.
 //!
-//! Bounds: [`KNOWN`] values of an object or a selection, of texts only short ones.
+//! Bounds: the cache has [`KNOWN`] paths of an object or a selection, and short texts only.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::{Document, Error, Path};
 
-/// How many paths are remembered; past it values are read, and recorded, again each time.
+/// The maximum number of cached paths. Other values are read and recorded each time.
 const KNOWN: usize = 16;
-/// Longest text of an object that is remembered, in bytes.
+/// The maximum length of a cached text in bytes.
 const TEXT: usize = 64;
 
 /// A looked-up object.
@@ -28,48 +28,48 @@ pub struct Selection {
     memory: Memory,
 }
 
-/// Who has recorded a read, and in which of its generations. Opaque here.
+/// The recorder of a read and its generation. Opaque in this crate.
 type Mark = (u64, u64);
 
-/// Stands for a value that can't be read.
+/// The fingerprint of a value that cannot be read.
 const UNREADABLE: u64 = 0x7265_6164_6572_726f;
 
-/// Values that were read.
+/// The cached reads.
 #[derive(Default)]
 struct Memory(Mutex<Vec<Known>>);
 
-/// What was read at a path; without one: that it is there, or which they are.
+/// The cached reads of a path. Without a path: the existence of the object, or the identity of the objects.
 struct Known {
     at: Option<Path>,
     fingerprint: Option<u64>,
-    /// A short one, or that there is none.
+    /// A short text, or none if the value is missing.
     text: Option<Option<Box<str>>>,
     marked: Option<Mark>,
 }
 
 impl CachedObject {
-    /// Wraps an object; it becomes read-only.
+    /// Wraps an object and makes it read-only.
     pub fn new(document: Document) -> Self {
         Self { document: document.read_only(), memory: Memory::default() }
     }
 
-    /// The object.
+    /// Returns the object.
     pub fn document(&self) -> &Document {
         &self.document
     }
 
-    /// The fingerprint of the value at a path.
+    /// Returns the fingerprint of the value at a path.
     ///
     /// # Errors
-    /// As [`Document::fingerprint`].
+    /// Like [`Document::fingerprint`].
     pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
         self.memory.fingerprint(at, || self.document.fingerprint(at))
     }
 
-    /// The value at a path as text.
+    /// Returns the value at a path as text.
     ///
     /// # Errors
-    /// As [`Document::text`].
+    /// Like [`Document::text`].
     pub fn text(&self, at: &Path) -> Result<Option<Cow<'_, str>>, Error> {
         if let Some(text) = self.memory.get(Some(at), |known| known.text.clone()) {
             return Ok(text.map(|text| Cow::Owned(text.into())));
@@ -81,37 +81,37 @@ impl CachedObject {
         Ok(text)
     }
 
-    /// The recorded form of a value in it.
+    /// Returns the fingerprint of the value at a path. A value that cannot be read has a fixed fingerprint.
     pub fn value(&self, at: &Path) -> u64 {
         self.fingerprint(at).unwrap_or(UNREADABLE)
     }
 
-    /// Whether the read of the value at a path (without one: that it is there) bears this mark.
+    /// Returns whether the read of a path has this mark. No path stands for the existence of the object.
     pub fn is_marked(&self, at: Option<&Path>, mark: Mark) -> bool {
         self.memory.get(at, |known| known.marked) == Some(mark)
     }
 
-    /// Marks the read of the value at a path, or that it is there.
+    /// Marks the read of a path. No path stands for the existence of the object.
     pub fn mark(&self, at: Option<&Path>, mark: Mark) {
         self.memory.put(at, |known| known.marked = Some(mark));
     }
 }
 
 impl Selection {
-    /// Wraps objects that are sorted by namespace and name.
+    /// Wraps objects, which must be sorted by namespace and name.
     pub fn new(objects: Vec<Arc<CachedObject>>) -> Self {
         Self { objects, identity: OnceLock::new(), memory: Memory::default() }
     }
 
-    /// The objects, sorted by namespace and name.
+    /// Returns the objects, sorted by namespace and name.
     pub fn objects(&self) -> &[Arc<CachedObject>] {
         &self.objects
     }
 
-    /// One fingerprint over the values at a path in all objects, their order included.
+    /// Returns one fingerprint of the values at a path in all objects, in their order.
     ///
     /// # Errors
-    /// As [`Document::fingerprint`], for the first object that fails.
+    /// The error of the first object that fails, like [`Document::fingerprint`].
     pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
         self.memory.fingerprint(at, || {
             self.objects.iter().try_fold(self.objects.len() as u64, |sum, object| {
@@ -120,7 +120,7 @@ impl Selection {
         })
     }
 
-    /// The recorded form of which objects it holds.
+    /// Returns the fingerprint of the objects' namespaces and names.
     pub fn identity(&self) -> u64 {
         *self.identity.get_or_init(|| {
             let mut hasher = foldhash::fast::FixedState::default().build_hasher();
@@ -132,17 +132,18 @@ impl Selection {
         })
     }
 
-    /// The recorded form of a value in all of them.
+    /// Returns the fingerprint of the objects' identity and of the values at a path. Values that cannot be read have a
+    /// fixed fingerprint.
     pub fn value(&self, at: &Path) -> u64 {
         self.fingerprint(at).unwrap_or(UNREADABLE).rotate_left(1) ^ self.identity()
     }
 
-    /// Whether the read of the value at a path (without one: which objects they are) bears this mark.
+    /// Returns whether the read of a path has this mark. No path stands for the identity of the objects.
     pub fn is_marked(&self, at: Option<&Path>, mark: Mark) -> bool {
         self.memory.get(at, |known| known.marked) == Some(mark)
     }
 
-    /// Marks the read of the value at a path, or of which objects they are.
+    /// Marks the read of a path. No path stands for the identity of the objects.
     pub fn mark(&self, at: Option<&Path>, mark: Mark) {
         self.memory.put(at, |known| known.marked = Some(mark));
     }
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_once_if_they_are_short_and_are_what_the_object_has() {
+    fn short_texts_are_cached_and_all_texts_are_those_of_the_object() {
         let long = "z".repeat(TEXT + 1);
         let json = format!(r#"{{"metadata":{{"name":"a"}},"short":"\u0061b","long":"{long}","null":null}}"#);
         let object = CachedObject::new(Document::json(json.into()));
@@ -206,12 +207,12 @@ mod tests {
                 assert_eq!(object.text(&path(at)).unwrap().as_deref(), text, "{at}");
             }
         }
-        assert!(object.text(&path("short[*]")).is_err(), "the path does not fit the question");
+        assert!(object.text(&path("short[*]")).is_err(), "text needs a path without [*]");
         assert_eq!(object.memory.get(Some(&path("long")), |known| known.text.clone()), None, "it is too long");
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_cache_is_bounded() {
         let object = CachedObject::new(Document::json(r#"{"metadata":{"name":"a"}}"#.into()));
         for n in 0..2 * KNOWN {
             assert_eq!(object.text(&path(&format!("x{n}"))).unwrap(), None);

@@ -4,7 +4,6 @@ pub(crate) mod check;
 pub(crate) mod edit;
 mod equal;
 pub mod frame;
-mod item_marks;
 mod list;
 pub(crate) mod marked;
 pub(crate) mod members;
@@ -24,10 +23,9 @@ pub use crate::{
 };
 pub(crate) use equal::equal;
 pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};
-pub(crate) use item_marks::{BatchMarks, ItemMarks};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
-pub(crate) use string::{unescape, write_string};
+pub(crate) use string::write_string;
 
 /// Validates that a text is one JSON object.
 pub(crate) fn validate_object(text: &str) -> Result<(), crate::Error> {

@@ -3,7 +3,7 @@
 //! The crate does not depend on WebAssembly or HTTP. The daemon, the SDK's native runs and the fuzz targets use it.
 //!
 //! Memory: a [`Document`] shares the object's bytes and never copies them for reading. The first read adds a table of the
-//! first two levels and, unless the document is read-only, marks of half the size of its JSON. An edit holds the old and
+//! first two levels and, unless the document is read-only, marks of five eighths of the size of its JSON. An edit holds the old and
 //! the new bytes while it runs. No input causes a panic, or a recursion deeper than the length of a path.
 //!
 //! ```
@@ -32,8 +32,10 @@ mod cached;
 mod column;
 mod document;
 mod error;
+mod escape;
 pub mod json;
 pub mod list;
+mod marks;
 mod path;
 mod protect;
 pub mod protobuf;

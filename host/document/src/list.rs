@@ -1,6 +1,6 @@
 //! The pieces of a split list, in JSON or protobuf, and the outcomes of its items. Pieces share the bytes of the body.
 
-use crate::{Document, json::BatchMarks, split::SplitError};
+use crate::{marks::BatchMarks, split::SplitError};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -46,11 +46,6 @@ impl Batch {
     pub fn item(&self, index: usize) -> Option<Bytes> {
         let at = self.items.get(index)?;
         (at.end <= self.bytes.len()).then(|| self.bytes.slice(at.clone()))
-    }
-
-    /// Returns one item of a JSON list as a document. It reuses the marks from splitting.
-    pub fn json(&self, index: usize) -> Option<Document> {
-        Some(Document::with_marks(self.item(index)?, self.marks.of(index)))
     }
 }
 

@@ -223,7 +223,7 @@ impl Parser<'_> {
                 other => json.push(other),
             }
         }
-        crate::json::unescape(&json).map(Segment::Name).map_err(|_| (start, "invalid escape in a name"))
+        crate::escape::unescape(&json).map(Segment::Name).map_err(|_| (start, "invalid escape in a name"))
     }
 
     fn peek(&self) -> Option<char> {

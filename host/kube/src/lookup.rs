@@ -9,7 +9,7 @@ use crate::GroupResource;
 /// A module declares its lookups in its plan; see `lookup` in `wit/module.wit`. Each distinct lookup is served by one
 /// reflector, and equal lookups share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lookup {
+pub struct LookupSpec {
     /// The resource to list and watch.
     pub resource: GroupResource,
     /// The API versions that the module can read, in order of preference. Empty: the preferred version of the API server.
@@ -25,7 +25,7 @@ pub struct Lookup {
     pub optional: bool,
 }
 
-impl Lookup {
+impl LookupSpec {
     /// All objects of a resource, whole, in the preferred version of the API server.
     #[must_use]
     pub fn all(resource: GroupResource) -> Self {
@@ -33,7 +33,7 @@ impl Lookup {
     }
 }
 
-impl Hash for Lookup {
+impl Hash for LookupSpec {
     /// Hashes only the fields that differ most often. Every recorded read is keyed by a lookup, so hashing must be cheap.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.resource.resource.hash(state);

@@ -1,5 +1,5 @@
-//! Filters and chains: the set in force, the chain of one (component, resource), outcomes, failure policy, the trace cache
-//! and the dependencies of each filter.
+//! Filters and chains: the filter set in force, chains by component and resource, outcomes, failure policies, trace
+//! caches and dependencies.
 
 mod breaker;
 mod chain;

@@ -1,6 +1,7 @@
-//! Runs filters: chains of them over documents, the engine and the instances of their modules, loading and compiling.
+//! Runs filters: chains, the engine, instances of modules, loading and compiling.
 //!
-//! Knows nothing of HTTP, of reflectors or of the daemon's configuration files; sees lookups as the trait [`ClusterView`].
+//! The crate does not depend on HTTP, reflectors or configuration files. It reads lookups through the trait
+//! [`ClusterView`].
 
 mod filter;
 mod metrics;

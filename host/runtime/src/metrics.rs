@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use crate::FailureClass;
 
-/// Counted in seconds, as Prometheus wants durations.
+/// A duration in seconds, the unit of Prometheus.
 type Seconds = Counter<f64, AtomicU64>;
 
 /// The metrics of all filters of a process.
@@ -53,9 +53,9 @@ pub(crate) struct BatchCounts {
     pub(crate) edited: u64,
     /// Hidden objects.
     pub(crate) hidden: u64,
-    /// Objects that the filter failed on, whatever its failure policy.
+    /// Objects that the filter failed on, with any failure policy.
     pub(crate) failed: u64,
-    /// Of those kept, edited or hidden: replayed ones.
+    /// Objects with a replayed verdict. They are also counted as kept, edited or hidden.
     pub(crate) replayed: u64,
 }
 

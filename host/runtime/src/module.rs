@@ -1,4 +1,5 @@
-//! From a module's bytes to a filter: compiled in a child process, linked, probed with its settings.
+//! Makes filters from the bytes of modules: compiles them in a child process, links them and configures a first
+//! instance.
 
 mod compile;
 mod load;

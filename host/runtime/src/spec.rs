@@ -1,5 +1,5 @@
-//! A filter as configured: its name, its module, its match rules, its limits and what happens when it fails. The types
-//! validate; where they are read from is the daemon's affair.
+//! The configuration of a filter: name, module, match rules, limits and policies. Each type validates its text when it
+//! is parsed. The daemon reads the files that contain the texts.
 
 mod digest;
 mod limits;
@@ -18,52 +18,52 @@ pub use self::rule::{MatchRule, RuleError};
 /// One filter as configured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FilterEntry {
-    /// Unique in the configuration.
+    /// The name, unique in the configuration.
     pub name: FilterName,
-    /// Where its code is.
+    /// The file of its module.
     pub module: ModuleFile,
-    /// What the code must be.
+    /// The digest that the module must have. None: any.
     pub digest: Option<Digest>,
-    /// None: the rules of the module's plan. Never empty unless written so, which matches nothing.
+    /// The match rules. None: the rules of the module's plan. An empty list matches nothing.
     pub matches: Option<Vec<MatchRule>>,
-    /// Given to the module as JSON text.
+    /// The settings. The module receives them as JSON text.
     pub settings: Map<String, Value>,
-    /// What becomes of an object on which it fails.
+    /// The policy for objects that the filter fails on.
     pub failure_policy: FailurePolicy,
-    /// What becomes of a write that would put back what the filter alters.
+    /// The policy for writes of objects that the filter alters.
     pub writes: Writes,
-    /// What it may look up; none: [`default_grants`].
+    /// The resources that it may look up. None: [`default_grants`].
     pub grants: Option<Vec<GroupResource>>,
-    /// Per call.
+    /// The limits of one call.
     pub limits: Limits,
-    /// Guarded paths that it may edit nevertheless.
+    /// The guarded paths that it may edit.
     pub edits: Vec<Path>,
 }
 
-/// What becomes of an object on which a filter fails.
+/// The policy for an object that a filter fails on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailurePolicy {
-    /// The answer fails: the client never sees an object that was not filtered.
+    /// The response fails. The client never sees an unfiltered object.
     #[default]
     Fail,
-    /// The object passes as it came to this filter.
+    /// The object passes without the edits of this filter.
     Ignore,
-    /// The object is left out.
+    /// The object is omitted.
     Hide,
 }
 
-/// What becomes of a write that replaces an object which the filter shows altered, or not at all, to its writer: written
-/// back, the filter's cut would become the cluster's state.
+/// The policy for a write that replaces an object which the filter edits or hides for the writer. Such a write would
+/// make the edit permanent in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Writes {
-    /// It is refused with 403.
+    /// Weir refuses the write with 403.
     #[default]
     Refuse,
-    /// It passes: the writer is known to write only what it means.
+    /// Weir forwards the write. Suits clients that write only fields that no filter edits.
     Pass,
 }
 
-/// What a filter may look up when its entry says nothing: what the bundled filters need, and never secrets.
+/// Returns the resources that a filter may look up by default: those of the bundled filters, and never secrets.
 #[must_use]
 pub fn default_grants() -> Vec<GroupResource> {
     [
@@ -80,7 +80,7 @@ pub fn default_grants() -> Vec<GroupResource> {
 }
 
 impl FilterEntry {
-    /// A filter with defaults: its module is the file of its name.
+    /// Creates an entry with defaults. The module file has the name of the filter.
     #[must_use]
     pub fn of(name: FilterName, matches: Option<Vec<MatchRule>>) -> Self {
         Self {
@@ -97,13 +97,19 @@ impl FilterEntry {
         }
     }
 
-    /// The settings as the module receives them.
+    /// Returns the settings as JSON text.
     #[must_use]
     pub fn settings_json(&self) -> String {
         Value::Object(self.settings.clone()).to_string()
     }
 
-    /// What it may look up.
+    /// Returns the warnings about match rules of this filter: those of the configuration, or of the module's plan.
+    #[must_use]
+    pub fn rule_warnings(&self, rules: &[MatchRule]) -> Vec<String> {
+        rules.iter().filter_map(MatchRule::warning).map(|warning| format!("filter {}: {warning}", self.name)).collect()
+    }
+
+    /// Returns the resources that it may look up.
     #[must_use]
     pub fn granted(&self) -> Vec<GroupResource> {
         self.grants.clone().unwrap_or_else(default_grants)
@@ -111,7 +117,7 @@ impl FilterEntry {
 }
 
 impl FailurePolicy {
-    /// As it is written in the configuration.
+    /// Returns the value in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +135,7 @@ impl std::str::FromStr for Writes {
         match text {
             "refuse" => Ok(Self::Refuse),
             "pass" => Ok(Self::Pass),
-            other => Err(format!("{other:?} is not what becomes of writes: refuse or pass")),
+            other => Err(format!("{other:?} is not a policy for writes: refuse or pass")),
         }
     }
 }
@@ -144,5 +150,20 @@ impl std::str::FromStr for FailurePolicy {
             "Hide" => Ok(Self::Hide),
             other => Err(format!("{other:?} is not a failure policy: Fail, Ignore or Hide")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_names_the_filter_and_the_rule() {
+        let entry = FilterEntry::of("a".parse().unwrap(), None);
+        let rules = ["kubelet/pods#update", "kubelet/pods", "x/pods#list"].map(|rule| rule.parse().unwrap());
+        let warnings = entry.rule_warnings(&rules);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with(r#"filter a: rule "kubelet/pods#update" names none of"#), "{warnings:?}");
+        assert!(warnings[1].starts_with(r#"filter a: rule "x/pods#list" names only some of"#), "{warnings:?}");
     }
 }

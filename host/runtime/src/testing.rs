@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_document::{CachedObject, Document, Selection, resource_of};
-use weir_kube::{InterfaceAddress, LabelSelector, Lookup};
+use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
 
 use crate::{ClusterView, Endpoint, Snapshot};
 
@@ -23,7 +23,7 @@ impl Fixed {
         Self(Arc::new(objects.into_iter().map(object).collect()))
     }
 
-    fn of(&self, lookup: &Lookup, namespace: Option<&str>) -> impl Iterator<Item = &Arc<CachedObject>> {
+    fn of(&self, lookup: &LookupSpec, namespace: Option<&str>) -> impl Iterator<Item = &Arc<CachedObject>> {
         let resource = lookup.resource.to_string();
         let namespace = namespace.map(str::to_owned);
         self.0.iter().filter(move |(of, _)| *of == resource).map(|(_, object)| object).filter(move |object| {
@@ -55,8 +55,8 @@ impl Snapshot for Fixed {
         0
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-        // Without a namespace only what is in none is meant.
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        // Without a namespace, only cluster-scoped objects match.
         self.of(lookup, None)
             .find(|object| {
                 object.document().name().unwrap() == name
@@ -65,7 +65,12 @@ impl Snapshot for Fixed {
             .cloned()
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
         let matches = |object: &&Arc<CachedObject>| selector.matches(|label| object.document().label(label).unwrap());
         Ok(Arc::new(Selection::new(self.of(lookup, namespace).filter(matches).cloned().collect())))

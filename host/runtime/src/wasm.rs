@@ -1,5 +1,5 @@
-//! Hosts filter modules: engine, linking, instances, host calls and their traces, limits and faults. Knows nothing of
-//! HTTP or of filters' configuration; sees lookups through the trait [`ClusterView`].
+//! The host of filter modules: engine, linking, instances, host calls and their traces, limits and faults. It does not
+//! depend on HTTP or on the configuration of filters. It reads lookups through the trait [`ClusterView`].
 
 mod approve;
 mod bindings;
@@ -35,3 +35,6 @@ pub use pool::{Checkout, Pool};
 pub use state::InstanceContext;
 pub use trace::{Extent, Trace};
 pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
-//! Replay and call are indistinguishable: a filter whose verdicts are replayed and the same filter with a call for each object
-//! return the same verdicts, bytes and faults, and depend on the same values; over generated programs and the bundled
-//! filters, generated objects in both encodings, and a cluster that changes.
+//! Replay and call are indistinguishable. A filter with replay and the same filter with a call for each object return
+//! the same verdicts, bytes and faults, and have the same dependencies. The cases are generated programs and the
+//! bundled filters, with generated objects in both encodings and a changing cluster.
 //!
-//! `WEIR_REPLAYS` is the number of cases (see `make replay`), `WEIR_SEED` the first one.
+//! `WEIR_REPLAYS` sets the number of cases (see `make replay`), and `WEIR_SEED` the first seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,16 +31,16 @@ use self::cluster::Cluster;
 use self::dice::Dice;
 use self::pair::{Pair, Parts};
 
-/// Cases of a normal run.
+/// The number of cases of a normal run.
 const CASES: u64 = 300;
-/// Batches of one case.
+/// The number of batches of one case.
 const ROUNDS: usize = 14;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Bundled filters with settings that the generated objects and clusters concern.
+/// The bundled filters, with settings that apply to the generated objects and clusters.
 const BUNDLED: &[(&str, &str)] = &[
     ("discardcloudservice", "{}"),
     ("discardcloudservice", r#"{"loadBalancers": "keep"}"#),
@@ -57,7 +57,8 @@ const BUNDLED: &[(&str, &str)] = &[
     ("servicetopology", r#"{"poolSource": "nodelabels"}"#),
 ];
 
-/// One case: the same batches through both filters, while the cluster changes.
+/// Runs one case: the same batches through both filters, while the cluster changes. Returns the number of replayed
+/// objects.
 async fn case(parts: &Parts, seed: u64, filter: &str, settings: &str) -> u64 {
     let mut dice = Dice::new(seed);
     let cluster = Cluster::new(&mut dice);
@@ -72,14 +73,14 @@ async fn case(parts: &Parts, seed: u64, filter: &str, settings: &str) -> u64 {
             pair.validate(&changed, seed, round).await;
         }
         pair.compare(objects::batch(&mut dice), seed, round).await;
-        // What the breaker suspended is tried again.
+        // The breakers permit calls again.
         tokio::time::advance(Duration::from_secs(61)).await;
     }
     pair.replayed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn generated_filters_are_replayed_as_they_are_called() {
+async fn replays_of_generated_filters_equal_calls() {
     let parts = Parts::new();
     let (first, cases) = (number("WEIR_SEED", 1), number("WEIR_REPLAYS", CASES));
     let mut replayed = 0;
@@ -92,7 +93,7 @@ async fn generated_filters_are_replayed_as_they_are_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bundled_filters_are_replayed_as_they_are_called() {
+async fn replays_of_bundled_filters_equal_calls() {
     let parts = Parts::new();
     let (first, cases) = (number("WEIR_SEED", 1), number("WEIR_REPLAYS", CASES).div_ceil(30));
     for (filter, settings) in BUNDLED {

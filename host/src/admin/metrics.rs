@@ -35,7 +35,7 @@ impl AdminMetrics {
         counter("weir_code_cache_misses", "Modules that had to be compiled", &self.code_cache_misses);
         let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge("weir_filter_instances_idle", "Idle instances of filter modules", &self.idle_instances);
-        gauge("weir_ready", "1 if a complete filter set is in force, else 0", &self.ready);
+        gauge("weir_ready", "1 if a complete filter set is active, else 0", &self.ready);
         gauge("weir_reflectors", "Reflectors that serve the lookups of filters", &self.reflectors);
         gauge(
             "weir_reflectors_degraded",
@@ -47,11 +47,11 @@ impl AdminMetrics {
 
     pub(super) fn sample(&self, status: &FilterStatus, engine: &Engine, reflectors: &Reflectors) {
         let set = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        // The engine counts from its start, as the counters do.
-        let raise = |counter: &Counter, value: usize| counter.inc_by((value as u64).saturating_sub(counter.get()));
+        // The engine counts from its start, too.
+        let raise_to = |counter: &Counter, value: usize| counter.inc_by((value as u64).saturating_sub(counter.get()));
         let (hits, misses) = engine.cache_hits_and_misses();
-        raise(&self.code_cache_hits, hits);
-        raise(&self.code_cache_misses, misses);
+        raise_to(&self.code_cache_hits, hits);
+        raise_to(&self.code_cache_misses, misses);
         set(&self.resident_memory, resident_memory().unwrap_or(0));
         set(&self.idle_instances, status.idle_instances());
         set(&self.ready, usize::from(status.ready().is_ok()));

@@ -42,7 +42,7 @@ struct Shared {
     reflectors: Reflectors,
     registry: Registry,
     metrics: Arc<AdminMetrics>,
-    /// Held from sampling to encoding, so that the text is consistent.
+    /// Locked from sampling to encoding, so that the values of a scrape are consistent.
     scraping: Mutex<()>,
 }
 
@@ -81,8 +81,8 @@ impl Admin {
         let (admin, stopping) = (self.clone(), tasks.clone());
         tasks.spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let answer = admin.answer(request.method(), request.uri().path());
-                async move { Ok::<_, Infallible>(answer) }
+                let response = admin.respond(request.method(), request.uri().path());
+                async move { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -103,12 +103,12 @@ impl Admin {
         });
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         const TEXT: &str = "text/plain; charset=utf-8";
         if method != Method::GET && method != Method::HEAD {
-            let mut answer = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
-            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return answer;
+            let mut response = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
         }
         match path {
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
@@ -125,7 +125,8 @@ impl Admin {
         }
     }
 
-    /// Says why the daemon is not ready. The errors of reflectors are included: loading a filter may wait for them.
+    /// Returns why the daemon is not ready. This includes errors of reflectors, because a filter is loaded only after its
+    /// reflectors have synced.
     fn unready(&self, missing: String) -> String {
         let errors = self.0.reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
         errors.fold(format!("not ready: {missing}"), |text, error| format!("{text}; {error}")) + "\n"
@@ -161,12 +162,12 @@ fn lookup(reflector: &ReflectorStatus) -> Value {
 }
 
 fn with(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    // An HTTP cache must not answer for the daemon.
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    // An HTTP cache must not response for the daemon.
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 #[cfg(test)]
@@ -176,7 +177,7 @@ mod tests {
 
     use super::super::status::{ReloadError, ReloadResult};
     use super::*;
-    use weir_kube::Lookup;
+    use weir_kube::LookupSpec;
 
     use crate::proxy::ProxyMetrics;
     use crate::reload::ReloadMetrics;
@@ -192,20 +193,20 @@ mod tests {
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
-        let answer = admin.answer(&Method::GET, path);
-        let status = answer.status();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let response = admin.respond(&Method::GET, path);
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
     #[tokio::test]
-    async fn alive_before_ready_and_readyz_says_what_is_missing() {
+    async fn readyz_reports_why_the_daemon_is_not_ready() {
         let (admin, filters, _) = admin();
         assert_eq!(get(&admin, "/livez").await, (StatusCode::OK, "ok\n".into()));
         let (status, text) = get(&admin, "/readyz").await;
         assert_eq!(
             (status, text.as_str()),
-            (StatusCode::SERVICE_UNAVAILABLE, "not ready: no configuration was read yet\n")
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready: the configuration has not been read yet\n")
         );
         let error = ReloadError { filter: Some("a".parse().unwrap()), reason: "no such module".into() };
         filters.refused(ReloadResult::refused("f.yaml", vec![error]));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_are_openmetrics_with_the_daemons_own_figures() {
+    async fn metrics_are_openmetrics() {
         let (admin, filters, metrics) = admin();
         metrics.reload("applied");
         let (_, text) = get(&admin, "/metrics").await;
@@ -249,9 +250,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_reflector_is_reported_on_every_path() {
+    async fn readyz_filters_and_metrics_report_a_failing_reflector() {
         let (admin, ..) = admin();
-        let lookup = Lookup::all("services".parse().unwrap());
+        let lookup = LookupSpec::all("services".parse().unwrap());
         let _handle = admin.0.reflectors.open(&lookup);
         let (_, text) = get(&admin, "/readyz").await;
         assert!(text.ends_with("yet; listing services failed: no API server is configured\n"), "{text}");
@@ -263,18 +264,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_paths_and_methods_are_refused() {
+    async fn other_paths_and_methods_get_404_and_405() {
         let (admin, ..) = admin();
         assert_eq!(get(&admin, "/").await.0, StatusCode::NOT_FOUND);
-        let answer = admin.answer(&Method::POST, "/livez");
+        let response = admin.respond(&Method::POST, "/livez");
         assert_eq!(
-            (answer.status(), answer.headers()[ALLOW].to_str().unwrap()),
+            (response.status(), response.headers()[ALLOW].to_str().unwrap()),
             (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD")
         );
     }
 
     #[tokio::test]
-    async fn it_serves_over_tcp_and_ends_with_the_daemon() {
+    async fn the_port_serves_over_tcp_until_the_daemon_stops() {
         let (admin, ..) = admin();
         let tasks = Tasks::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -286,7 +287,7 @@ mod tests {
         stream.read_to_string(&mut text).await.unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("ok\n"), "{text}");
         let idle = TcpStream::connect(address).await.unwrap();
-        assert!(tasks.drain(Duration::from_secs(10)).await, "an idle connection does not hold the daemon");
+        assert!(tasks.drain(Duration::from_secs(10)).await, "an idle connection does not delay the stop");
         drop(idle);
     }
 }

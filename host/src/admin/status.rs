@@ -31,7 +31,7 @@ pub struct ReloadResult {
 }
 
 /// A reason to refuse a configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReloadError {
     /// The filter, unless the configuration as a whole is invalid.
     pub filter: Option<FilterName>,
@@ -40,7 +40,7 @@ pub struct ReloadError {
 }
 
 impl ReloadResult {
-    /// The configuration is in force now.
+    /// The configuration is active.
     #[must_use]
     pub fn applied(source: &str, warnings: &[String]) -> Self {
         Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors: Vec::new(), warnings: warnings.to_vec() }
@@ -60,7 +60,7 @@ impl FilterStatus {
         state.loading.entry(entry.name.to_string()).or_insert_with(jiff::Timestamp::now);
     }
 
-    /// Records that these filters are in force.
+    /// Records that these filters are active.
     pub fn live(&self, filters: &[Arc<Filter>], result: ReloadResult) {
         let mut state = self.lock();
         let before = state.live.take().unwrap_or_default();
@@ -73,7 +73,7 @@ impl FilterStatus {
         state.last = Some(result);
     }
 
-    /// Records that a configuration was refused. The filters in force stay.
+    /// Records that a configuration was refused. The active filters stay.
     pub fn refused(&self, result: ReloadResult) {
         let mut state = self.lock();
         state.loading.clear();
@@ -85,17 +85,17 @@ impl FilterStatus {
         state.last = Some(result);
     }
 
-    /// Checks that a complete filter set is in force.
+    /// Checks that a complete filter set is active.
     ///
     /// # Errors
-    /// A message that says what is missing.
+    /// A message with the reason.
     pub fn ready(&self) -> Result<(), String> {
         let state = self.lock();
         if state.live.is_some() {
             return Ok(());
         }
         Err(match &state.last {
-            None if state.loading.is_empty() => "no configuration was read yet".to_owned(),
+            None if state.loading.is_empty() => "the configuration has not been read yet".to_owned(),
             None => {
                 let names: Vec<_> = state.loading.keys().map(String::as_str).collect();
                 format!("filters are loading: {}", names.join(", "))
@@ -107,7 +107,7 @@ impl FilterStatus {
         })
     }
 
-    /// The number of idle instances of all filters in force.
+    /// The number of idle instances of all active filters.
     #[must_use]
     pub fn idle_instances(&self) -> usize {
         self.lock().live.iter().flatten().map(|(filter, _)| filter.warm_instances()).sum()

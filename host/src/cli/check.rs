@@ -55,14 +55,17 @@ pub fn check(flags: &CheckFlags) -> Result<(), CheckError> {
 async fn load_all(name: &str, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CheckError> {
     // A stand-in for `--pod-address`, which the daemon knows and this command does not.
     let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
-    let world = FileView::new("weir-check", [], Vec::new(), Some(endpoint))
+    let view = FileView::new("weir-check", [], Vec::new(), Some(endpoint))
         .map_err(|error| CheckError::Filters(error.to_string()))?;
-    let loader = loader(Arc::new(world))?;
+    let loader = loader(Arc::new(view))?;
     let mut errors = Vec::new();
     for entry in &configuration.filters {
         match prepare(&loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
             Ok(filter) => {
                 let rules: Vec<_> = filter.rules().iter().map(ToString::to_string).collect();
+                for warning in filter.plan_warnings() {
+                    eprintln!("{name}: warning: {warning}");
+                }
                 let about = filter.description();
                 println!(
                     "{}: {} {} {} matches {}",

@@ -122,15 +122,15 @@ async fn load(flags: &RunFlags) -> Result<FilterSet, RunError> {
         cluster.extend(objects(path)?);
     }
     let endpoint = flags.pod_address.map(|address| Endpoint { host: address.to_string(), port: flags.secure_port });
-    let world = FileView::new(&flags.node_name, cluster, Vec::new(), endpoint)
+    let view = FileView::new(&flags.node_name, cluster, Vec::new(), endpoint)
         .map_err(|source| RunError::Objects { what: "--cluster".to_owned(), source })?;
-    let loader = loader(Arc::new(world))?;
+    let loader = loader(Arc::new(view))?;
     let mut entry = entry(flags)?;
     let digest = Digest::of(&module);
     loop {
         match loader.load(&entry, flags.module.display().to_string(), digest, &module).await {
             Ok(filter) => return Ok(FilterSet::new(vec![Arc::new(filter)])),
-            // Outside a cluster a lookup reads only the files that the author gave. A daemon requires the grant.
+            // Here a lookup reads only the files of --cluster. In the daemon it needs the grant.
             Err(LoadError::Grant(resource)) if !entry.granted().contains(&resource) => {
                 eprintln!("weir: note: the configuration of this filter needs {resource} in `grants`");
                 let mut grants = entry.granted();

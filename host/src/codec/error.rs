@@ -1,30 +1,30 @@
-//! Why a codec cannot read or write an answer.
+//! The errors of codecs.
 
 use weir_document::Document;
 use weir_document::json::SplitError;
 use weir_runtime::Failure;
 
-/// The bytes are not what their encoding or content type promises. Retrying the same bytes fails again.
+/// The bytes do not conform to their encoding or content type. Not retryable with the same bytes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodecError {
-    /// The bytes are no list or no watch event, or an item exceeds the size limit.
+    /// The bytes are not a list or a watch event, or an item exceeds the size limit.
     #[error(transparent)]
     Split(#[from] SplitError),
     /// The bytes of one object are malformed.
     #[error(transparent)]
     Document(#[from] weir_document::Error),
-    /// Neither the object, its list nor the requested resource names its type.
+    /// The type of an object is unknown: the object and its list name none, and the requested resource is not built in.
     #[error("an object names no apiVersion and kind, and the kind of its resource is not known")]
     UnknownType,
-    /// A protobuf body names no type of its items.
-    #[error("it is not a list")]
+    /// A protobuf body does not name the type of its items.
+    #[error("the body is not a list")]
     NotAList,
     /// A Table row lacks the object that filters need.
-    #[error("a Table without its object")]
+    #[error("a row of a Table has no object")]
     MissingObject,
 }
 
-/// Why a batch of outcomes cannot be written.
+/// A reason why outcomes cannot be encoded.
 #[derive(Debug)]
 pub(crate) enum EncodeError {
     /// A filter with policy Fail failed on this object.

@@ -1,9 +1,9 @@
 //! The list codec, for JSON and protobuf: [`ListDecoder`] cuts a list into batches of documents as its bytes arrive, and
-//! [`ListEncoder`] writes what filters left of them.
+//! [`ListEncoder`] encodes the filtered batches.
 //!
-//! JSON leaves as it comes. A protobuf list starts with its length, so that its first bytes follow when all others are
-//! known: the caller holds the rest until then. Memory: the decoder holds one batch and the largest item, the encoder the
-//! first piece of the list.
+//! JSON is encoded as it arrives. A protobuf list starts with its length, so its first bytes are known last, and the caller
+//! buffers the rest until then. Memory: the decoder holds one batch and the largest item, the encoder the first piece of
+//! the list.
 
 use bytes::Bytes;
 use weir_document::json::{self, Batch, ListMeta, Piece, SplitError};
@@ -15,13 +15,13 @@ use super::object::{message, partial, partial_list};
 use super::table::list_metadata;
 use super::{CodecError, EncodeError, ObjectType};
 
-/// Slices that are larger on average than this leave as they are.
+/// Slices with a larger average are not copied together.
 const SLICE: usize = 16 << 10;
 
 /// Cuts the bytes of a list into pieces.
 pub(crate) struct ListDecoder {
     splitter: ListBytes,
-    /// The type that the requested resource names.
+    /// The type of the requested resource's objects.
     object_type: ObjectType,
     api_version: String,
     /// The type of the items, once the first piece was read.
@@ -33,13 +33,13 @@ enum ListBytes {
     Protobuf(protobuf::ListSplitter),
 }
 
-/// A part of a list, in order.
+/// A piece of a list. The pieces of a list come in this order.
 pub(crate) enum ListPiece {
-    /// What comes before the items; the first piece of every list.
+    /// The bytes before the items. Every list has one such piece.
     Head(Bytes),
-    /// Some items, any number of times.
+    /// Some of the items. A list has any number of such pieces.
     Items(ItemBatch),
-    /// What comes after the items; the last piece of every list.
+    /// The bytes after the items. Every list has one such piece.
     Tail(Bytes),
 }
 
@@ -80,7 +80,7 @@ impl ListDecoder {
     /// Returns the next piece; none until more bytes are pushed, or at the end.
     ///
     /// # Errors
-    /// The bytes are no list, or an item exceeds the limit.
+    /// The bytes are not a list, or an item exceeds the limit.
     pub(crate) fn next(&mut self) -> Result<Option<ListPiece>, CodecError> {
         let (piece, encoding) = match &mut self.splitter {
             ListBytes::Json(splitter) => (splitter.next()?, Encoding::Json),
@@ -96,7 +96,7 @@ impl ListDecoder {
         }))
     }
 
-    /// What the list has said about itself so far; complete once the last piece was read.
+    /// The metadata of the list as far as it has been read. It is complete after the last piece.
     pub(crate) fn meta(&self) -> &ListMeta {
         match &self.splitter {
             ListBytes::Json(splitter) => splitter.meta(),
@@ -116,7 +116,7 @@ impl ItemBatch {
 
     fn document(&self, index: usize) -> Result<Document, CodecError> {
         match self.encoding {
-            // The batch keeps what the split has seen of a JSON item.
+            // The batch has an index of each JSON item, which the splitter made.
             Encoding::Json => {
                 let document = self.batch.json(index).unwrap_or_else(|| Document::json(Bytes::new()));
                 self.item_type.apply(document)
@@ -138,10 +138,10 @@ impl ItemBatch {
     }
 }
 
-/// Writes a list in the encoding that it came in and the shape that the client asked for.
+/// Encodes a list in its own encoding and in the form that the client requested.
 pub(crate) struct ListEncoder {
     joiner: ListJoiner,
-    /// The version of the metadata, if the client gets nothing else of the items.
+    /// The version of `PartialObjectMetadata`, if the client requested it.
     metadata: Option<MetaVersion>,
     head: Bytes,
 }
@@ -151,11 +151,11 @@ enum ListJoiner {
     Protobuf(protobuf::Joiner),
 }
 
-/// What filters left of a batch.
+/// An encoded batch.
 pub(crate) struct EncodedBatch {
-    /// The bytes that the client gets.
+    /// The bytes for the client.
     pub(crate) chunks: Vec<Bytes>,
-    /// The objects that it does not get.
+    /// The objects that filters hid.
     pub(crate) hidden: Vec<Document>,
 }
 
@@ -213,7 +213,7 @@ impl ListEncoder {
         }
         let chunks = match &mut self.joiner {
             ListJoiner::Json(joiner) => merged(joiner.push(&items.batch, written)?, items.batch.bytes.len()),
-            // The caller copies these together, because it holds them until the end.
+            // The caller copies these together, because it buffers them until the end.
             ListJoiner::Protobuf(joiner) => joiner.push(&items.batch, written)?,
         };
         Ok(EncodedBatch { chunks, hidden })
@@ -227,7 +227,7 @@ impl ListEncoder {
         match (&self.joiner, self.metadata) {
             (ListJoiner::Protobuf(_), _) | (ListJoiner::Json(_), None) => Ok(vec![bytes]),
             (ListJoiner::Json(_), Some(_)) => {
-                // Without its items the list is a small object; its metadata may stand before or after them.
+                // Without its items the list is a small object. Its metadata may precede or follow the items.
                 let rest = Document::json([&self.head[..], &bytes].concat().into());
                 let metadata = list_metadata(&rest)?;
                 Ok(vec![Bytes::from_static(b"],\"metadata\":"), metadata, Bytes::from_static(b"}\n")])
@@ -235,7 +235,7 @@ impl ListEncoder {
         }
     }
 
-    /// Returns the bytes that go before all others, once those are encoded; empty for JSON.
+    /// Returns the bytes that precede all others, after those are encoded; empty for JSON.
     ///
     /// # Errors
     /// The first piece is malformed.
@@ -250,8 +250,8 @@ impl ListEncoder {
     }
 }
 
-/// Copies many small slices into one, because each would become a frame of its own, which costs more than the copy. Does
-/// the same if little of a batch is left, because the slices would keep all of the batch in memory.
+/// Copies many small slices into one, because a frame for each would cost more than the copy. It also copies if little of a
+/// batch is left, because slices would keep the whole batch in memory.
 fn merged(slices: Vec<Bytes>, batch: usize) -> Vec<Bytes> {
     let length: usize = slices.iter().map(Bytes::len).sum();
     let small = slices.len() >= 4 && length / slices.len() <= SLICE;

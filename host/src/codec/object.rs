@@ -1,7 +1,7 @@
-//! One object of a get, a watch event or the answer to a write, and the wrapper in which it arrived: a protobuf envelope,
-//! a Table, or none.
+//! One object of a get, a watch event or the response to a write, with its wrapper: a protobuf envelope, a Table, or none.
 //!
-//! An object shares its bytes with the body or frame that it came in. Only an edited, re-typed or cut object is a copy.
+//! An object shares the bytes of its body or frame. It is copied only if it is edited, gets a type, or is reduced to its
+//! metadata.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use weir_kube::{Encoding, MetaVersion, Transform};
 
 use super::{CodecError, ObjectType, table};
 
-/// An object as it came.
+/// A received object.
 #[derive(Debug, Clone)]
 pub(crate) struct EncodedObject {
     document: Document,
     wrapper: Wrapper,
 }
 
-/// What surrounds an object.
+/// The wrapper of an object.
 #[derive(Debug, Clone)]
 enum Wrapper {
     Bare,
@@ -74,8 +74,8 @@ impl EncodedObject {
         &self.document
     }
 
-    /// Encodes the object as it came, or as filters edited it, in the shape that the client asked for. A Table whose
-    /// object was edited becomes the object itself, because its cells show the unedited one.
+    /// Encodes the object, unchanged or as filters edited it, in the form that the client requested. A Table whose object was
+    /// edited becomes the plain object, because its cells show the unedited one.
     ///
     /// # Errors
     /// The metadata is malformed.
@@ -113,7 +113,7 @@ impl EncodedObject {
     }
 }
 
-/// Makes a document of a protobuf message.
+/// Creates a document from a protobuf message.
 ///
 /// # Errors
 /// [`Error::NoSchema`], if the schema does not know the type.
@@ -122,12 +122,12 @@ pub(super) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Documen
     Document::protobuf(bytes, type_meta.clone()).ok_or_else(missing)
 }
 
-/// The type of an object that is cut to its metadata.
+/// The type of an object that is reduced to its metadata.
 pub(crate) fn partial(version: MetaVersion) -> TypeMeta {
     TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
 }
 
-/// The type of a list of objects that are cut to their metadata.
+/// The type of a list of such objects.
 pub(crate) fn partial_list(version: MetaVersion) -> TypeMeta {
     TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
 }

@@ -1,9 +1,9 @@
 //! The apiVersion and kind of the objects that filters see.
 //!
-//! Filters tell objects apart by kind, so that an object without a kind would pass them all. The items of built-in JSON
-//! lists name no kind. The list names one, but possibly after its items, which have been filtered by then. So the type
-//! comes from the requested resource. Where that is not built in, the list or the object itself names it. An object whose
-//! type is still unknown fails its answer.
+//! Filters check the kind of an object, so an object without a kind could pass unfiltered. The items of built-in JSON lists
+//! name no kind. The list does, but possibly after its items, which are filtered by then. So the type comes from the
+//! requested resource. For resources that are not built in, the list or the object itself names the type. An object whose
+//! type is still unknown fails its response.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl ObjectType {
         Self(kind.map(|kind| Arc::new(TypeMeta { api_version, kind: kind.to_owned() })))
     }
 
-    /// Returns the same type, or, if it is unknown, the one that a list names before its items. `api_version` stands in
-    /// for a list that names only its kind.
+    /// Returns this type if it is known, else the one that a list names before its items. `api_version` applies to a list that
+    /// names only its kind.
     #[must_use]
     pub(crate) fn or_of_list(&self, api_version: &str, list: &ListMeta) -> Self {
         if self.0.is_some() {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_requested_resource_names_the_type_of_built_in_objects() {
+    fn the_type_of_built_in_objects_comes_from_the_requested_resource() {
         let slices = resource("/apis/discovery.k8s.io/v1/endpointslices");
         let known = ObjectType::of(&slices);
         assert_eq!(kind(&known, "{}").unwrap(), "discovery.k8s.io/v1/EndpointSlice");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_or_the_object_itself_names_the_type_of_others_and_one_of_no_type_fails() {
+    fn other_types_come_from_the_list_or_the_object_and_an_unknown_type_is_an_error() {
         let pools = resource("/apis/apps.openyurt.io/v1beta2/nodepools");
         let unknown = ObjectType::of(&pools);
         assert_eq!(kind(&unknown, r#"{"kind":"NodePool","apiVersion":"a/v1"}"#).unwrap(), "a/v1/NodePool");

@@ -1,7 +1,7 @@
 //! Tables: their rows, the object of a row, and their columns.
 //!
 //! The API server puts an object beside the cells of each row if the request asks for it (`includeObject`). Filters need
-//! the whole object; the client gets as much of it as it asked for.
+//! the whole object; the client gets the part that it requested.
 
 use std::sync::LazyLock;
 
@@ -34,7 +34,7 @@ static PATHS: LazyLock<Result<TablePaths, PathError>> = LazyLock::new(|| {
 /// client gets must name them.
 #[derive(Debug, Default)]
 pub(super) struct TableColumns {
-    /// The columns that the client has not got yet.
+    /// The columns that were not sent yet.
     pending: Option<Bytes>,
 }
 
@@ -46,7 +46,7 @@ impl TableColumns {
         }
     }
 
-    /// Adds the columns to an encoded event if it is a Table and the client has not got them yet.
+    /// Adds the columns to an encoded event if it is a Table and they were not sent yet.
     ///
     /// # Errors
     /// The Table is malformed.
@@ -67,7 +67,7 @@ impl TableColumns {
     }
 }
 
-/// Returns the columns that an event's Table names; none if it is no Table, or names none.
+/// Returns the columns that an event's Table names; none if it is not a Table, or names none.
 ///
 /// # Errors
 /// The Table is malformed.
@@ -88,7 +88,7 @@ pub(super) fn only_object(table: &Document) -> Result<Option<Document>, Error> {
     Ok(table.json_at(&paths()?.first_object)?.filter(|object| object.starts_with(b"{")).map(Document::json))
 }
 
-/// Returns a Table of one row with as much of the row's object as the client asked for.
+/// Returns a Table of one row with the part of its object that the client requested.
 pub(super) fn with_only_object(
     table: &Document,
     object: &Document,
@@ -110,7 +110,7 @@ pub(super) fn row_object(row: &Document) -> Result<Option<Document>, Error> {
     }
 }
 
-/// Returns a row with as much of its object as the client asked for.
+/// Returns a row with the part of its object that the client requested.
 ///
 /// # Errors
 /// The object's metadata is malformed.
@@ -126,7 +126,7 @@ pub(super) fn row(
 /// Returns the metadata of a JSON list or Table.
 ///
 /// # Errors
-/// The bytes are no JSON object.
+/// The bytes are not a JSON object.
 pub(super) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
     Ok(list.json_at(&paths()?.metadata)?.unwrap_or(Bytes::from_static(b"{}")))
 }

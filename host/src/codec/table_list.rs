@@ -1,8 +1,7 @@
-//! The codec of a list in the form of a Table: filters see the objects of its rows, and the client gets the rows that
-//! they leave.
+//! The codec of a list in the form of a Table. Filters get the objects of its rows, and rows of hidden objects are removed.
 //!
-//! If filters edit an object, its cells would still show the unedited one. The answer is then a plain list of objects.
-//! Memory: the Table with its objects, which is decoded as a whole, and what is left of it in both forms.
+//! If filters edit an object, the cells of its row still show the unedited one. The response is then a plain list of
+//! objects. Memory: the Table with its objects, which is decoded as a whole, and the filtered list in both forms.
 
 use bytes::Bytes;
 use weir_document::Document;
@@ -13,7 +12,7 @@ use weir_runtime::Outcome;
 use super::table::{list_metadata, row, row_object};
 use super::{CodecError, EncodeError, ObjectType};
 
-/// Reads a Table and writes what filters left of it.
+/// Decodes a Table, and encodes the filtered list.
 pub(crate) struct TableListCodec {
     splitter: ListSplitter,
     joiner: Joiner,
@@ -21,7 +20,7 @@ pub(crate) struct TableListCodec {
     object_type: ObjectType,
     version: MetaVersion,
     include: IncludeObject,
-    /// The Table that the client gets.
+    /// The filtered Table.
     table: Vec<Bytes>,
     /// The objects of its rows, for the plain list.
     objects: Vec<Bytes>,
@@ -44,10 +43,10 @@ impl RowBatch {
 }
 
 impl TableListCodec {
-    /// Takes a whole body; none if it is no Table. The client asked for objects of `version`, as much as `include` says.
+    /// Opens a whole body; none if it is not a Table. The client requested the part `include` of objects, as `version`.
     ///
     /// # Errors
-    /// The bytes are no JSON object.
+    /// The bytes are not a JSON object.
     pub(crate) fn open(
         body: Bytes,
         object_type: ObjectType,
@@ -97,7 +96,7 @@ impl TableListCodec {
         Ok(None)
     }
 
-    /// Encodes rows, given one outcome for each; returns the objects that the client does not get.
+    /// Encodes rows, given one outcome for each, and returns the hidden objects.
     ///
     /// # Errors
     /// An outcome is a failure, or an object is malformed.
@@ -126,7 +125,7 @@ impl TableListCodec {
         Ok(hidden)
     }
 
-    /// What the Table says about itself; complete at its end.
+    /// The metadata of the Table. It is complete at the end.
     pub(crate) fn meta(&self) -> &ListMeta {
         self.splitter.meta()
     }

@@ -1,5 +1,5 @@
 //! The watch codec, for JSON lines and protobuf frames: [`WatchDecoder`] cuts the stream into events, and
-//! [`WatchEncoder`] writes them in the shape that the client asked for.
+//! [`WatchEncoder`] writes them in the form that the client requested.
 //!
 //! Memory: the decoder holds one frame and the bytes pushed last, the encoder the columns of a Table.
 
@@ -31,11 +31,11 @@ enum WatchFrames {
 pub(crate) struct WatchEvent {
     /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
     pub(crate) event_type: EventType,
-    /// The bytes of the whole event, as they came.
+    /// The received bytes of the whole event.
     whole: Bytes,
-    /// None for an ERROR, whose object is a Status, and for a BOOKMARK that passes as it came.
+    /// None for an ERROR, whose object is a Status, and for a BOOKMARK that passes unchanged.
     object: Option<EncodedObject>,
-    /// The columns that its Table names.
+    /// The columns of its Table, if it names them.
     columns: Option<Bytes>,
 }
 
@@ -68,7 +68,7 @@ impl WatchDecoder {
     /// Returns the next event; none until more bytes are pushed, or at the end.
     ///
     /// # Errors
-    /// The bytes are no event, the event exceeds the limit, or filters cannot read its object.
+    /// The bytes are not an event, the event exceeds the limit, or filters cannot read its object.
     pub(crate) fn next(&mut self) -> Result<Option<WatchEvent>, CodecError> {
         let (event_type, whole, object) = match &mut self.frames {
             WatchFrames::Json(splitter) => match splitter.next()? {
@@ -96,12 +96,12 @@ impl WatchDecoder {
 }
 
 impl WatchEvent {
-    /// The size of the event in bytes, as it came.
+    /// The size of the received event in bytes.
     pub(crate) fn len(&self) -> usize {
         self.whole.len()
     }
 
-    /// Whether filters see the event: they see objects, and no BOOKMARK or ERROR.
+    /// Whether filters run on the event: not on BOOKMARK and ERROR.
     pub(crate) fn is_filtered(&self) -> bool {
         matches!(self.event_type, EventType::Added | EventType::Modified | EventType::Deleted)
     }
@@ -112,7 +112,7 @@ impl WatchEvent {
     }
 }
 
-/// Writes events in the encoding that they came in and the shape that the client asked for.
+/// Writes events in their own encoding and in the form that the client requested.
 #[derive(Debug)]
 pub(crate) struct WatchEncoder {
     encoding: Encoding,
@@ -131,12 +131,12 @@ impl WatchEncoder {
         self.encoding
     }
 
-    /// Takes note of an event, be it sent or not: only the first one names the columns of a Table.
+    /// Notes the columns of an event. Call it for each event, also if it is not sent: only the first one names the columns.
     pub(crate) fn note(&mut self, event: &WatchEvent) {
         self.columns.note(event.columns.as_ref());
     }
 
-    /// Encodes an event of this type, with its object as it came or as filters edited it.
+    /// Encodes an event as one of this type, with its object unchanged or as filters edited it.
     ///
     /// # Errors
     /// The object is malformed.

@@ -148,8 +148,8 @@ pub(super) struct ServeFlags {
     #[arg(long, env = "WEIR_COMPRESS", value_name = "CLIENTS", default_value = "remote")]
     pub(super) compress: Compression,
     /// Total memory for responses that Weir must buffer: protobuf lists and Tables
-    #[arg(long, env = "WEIR_ANSWER_MEMORY", value_name = "SIZE", default_value = "256Mi")]
-    pub(super) answer_memory: String,
+    #[arg(long, env = "WEIR_RESPONSE_MEMORY", value_name = "SIZE", default_value = "256Mi")]
+    pub(super) response_memory: String,
     /// Allow a --bind-address other than loopback, where tokens travel in clear text
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,

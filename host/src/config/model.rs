@@ -13,7 +13,7 @@ use super::error::{ConfigurationError, ErrorReport};
 use super::manifest::Manifest;
 use weir_runtime::{FilterEntry, FilterName, MatchRule, ModuleFile};
 
-/// The validated configuration. The default has no filters; it is used if the ConfigMap does not exist.
+/// The validated configuration. The default has no filters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Configuration {
     /// The enabled filters, in the order of the chain.
@@ -49,6 +49,12 @@ impl Configuration {
         report.finish(source, configuration)
     }
 
+    /// Returns the configuration of a ConfigMap that does not exist: no filters, and a warning.
+    #[must_use]
+    pub fn missing(source: &str) -> Self {
+        Self { warnings: vec![format!("{source} does not exist, so no filter is active")], ..Self::default() }
+    }
+
     fn validate(manifest: Manifest, report: &mut ErrorReport) -> Self {
         let Manifest { data, binary_data } = manifest;
         let mut filters = data.get(FILTERS_YAML).map(|text| read_list(text, report)).unwrap_or_default();
@@ -72,9 +78,7 @@ impl Configuration {
     fn find_warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for filter in &self.filters {
-            for warning in filter.matches.iter().flatten().filter_map(MatchRule::warning) {
-                warnings.push(format!("filter {}: {warning}", filter.name));
-            }
+            warnings.extend(filter.rule_warnings(filter.matches.as_deref().unwrap_or_default()));
             if filter.matches.as_ref().is_some_and(Vec::is_empty) {
                 warnings.push(format!(
                     "filter {}: `match` is an empty list, so the filter matches no request",

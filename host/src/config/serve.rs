@@ -50,7 +50,7 @@ pub struct ServeConfig {
     /// The clients whose large filtered responses are compressed.
     pub compression: Compression,
     /// Total bytes for responses that must be buffered.
-    pub answer_memory: usize,
+    pub response_memory: usize,
     /// Format and level of the log.
     pub log: LogConfig,
 }
@@ -131,26 +131,17 @@ impl ServeConfig {
         }
         let named = config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut errors);
         let source = flags.config_file.map(ConfigSource::File).or(named);
-        let start_wait = duration(&flags.start_wait);
-        if start_wait.is_none() {
-            errors.push(format!("--start-wait: {:?} is not a duration: write it as 10s or 500ms", flags.start_wait));
-        }
-        let drain = duration(&flags.drain_timeout);
-        if drain.is_none() {
+        let start_wait = parse_duration("--start-wait", &flags.start_wait, &mut errors);
+        let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
+        let response_memory = quantity(&flags.response_memory).and_then(|bytes| usize::try_from(bytes).ok());
+        if response_memory.is_none() {
             errors.push(format!(
-                "--drain-timeout: {:?} is not a duration: write it as 10s or 500ms",
-                flags.drain_timeout
+                "--response-memory: {:?} is not an amount of memory: write it as 256Mi",
+                flags.response_memory
             ));
         }
-        let answer_memory = quantity(&flags.answer_memory).and_then(|bytes| usize::try_from(bytes).ok());
-        if answer_memory.is_none() {
-            errors.push(format!(
-                "--answer-memory: {:?} is not an amount of memory: write it as 256Mi",
-                flags.answer_memory
-            ));
-        }
-        match (upstream, node_name, source, start_wait, drain, answer_memory) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(answer_memory))
+        match (upstream, node_name, source, start_wait, drain, response_memory) {
+            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(response_memory))
                 if errors.is_empty() =>
             {
                 Ok(Self {
@@ -171,7 +162,7 @@ impl ServeConfig {
                     start_wait,
                     drain,
                     compression: flags.compress,
-                    answer_memory,
+                    response_memory,
                     log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
                 })
             }
@@ -184,6 +175,14 @@ impl ServeConfig {
     pub fn secure_endpoint(&self) -> Option<Endpoint> {
         self.pods.as_ref().map(|pods| Endpoint { host: pods.address.to_string(), port: pods.port })
     }
+}
+
+fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -> Option<Duration> {
+    let parsed = duration(text);
+    if parsed.is_none() {
+        errors.push(format!("{flag}: {text:?} is not a duration: write it as 10s or 500ms"));
+    }
+    parsed
 }
 
 fn config_map(text: &str, errors: &mut Vec<String>) -> Option<ConfigSource> {

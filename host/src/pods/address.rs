@@ -81,7 +81,7 @@ enum Holder {
 
 /// A network interface.
 #[derive(Debug, Clone)]
-struct Link {
+struct Interface {
     index: u32,
     name: String,
     up: bool,
@@ -163,12 +163,12 @@ impl PodAddress {
         tokio::time::timeout(TIMEOUT, self.repair(open.handle())).await.unwrap_or(Err(AddressError::Timeout))
     }
 
-    /// Cancel safe: the next call continues with what is missing.
+    /// Cancel safe: the next call repairs the rest.
     async fn repair(&self, handle: &Handle) -> Result<Holder, AddressError> {
         let found = links(handle).await?;
         let holders = holders(handle, self.address).await?;
-        let holding = |link: &&Link| holders.contains(&link.index);
-        let own = |link: &&Link| link.own && Some(&link.name) == self.interface.as_ref();
+        let holding = |link: &&Interface| holders.contains(&link.index);
+        let own = |link: &&Interface| link.own && Some(&link.name) == self.interface.as_ref();
         if let Some(other) = found.iter().filter(holding).find(|link| !own(link)) {
             return Ok(Holder::Other(other.name.clone()));
         }
@@ -216,11 +216,11 @@ async fn create_interface(handle: &Handle, name: &str) -> Result<(), rtnetlink::
     created
 }
 
-async fn links(handle: &Handle) -> Result<Vec<Link>, AddressError> {
+async fn links(handle: &Handle) -> Result<Vec<Interface>, AddressError> {
     let mut links = Vec::new();
     let mut dump = handle.link().get().execute();
     while let Some(message) = dump.try_next().await.map_err(|error| AddressError::Dump(io_error(error)))? {
-        let mut link = Link {
+        let mut link = Interface {
             index: message.header.index,
             name: String::new(),
             up: message.header.flags.contains(LinkFlags::Up),

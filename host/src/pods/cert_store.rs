@@ -10,7 +10,7 @@ use rcgen::KeyPair;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::proxy::Leaf;
+use crate::proxy::CertificateInfo;
 
 /// The file names in the cache directory.
 const CERTIFICATE: &str = "serving-certificate.pem";
@@ -24,7 +24,7 @@ pub(super) struct KeyAndChain {
     /// The private key.
     pub(super) key: PrivateKeyDer<'static>,
     /// Names and validity of the serving certificate.
-    pub(super) leaf: Leaf,
+    pub(super) info: CertificateInfo,
     pem: String,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct CertStore {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PemError {
     /// The text is not PEM, or a part is missing.
-    #[error("no PEM key and certificate")]
+    #[error("not a PEM file with a key and a certificate")]
     Pem(#[source] pem::Error),
     /// The certificate is not valid X.509.
     #[error("the certificate is not valid")]
@@ -53,8 +53,8 @@ impl KeyAndChain {
             CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(PemError::Pem)?;
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(PemError::Pem)?;
         let first = chain.first().ok_or(PemError::Pem(pem::Error::NoItemsFound))?;
-        let leaf = Leaf::of(first).ok_or(PemError::Certificate)?;
-        Ok(Self { chain, key, leaf, pem })
+        let info = CertificateInfo::of(first).ok_or(PemError::Certificate)?;
+        Ok(Self { chain, key, info, pem })
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
             let stored = pair(name);
             store.store(&stored).unwrap();
             let loaded = store.load().unwrap();
-            assert_eq!((loaded.chain, loaded.key, loaded.leaf), (stored.chain, stored.key, stored.leaf));
+            assert_eq!((loaded.chain, loaded.key, loaded.info), (stored.chain, stored.key, stored.info));
             assert_eq!(std::fs::metadata(&store.path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1, "nothing is left beside it");

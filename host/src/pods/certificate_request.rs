@@ -16,6 +16,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use sha2::{Digest as _, Sha256};
 
 use super::cert_store::KeyAndChain;
+use crate::proxy::ServerTlsError;
 use weir_upstream::BackOff;
 
 /// The signer of kubelet serving certificates.
@@ -38,7 +39,7 @@ pub(super) struct CertificateRequester {
 
 /// No certificate was obtained.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RequestError {
+pub(super) enum CertificateError {
     /// A request to the API server failed.
     #[error("{what} failed")]
     Api {
@@ -63,15 +64,18 @@ pub(super) enum RequestError {
     /// The issued certificate does not match the request.
     #[error("the certificate issued for CertificateSigningRequest {name} is not usable: {reason}")]
     Unusable { name: String, reason: String },
+    /// The issued certificate does not match the key.
+    #[error("cannot use the issued certificate")]
+    Install(#[source] ServerTlsError),
     /// Generating the key or the request failed.
     #[error("cannot generate a key and a certificate request")]
     Generate(#[source] rcgen::Error),
 }
 
-impl RequestError {
+impl CertificateError {
     /// Returns whether the cluster decided on the request, so that retrying soon would not help.
     pub(super) fn is_rejection(&self) -> bool {
-        matches!(self, Self::Rejected { .. } | Self::Deleted(_) | Self::Unusable { .. })
+        matches!(self, Self::Rejected { .. } | Self::Deleted(_) | Self::Unusable { .. } | Self::Install(_))
     }
 
     /// Returns whether the object exists already.
@@ -82,7 +86,7 @@ impl RequestError {
 
 impl CertificateRequester {
     /// Returns the names and addresses of the Service `default/kubernetes`, which the certificate must contain. Cancel safe.
-    pub(super) async fn names(&self) -> Result<BTreeSet<String>, RequestError> {
+    pub(super) async fn names(&self) -> Result<BTreeSet<String>, CertificateError> {
         let services = Api::<Service>::namespaced(self.client.clone(), "default");
         let service = with_timeout("reading the Service default/kubernetes", services.get("kubernetes")).await?;
         let spec = service.spec.unwrap_or_default();
@@ -94,8 +98,12 @@ impl CertificateRequester {
     /// Requests a certificate for these names and addresses, and waits until it is issued or rejected.
     ///
     /// Cancel safe: a later call with the same key and names resumes the open request.
-    pub(super) async fn request(&self, key: &KeyPair, names: &BTreeSet<String>) -> Result<KeyAndChain, RequestError> {
-        let request = self.signing_request(key, names).map_err(RequestError::Generate)?;
+    pub(super) async fn request(
+        &self,
+        key: &KeyPair,
+        names: &BTreeSet<String>,
+    ) -> Result<KeyAndChain, CertificateError> {
+        let request = self.signing_request(key, names).map_err(CertificateError::Generate)?;
         let name = request.metadata.name.clone().unwrap_or_default();
         let requests = Api::<CertificateSigningRequest>::all(self.client.clone());
         let what = "creating a CertificateSigningRequest";
@@ -114,14 +122,14 @@ impl CertificateRequester {
         }
         let chain = wait_for_decision(&requests, &name).await?;
         let unusable =
-            |reason: &dyn fmt::Display| RequestError::Unusable { name: name.clone(), reason: reason.to_string() };
+            |reason: &dyn fmt::Display| CertificateError::Unusable { name: name.clone(), reason: reason.to_string() };
         let chain = String::from_utf8(chain).map_err(|error| unusable(&error))?;
         let pair = KeyAndChain::from_pem(key.serialize_pem() + &chain).map_err(|error| unusable(&error))?;
-        let missing: Vec<_> = names.difference(&pair.leaf.names).cloned().collect();
+        let missing: Vec<_> = names.difference(&pair.info.names).cloned().collect();
         if !missing.is_empty() {
             return Err(unusable(&format_args!("it lacks {}", missing.join(", "))));
         }
-        if pair.leaf.ends <= SystemTime::now() {
+        if pair.info.not_after <= SystemTime::now() {
             return Err(unusable(&"it has expired"));
         }
         Ok(pair)
@@ -162,13 +170,13 @@ impl CertificateRequester {
 }
 
 /// Polls a request until it is decided, and returns the issued chain. Retries failed polls. Cancel safe.
-async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, RequestError> {
+async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, CertificateError> {
     let mut polls = BackOff::new(POLL, POLL_MAX);
     loop {
         polls.wait().await;
         let request = match with_timeout("reading a CertificateSigningRequest", requests.get_opt(name)).await {
             Ok(Some(request)) => request,
-            Ok(None) => return Err(RequestError::Deleted(name.to_owned())),
+            Ok(None) => return Err(CertificateError::Deleted(name.to_owned())),
             Err(error) => {
                 let reason = weir_upstream::error_report(&error);
                 tracing::warn!(name, reason, "cannot read the certificate request, retrying");
@@ -185,7 +193,7 @@ async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str
             let reason = [condition.reason, condition.message].into_iter().flatten().filter(|text| !text.is_empty());
             let reason: String =
                 reason.collect::<Vec<_>>().join(", ").chars().filter(|c| !c.is_control()).take(300).collect();
-            return Err(RequestError::Rejected { name: name.to_owned(), how, reason });
+            return Err(CertificateError::Rejected { name: name.to_owned(), how, reason });
         }
         if let Some(ByteString(chain)) = status.certificate.filter(|chain| !chain.0.is_empty()) {
             return Ok(chain);
@@ -196,10 +204,10 @@ async fn wait_for_decision(requests: &Api<CertificateSigningRequest>, name: &str
 /// Awaits a response with a timeout.
 async fn with_timeout<T>(
     what: &'static str,
-    answer: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, RequestError> {
-    match tokio::time::timeout(TIMEOUT, answer).await {
-        Ok(answer) => answer.map_err(|source| RequestError::Api { what, source: Box::new(source) }),
-        Err(_) => Err(RequestError::Timeout(what)),
+    response: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CertificateError> {
+    match tokio::time::timeout(TIMEOUT, response).await {
+        Ok(response) => response.map_err(|source| CertificateError::Api { what, source: Box::new(source) }),
+        Err(_) => Err(CertificateError::Timeout(what)),
     }
 }

@@ -1,6 +1,5 @@
 //! Metrics of the address for pods.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -8,18 +7,14 @@ use prometheus_client::registry::Registry;
 /// The metrics of the address for pods.
 #[derive(Debug, Default)]
 pub struct PodMetrics {
-    /// Has no series without `--pod-address`.
-    address: Family<NoLabels, Gauge>,
+    /// A family without labels, because a gauge would have a series without `--pod-address`, too.
+    address: Family<[(&'static str, &'static str); 0], Gauge>,
 }
-
-/// The labels of a metric that has at most one series, and none before its first value.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NoLabels {}
 
 impl PodMetrics {
     /// Sets whether an interface has the address.
     pub(super) fn address(&self, up: bool) {
-        self.address.get_or_create(&NoLabels {}).set(i64::from(up));
+        self.address.get_or_create(&[]).set(i64::from(up));
     }
 
     /// Creates a series of each metric.

@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 use rcgen::KeyPair;
 
 use super::cert_store::{CertStore, KeyAndChain};
-use super::certificate_request::{CertificateRequester, RequestError};
-use crate::proxy::{Leaf, ServerTls, TlsError};
+use super::certificate_request::{CertificateError, CertificateRequester};
+use crate::proxy::{CertificateInfo, ServerTls, ServerTlsError};
 use weir_upstream::error_report;
 use weir_upstream::{BackOff, jitter};
 
@@ -40,7 +40,7 @@ pub struct CertificateManager {
 
 /// The certificate in use.
 struct InUse {
-    leaf: Leaf,
+    info: CertificateInfo,
     renew_at: SystemTime,
 }
 
@@ -54,8 +54,14 @@ impl CertificateManager {
 
     /// Runs until it is cancelled. Cancel safe: an open request is resumed after a restart.
     pub async fn run(self) {
-        let stored = self.store.load().filter(|pair| pair.leaf.ends > SystemTime::now());
-        let mut in_use = stored.and_then(|pair| self.install(pair, "stored").ok());
+        let stored = self.store.load().filter(|pair| pair.info.not_after > SystemTime::now());
+        let mut in_use = stored.and_then(|pair| {
+            self.install(pair, "stored")
+                .inspect_err(|error| {
+                    tracing::warn!(reason = error_report(error), "stored certificate for the HTTPS port is not valid");
+                })
+                .ok()
+        });
         let (mut failed, mut rejected) = (BackOff::new(RETRY, RETRY_MAX), BackOff::new(REJECTED, REJECTED_MAX));
         let mut logged = None;
         loop {
@@ -82,7 +88,7 @@ impl CertificateManager {
     /// Obtains a new certificate if one is due, and returns the time until the next check.
     ///
     /// Cancel safe: the key of an open request is on disk.
-    async fn step(&self, in_use: &mut Option<InUse>) -> Result<Duration, RequestError> {
+    async fn step(&self, in_use: &mut Option<InUse>) -> Result<Duration, CertificateError> {
         let mut names = match (self.requester.names().await, &in_use) {
             (Ok(names), _) => names,
             // The names are unknown, but the certificate in use is not due for renewal.
@@ -102,9 +108,7 @@ impl CertificateManager {
         if let Err(error) = self.store.store(&pair) {
             tracing::warn!(%error, "cannot store the certificate for the HTTPS port, the next start requests another one");
         }
-        let installed = self
-            .install(pair, "issued")
-            .map_err(|error| RequestError::Unusable { name: "just issued".to_owned(), reason: error_report(&error) })?;
+        let installed = self.install(pair, "issued").map_err(CertificateError::Install)?;
         Ok(in_use.insert(installed).remaining(&names).unwrap_or_default().min(jitter(CHECK_INTERVAL)))
     }
 
@@ -112,11 +116,11 @@ impl CertificateManager {
     ///
     /// The key is stored before the request is created. A restarted daemon then resumes the request, and nobody has to
     /// approve a second one.
-    fn key(&self) -> Result<KeyPair, RequestError> {
+    fn key(&self) -> Result<KeyPair, CertificateError> {
         if let Some(key) = self.store.pending() {
             return Ok(key);
         }
-        let key = KeyPair::generate().map_err(RequestError::Generate)?;
+        let key = KeyPair::generate().map_err(CertificateError::Generate)?;
         if let Err(error) = self.store.store_pending(&key) {
             tracing::warn!(%error, "cannot store the key of the certificate request, a restart creates another request");
         }
@@ -124,21 +128,19 @@ impl CertificateManager {
     }
 
     /// Installs a certificate on the HTTPS port. `origin` is `stored` or `issued`.
-    fn install(&self, pair: KeyAndChain, origin: &'static str) -> Result<InUse, TlsError> {
-        let leaf = pair.leaf;
-        self.tls.show(pair.chain, pair.key).inspect_err(|error| {
-            tracing::warn!(reason = error_report(error), "certificate for the HTTPS port is not usable");
-        })?;
-        let left = leaf.ends.duration_since(SystemTime::now()).unwrap_or_default();
+    fn install(&self, pair: KeyAndChain, origin: &'static str) -> Result<InUse, ServerTlsError> {
+        let info = pair.info;
+        self.tls.install(pair.chain, pair.key)?;
+        let left = info.not_after.duration_since(SystemTime::now()).unwrap_or_default();
         tracing::info!(days_left = left.as_secs() / 86_400, "installed {origin} certificate on the HTTPS port");
-        Ok(InUse { renew_at: renewal_time(&leaf), leaf })
+        Ok(InUse { renew_at: renewal_time(&info), info })
     }
 }
 
 impl InUse {
     /// Returns the time until renewal, or `None` if renewal is due or a name is missing.
     fn remaining(&self, names: &BTreeSet<String>) -> Option<Duration> {
-        if !names.is_subset(&self.leaf.names) {
+        if !names.is_subset(&self.info.names) {
             return None;
         }
         self.renew_at.duration_since(SystemTime::now()).ok().filter(|left| !left.is_zero())
@@ -146,9 +148,9 @@ impl InUse {
 }
 
 /// Returns a random time at 70 to 90 % of the lifetime, so that a thousand nodes do not renew at once.
-fn renewal_time(leaf: &Leaf) -> SystemTime {
-    let fifth = leaf.life() / 5;
-    leaf.begins + leaf.life() * 7 / 10 + (jitter(fifth * 2).saturating_sub(fifth))
+fn renewal_time(info: &CertificateInfo) -> SystemTime {
+    let fifth = info.lifetime() / 5;
+    info.not_before + info.lifetime() * 7 / 10 + (jitter(fifth * 2).saturating_sub(fifth))
 }
 
 #[cfg(test)]
@@ -156,20 +158,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_renewed_at_70_to_90_percent_of_its_life_and_at_once_for_other_names() {
+    fn a_certificate_is_renewed_at_70_to_90_percent_of_its_lifetime_or_when_names_change() {
         let begins = SystemTime::now();
         let day = Duration::from_secs(86_400);
         let names = BTreeSet::from(["kubernetes".to_owned()]);
-        let leaf = Leaf { begins, ends: begins + day, names: names.clone() };
+        let info = CertificateInfo { not_before: begins, not_after: begins + day, names: names.clone() };
         let mut ends = (day, Duration::ZERO);
         for _ in 0..100 {
-            let at = renewal_time(&leaf).duration_since(begins).unwrap();
+            let at = renewal_time(&info).duration_since(begins).unwrap();
             ends = (ends.0.min(at), ends.1.max(at));
         }
         assert!(ends.0 >= day * 7 / 10 && ends.1 <= day * 9 / 10 && ends.1 - ends.0 > day / 20, "{ends:?}");
-        let in_use = InUse { renew_at: renewal_time(&leaf), leaf: leaf.clone() };
+        let in_use = InUse { renew_at: renewal_time(&info), info: info.clone() };
         assert!(in_use.remaining(&names).unwrap() > day * 6 / 10);
         assert_eq!(in_use.remaining(&BTreeSet::from(["other".to_owned()])), None);
-        assert_eq!(InUse { renew_at: begins, leaf }.remaining(&names), None);
+        assert_eq!(InUse { renew_at: begins, info }.remaining(&names), None);
     }
 }

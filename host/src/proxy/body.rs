@@ -1,8 +1,8 @@
-//! The bodies of answers to clients, and why one is aborted.
+//! Response bodies, and the reasons why Weir aborts one.
 //!
-//! Weir aborts an answer that it cannot finish, and never closes it: a well-formed shorter list would make informers
-//! delete the missing objects. A request's upstream resources live in its body ([`weir_upstream::UpstreamBody`]). They are
-//! freed when the body is dropped, at its end or because the client is gone. Then the request is counted, too.
+//! Weir aborts a response that it cannot finish. It never closes it early, because informers would delete the objects that
+//! a shorter list lacks. A body owns the upstream resources of its request ([`weir_upstream::UpstreamBody`]). Dropping the
+//! body, at its end or when the client is gone, releases them and counts the request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use weir_upstream::ResponseBodyError;
 
 use super::metrics::ProxyMetrics;
 
-/// The boxed body of an answer to a client.
-pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+/// The body of a response to a client.
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, AbortError>;
 
-/// Why a body is aborted after its headers were sent.
+/// The reason to abort a body after the response head was sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum BodyError {
-    /// The API server's answer broke off.
+pub(super) enum AbortError {
+    /// The API server's response was interrupted.
     #[error(transparent)]
     Upstream(#[from] ResponseBodyError),
     /// A filter with policy Fail failed on an object.
     #[error("{0}")]
     Filter(Failure),
-    /// The API server's answer does not have the form that its headers announce.
-    #[error("the API server's answer is invalid: {0}")]
-    InvalidAnswer(String),
-    /// Filters now match the resource of a forwarded watch; the client must watch again.
+    /// The API server's response does not have the form that its headers declare.
+    #[error("the API server's response is invalid: {0}")]
+    InvalidResponse(String),
+    /// Filters now match the resource of a forwarded watch. The client must list again.
     #[error("filters now match the resource of this watch")]
     NowFiltered,
     /// The daemon is stopping.
@@ -44,41 +44,41 @@ pub(super) enum BodyError {
     Stopping,
 }
 
-/// Returns a body without bytes.
+/// Returns an empty body.
 #[must_use]
 pub(super) fn empty() -> ResponseBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Returns a body of these bytes.
+/// Returns a body with these bytes.
 #[must_use]
 pub(super) fn full(bytes: Bytes) -> ResponseBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-impl From<hyper::Error> for BodyError {
+impl From<hyper::Error> for AbortError {
     fn from(error: hyper::Error) -> Self {
         Self::Upstream(error.into())
     }
 }
 
-/// A body that owns a guard.
+/// A body with a guard.
 struct GuardedBody<T> {
     inner: ResponseBody,
     _guard: T,
 }
 
-/// Keeps a guard until an answer's body is dropped.
+/// Attaches a guard to a response. It is dropped with the body.
 #[must_use]
-pub(super) fn guarded<T: Send + Unpin + 'static>(answer: Response<ResponseBody>, guard: T) -> Response<ResponseBody> {
-    answer.map(|inner| GuardedBody { inner, _guard: guard }.boxed_unsync())
+pub(super) fn guarded<T: Send + Unpin + 'static>(response: Response<ResponseBody>, guard: T) -> Response<ResponseBody> {
+    response.map(|inner| GuardedBody { inner, _guard: guard }.boxed_unsync())
 }
 
 impl<T: Unpin> Body for GuardedBody<T> {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = AbortError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AbortError>>> {
         Pin::new(&mut self.get_mut().inner).poll_frame(cx)
     }
 
@@ -101,24 +101,24 @@ struct MeteredBody {
 #[derive(Debug)]
 pub(super) struct Meter {
     metrics: Arc<ProxyMetrics>,
-    class: &'static str,
+    handler: &'static str,
     code: u16,
     bytes: u64,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Meter {
-    /// Starts with a request that began at `begun`.
+    /// Creates the meter of a request that started at `started`. `handler` is a label from a closed set.
     #[must_use]
-    pub(super) fn new(metrics: Arc<ProxyMetrics>, class: &'static str, begun: Instant) -> Self {
-        Self { metrics, class, code: 0, bytes: 0, begun }
+    pub(super) fn new(metrics: Arc<ProxyMetrics>, handler: &'static str, started: Instant) -> Self {
+        Self { metrics, handler, code: 0, bytes: 0, started }
     }
 
-    /// Attaches the meter to the body of an answer.
+    /// Attaches the meter to the body of a response.
     #[must_use]
-    pub(super) fn attach(mut self, answer: Response<ResponseBody>) -> Response<ResponseBody> {
-        self.code = answer.status().as_u16();
-        answer.map(|inner| MeteredBody { inner, meter: self }.boxed_unsync())
+    pub(super) fn attach(mut self, response: Response<ResponseBody>) -> Response<ResponseBody> {
+        self.code = response.status().as_u16();
+        response.map(|inner| MeteredBody { inner, meter: self }.boxed_unsync())
     }
 
     /// Counts a request whose bytes did not pass through a body, such as an upgraded stream.
@@ -130,16 +130,16 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        // Code 0: the client left before there was an answer.
-        self.metrics.request(self.class, self.code, self.bytes, self.begun.elapsed());
+        // The code is 0 if the client left before the response.
+        self.metrics.request(self.handler, self.code, self.bytes, self.started.elapsed());
     }
 }
 
 impl Body for MeteredBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = AbortError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AbortError>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
         if let Some(Ok(frame)) = &frame

@@ -1,5 +1,4 @@
-//! Headers: what belongs to one hop only, whose identity a request travels under, and what is asked for on a read that
-//! filters match.
+//! Request and response headers: strips hop-by-hop headers, and prepares the headers of each request and response.
 
 use http::Version;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -16,12 +15,12 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// The sub-protocol in which a browser's WebSocket carries its bearer token.
+/// The prefix of the WebSocket sub-protocol in which a browser sends a bearer token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Whether a client brings a credential of its own, which then travels as it is.
+/// Whether a request has a credential of its own, which Weir passes on unchanged.
 #[must_use]
-pub(super) fn brings_credential(headers: &HeaderMap) -> bool {
+pub(super) fn has_credential(headers: &HeaderMap) -> bool {
     let in_protocol = |value: &HeaderValue| {
         value.as_bytes().windows(TOKEN_PROTOCOL.len()).any(|part| part == TOKEN_PROTOCOL.as_bytes())
     };
@@ -29,7 +28,7 @@ pub(super) fn brings_credential(headers: &HeaderMap) -> bool {
         || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().any(in_protocol)
 }
 
-/// Headers that `Connection` must not name: Weir sets them, or decides by them what a request is and whose it is.
+/// Headers that `Connection` must not name. Weir sets them, or its decisions depend on them.
 const END_TO_END: [HeaderName; 10] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
@@ -42,7 +41,7 @@ const END_TO_END: [HeaderName; 10] = [
     header::SEC_WEBSOCKET_PROTOCOL,
     header::USER_AGENT,
 ];
-/// Likewise, by the beginning of their names.
+/// Prefixes of such headers.
 const END_TO_END_PREFIXES: [&str; 4] = ["impersonate-", "x-remote-", "x-forwarded-", "sec-fetch-"];
 
 /// `Connection` names a header that is not hop-by-hop.
@@ -52,14 +51,14 @@ pub(super) struct NotHopByHop(String);
 
 /// Removes the hop-by-hop headers of a client's request and returns the protocol that it asks to upgrade to, if any.
 ///
-/// This runs before anything is decided by a header and before Weir sets one: a client could otherwise name a header that
-/// Weir sets (`Connection: impersonate-user`) and so remove it again.
+/// Call it before any decision by a header, and before setting one. Otherwise a client could make Weir remove a header that
+/// Weir has set, such as `Connection: impersonate-user`.
 ///
 /// # Errors
-/// [`NotHopByHop`], when a `Connection` header names a header that Weir sets or decides by.
+/// `Connection` names a header that Weir sets or that its decisions depend on.
 pub(super) fn take_hop_by_hop(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, NotHopByHop> {
     for value in headers.get_all(header::CONNECTION) {
-        // Neither a token list nor anything that hyper would read as one.
+        // hyper does not read such a value as a list of tokens.
         let text = value.to_str().map_err(|_| NotHopByHop("bytes that are not ASCII".to_owned()))?;
         if let Some(name) = text.split(',').map(str::trim).find(|token| is_end_to_end(token)) {
             return Err(NotHopByHop(name.to_ascii_lowercase()));
@@ -76,14 +75,14 @@ fn is_end_to_end(token: &str) -> bool {
         || END_TO_END_PREFIXES.iter().any(|prefix| token.starts_with(prefix))
 }
 
-/// The protocol that a message asks to upgrade to; it must say so in both headers.
+/// Returns the protocol to upgrade to, if both `Connection` and `Upgrade` ask for it.
 #[must_use]
 fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
     headers.get(header::UPGRADE).filter(|_| asked).cloned()
 }
 
-/// Removes hop-by-hop headers (RFC 9110, 7.6.1), including those that `Connection` names.
+/// Removes hop-by-hop headers (RFC 9110, section 7.6.1), including those that `Connection` names.
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION).filter_map(|token| token.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
@@ -93,13 +92,15 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove("proxy-connection");
 }
 
-/// Prepares a client's headers for the API server, after [`take_hop_by_hop`]. `X-Remote-*` never passes: it means
-/// something only from a front proxy, which Weir is not.
+/// Prepares a client's headers for the API server, after [`take_hop_by_hop`].
+///
+/// Removes `X-Remote-*`, with which an authenticating front proxy names a user. With the node credential, it also removes
+/// the client's impersonation headers.
 pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
     headers.remove(header::HOST);
     // hyper answers `100 Continue` itself.
     headers.remove(header::EXPECT);
-    let claims: Vec<HeaderName> = headers
+    let removed: Vec<HeaderName> = headers
         .keys()
         .filter(|name| {
             let name = name.as_str();
@@ -109,21 +110,21 @@ pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
         })
         .cloned()
         .collect();
-    for name in claims {
+    for name in removed {
         headers.remove(name);
     }
 }
 
-/// Makes the head of an answer of the API server fit to be ours: what belongs to that hop is its version of HTTP, and
-/// what hyper noted about its connection, too.
-pub(super) fn prepare_answer(parts: &mut Parts) {
+/// Prepares the head of an upstream response for the client: removes hop-by-hop headers, the HTTP version, and what hyper
+/// attached about the upstream connection.
+pub(super) fn prepare_response(parts: &mut Parts) {
     strip_hop_by_hop(&mut parts.headers);
     parts.version = Version::HTTP_11;
     parts.extensions.clear();
 }
 
-/// Makes the headers of a matched read ask for a form that can be filtered, and nothing that would change it.
-pub(super) fn ask_for(headers: &mut HeaderMap, accept: HeaderValue, compressed: bool) {
+/// Makes the headers of a read request a form that filters can process, and removes conditions and ranges.
+pub(super) fn request_form(headers: &mut HeaderMap, accept: HeaderValue, compressed: bool) {
     headers.insert(header::ACCEPT, accept);
     let encoding = if compressed { "gzip" } else { "identity" };
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encoding));
@@ -145,8 +146,8 @@ pub(super) fn ask_for(headers: &mut HeaderMap, accept: HeaderValue, compressed: 
     }
 }
 
-/// Makes the headers of an answer fit for a body that was filtered.
-pub(super) fn filtered_answer(headers: &mut HeaderMap, content_type: HeaderValue) {
+/// Adapts the headers of a response to its filtered body.
+pub(super) fn filtered_response(headers: &mut HeaderMap, content_type: HeaderValue) {
     for name in
         [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::ACCEPT_RANGES]
     {
@@ -156,15 +157,15 @@ pub(super) fn filtered_answer(headers: &mut HeaderMap, content_type: HeaderValue
     headers.insert(header::CONTENT_TYPE, content_type);
 }
 
-/// Whether the client reads gzip.
+/// Whether the client accepts gzip.
 #[must_use]
-pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     tokens(headers, &header::ACCEPT_ENCODING).any(|coding| {
         let mut parts = coding.split(';').map(str::trim);
         let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
-        let refused =
+        let rejected =
             |part: &str| part.strip_prefix("q=").is_some_and(|q| q.trim().parse::<f32>().is_ok_and(|q| q <= 0.0));
-        named && !parts.any(refused)
+        named && !parts.any(rejected)
     })
 }
 
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_names_stays_on_its_hop() {
+    fn headers_that_connection_names_are_removed() {
         let mut map = headers(&[
             ("connection", "close, X-Secret"),
             ("x-secret", "1"),
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_may_not_name_a_header_that_weir_sets_or_decides_by() {
+    fn connection_must_not_name_a_header_that_weir_depends_on() {
         for named in [
             "close, Impersonate-User, Impersonate-Group",
             "impersonate-extra-x",
@@ -218,7 +219,7 @@ mod tests {
             assert!(take_hop_by_hop(&mut map).is_err(), "{named}");
         }
         let mut two = headers(&[("connection", "close"), ("connection", "impersonate-user")]);
-        assert!(take_hop_by_hop(&mut two).is_err(), "each line counts");
+        assert!(take_hop_by_hop(&mut two).is_err(), "every Connection header is checked");
         let mut bytes = HeaderMap::new();
         bytes.insert(header::CONNECTION, HeaderValue::from_bytes(b"\xff, impersonate-user").unwrap());
         assert!(take_hop_by_hop(&mut bytes).is_err());
@@ -229,44 +230,44 @@ mod tests {
     }
 
     #[test]
-    fn the_node_credential_carries_no_claims_of_the_client() {
-        let claims = [
+    fn impersonation_headers_are_removed_with_the_node_credential() {
+        let sent = [
             ("impersonate-user", "admin"),
             ("impersonate-extra-x", "1"),
             ("x-remote-user", "admin"),
             ("x-forwarded-for", "10.0.0.1"),
             ("user-agent", "kubectl"),
         ];
-        let mut node = headers(&claims);
+        let mut node = headers(&sent);
         prepare_request(&mut node, Identity::Node);
         assert_eq!(node, headers(&[("user-agent", "kubectl")]));
-        let mut own = headers(&claims);
+        let mut own = headers(&sent);
         prepare_request(&mut own, Identity::Client);
         assert!(own.contains_key("impersonate-user") && !own.contains_key("x-remote-user"));
     }
 
     #[test]
-    fn who_brings_a_token_travels_under_it() {
-        assert!(brings_credential(&headers(&[("authorization", "Bearer a")])));
+    fn a_token_in_a_header_or_sub_protocol_is_a_credential() {
+        assert!(has_credential(&headers(&[("authorization", "Bearer a")])));
         let browser =
             headers(&[("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ")]);
-        assert!(brings_credential(&browser));
-        assert!(!brings_credential(&HeaderMap::new()));
+        assert!(has_credential(&browser));
+        assert!(!has_credential(&HeaderMap::new()));
     }
 
     #[test]
-    fn a_matched_read_asks_for_one_form_only() {
+    fn a_filtered_read_requests_one_form_without_conditions() {
         let mut map = headers(&[
             ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
             ("sec-websocket-key", "a"),
             ("if-none-match", "b"),
         ]);
-        ask_for(&mut map, HeaderValue::from_static("application/json"), false);
+        request_form(&mut map, HeaderValue::from_static("application/json"), false);
         assert_eq!(map, headers(&[("accept", "application/json"), ("accept-encoding", "identity")]));
     }
 
     #[test]
-    fn gzip_is_for_those_who_ask_for_it() {
+    fn gzip_is_accepted_unless_its_quality_is_zero() {
         for (accepted, taken) in [
             ("gzip", true),
             ("deflate, gzip;q=0.5", true),
@@ -275,7 +276,7 @@ mod tests {
             ("identity", false),
             ("", false),
         ] {
-            assert_eq!(takes_gzip(&headers(&[("accept-encoding", accepted)])), taken, "{accepted}");
+            assert_eq!(accepts_gzip(&headers(&[("accept-encoding", accepted)])), taken, "{accepted}");
         }
     }
 

@@ -1,9 +1,11 @@
-//! The identity that a request travels under: the client's own credential as it is, the user of a verified client
-//! certificate by impersonation, or the node credential.
+//! Selects the credential that a request has upstream: the client's own, the daemon's with impersonation of a verified client
+//! certificate's user, or the node credential.
 //!
-//! The node credential is for the node's own components. A process with another uid does not get it: a hostNetwork pod
-//! reaches the loopback port, too. Nor does a web page through a browser: the request's Host must be a loopback name (a
-//! name of the page's own server could resolve to this port), and the request must not come from a page.
+//! The node credential is for components of the node. Other programs can reach the loopback port, too, so Weir checks:
+//!
+//! - the uid of the client process, because hostNetwork pods share the loopback interface;
+//! - the Host header, because a web page can make its own host name resolve to this port (DNS rebinding);
+//! - the headers that browsers add to requests of web pages.
 
 mod access;
 pub(super) mod reviews;
@@ -16,9 +18,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 
 use self::access::Review;
 use super::Proxy;
-use super::headers::brings_credential;
-use super::respond::Refusal;
-use super::server::certificate::Subject;
+use super::headers::has_credential;
+use super::respond::StatusError;
+use super::server::client_certificate::Subject;
 use super::server::listener::Peer;
 use weir_kube::RequestInfo;
 use weir_upstream::Identity;
@@ -27,23 +29,23 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
 impl Proxy {
-    /// Decides, and sets the headers accordingly. Cancel-safe.
+    /// Selects the credential of a request, and sets the impersonation headers. Cancel-safe.
     ///
     /// # Errors
-    /// The refusal to be answered.
+    /// The client has no right to any credential.
     pub(super) async fn identify<B>(
         &self,
         request: &mut Request<B>,
         parsed: &RequestInfo,
         peer: &Peer,
-    ) -> Result<Identity, Refusal> {
-        if brings_credential(request.headers()) {
+    ) -> Result<Identity, StatusError> {
+        if has_credential(request.headers()) {
             return Ok(Identity::Client);
         }
-        if let Some(subject) = &peer.certificate {
-            let claims = request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
-            if claims {
-                return Err(Refusal::Impersonation);
+        if let Some(subject) = &peer.subject {
+            let impersonates = request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
+            if impersonates {
+                return Err(StatusError::Impersonation);
             }
             self.review(subject, request.method(), parsed).await?;
             impersonate(request.headers_mut(), subject);
@@ -53,20 +55,22 @@ impl Proxy {
             return Ok(Identity::Client);
         }
         let authority = request.uri().authority().map(Authority::as_str);
-        is_from_this_node(authority, request.headers())?;
+        check_not_web_page(authority, request.headers())?;
         if !peer.uid().await.is_some_and(|uid| self.node_credential_uids.contains(&uid)) {
-            return Err(Refusal::Uid);
+            return Err(StatusError::Uid);
         }
         Ok(Identity::Node)
     }
 
-    /// Whether the API server lets the certificate's user do this. The server decides again when it sees whom the daemon
-    /// impersonates; this keeps the daemon's own right to impersonate out of the reach of those who have none here.
-    async fn review(&self, subject: &Subject, method: &http::Method, parsed: &RequestInfo) -> Result<(), Refusal> {
+    /// Checks by a SubjectAccessReview that the certificate's user may send this request.
+    ///
+    /// The API server authorizes the impersonated request as well. This check keeps users without the permission from making
+    /// the daemon impersonate at all.
+    async fn review(&self, subject: &Subject, method: &http::Method, parsed: &RequestInfo) -> Result<(), StatusError> {
         let review = Review::new(subject, method, parsed);
-        match self.reviews.answer(review.question(), review.ask(&self.client)).await? {
+        match self.reviews.get_or_send(review.key(), review.send(&self.client)).await? {
             true => Ok(()),
-            false => Err(Refusal::Forbidden { user: subject.user.clone(), asked: review.to_string() }),
+            false => Err(StatusError::Forbidden { user: subject.user.clone(), action: review.to_string() }),
         }
     }
 }
@@ -83,21 +87,21 @@ fn impersonate(headers: &mut HeaderMap, subject: &Subject) {
     }
 }
 
-/// Checks that a request without a credential comes from a program of this node, as far as its headers show.
-fn is_from_this_node(authority: Option<&str>, headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks by its headers that a request without a credential was not sent by a web page.
+fn check_not_web_page(authority: Option<&str>, headers: &HeaderMap) -> Result<(), StatusError> {
     let hosts = headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
     if let Some(host) = hosts.chain(authority).find(|host| !is_loopback(host)) {
-        return Err(Refusal::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
+        return Err(StatusError::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
     }
     for name in ["origin", "sec-fetch-site"] {
         if headers.contains_key(name) {
-            return Err(Refusal::Page(name));
+            return Err(StatusError::Page(name));
         }
     }
     Ok(())
 }
 
-/// Whether a host, with or without a port, is one that leads nowhere but here.
+/// Whether an authority is a loopback address or `localhost`, with or without a port.
 fn is_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<Authority>() else { return false };
     let host = authority.host();
@@ -114,7 +118,7 @@ mod tests {
 
     fn local(authority: Option<&str>, pairs: &[(&str, &str)]) -> bool {
         let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        is_from_this_node(authority, &headers).is_ok()
+        check_not_web_page(authority, &headers).is_ok()
     }
 
     #[test]
@@ -127,14 +131,14 @@ mod tests {
         for host in ["evil.example", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]", "a b"]
         {
             assert!(!local(None, &[("host", host)]), "{host}");
-            assert!(!local(Some("localhost"), &[("host", host)]), "both names count: {host}");
+            assert!(!local(Some("localhost"), &[("host", host)]), "both are checked: {host}");
         }
         assert!(!local(Some("evil.example"), &[("host", "localhost")]));
-        assert!(local(None, &[]), "no browser leaves it out");
+        assert!(local(None, &[]), "every browser sends a Host");
     }
 
     #[test]
-    fn a_page_in_a_browser_gets_no_node_credential() {
+    fn a_web_page_gets_no_node_credential() {
         for name in ["origin", "sec-fetch-site"] {
             assert!(!local(None, &[("host", "localhost"), (name, "null")]), "{name}");
         }

@@ -9,19 +9,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// A sum of durations, in seconds.
-type Seconds = Counter<f64, AtomicU64>;
-
 /// The metrics of the plain and the HTTPS port.
 #[derive(Debug, Default)]
 pub struct ProxyMetrics {
     requests: Family<RequestLabels, Counter>,
     response_bytes: Family<HandlerLabel, Counter>,
-    request_seconds: Family<HandlerLabel, Seconds>,
+    request_seconds: Family<HandlerLabel, Counter<f64, AtomicU64>>,
     watches: Gauge,
     relists: Family<ReasonLabel, Counter>,
-    /// Has no series without an HTTPS port.
-    serving_certificate: Family<NoLabels, Gauge>,
+    offline_responses: Counter,
+    /// A family without labels, because a gauge would have a series without an HTTPS port, too.
+    serving_certificate: Family<[(&'static str, &'static str); 0], Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,12 +38,8 @@ struct RequestLabels {
     code: u16,
 }
 
-/// The labels of a metric that has at most one series, and none before its first value.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NoLabels {}
-
 impl ProxyMetrics {
-    /// Counts a finished request: its handler (`forward`, `get`, `list`, `watch`, `upgrade`, `refused`), the status code of
+    /// Counts a finished request: its handler (`forward`, `upgrade`, `get`, `list`, `watch`, `write`, `refused`), the status code of
     /// the response, body bytes sent to the client, and the time from the request head to the end of the response body.
     pub(super) fn request(&self, handler: &'static str, code: u16, bytes: u64, time: Duration) {
         self.requests.get_or_create(&RequestLabels { handler, code }).inc();
@@ -65,9 +59,14 @@ impl ProxyMetrics {
         self.relists.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// Counts a response from a view while no API server could be reached.
+    pub(super) fn offline_response(&self) {
+        self.offline_responses.inc();
+    }
+
     /// Sets the expiry of the certificate of the HTTPS port, as Unix time.
     pub(super) fn serving_certificate(&self, ends: u64) {
-        self.serving_certificate.get_or_create(&NoLabels {}).set(i64::try_from(ends).unwrap_or(i64::MAX));
+        self.serving_certificate.get_or_create(&[]).set(i64::try_from(ends).unwrap_or(i64::MAX));
     }
 
     /// Creates a series of each metric.
@@ -96,6 +95,11 @@ impl ProxyMetrics {
             "weir_watches_expired",
             "Watches that Weir ended with 410 Expired, by reason",
             self.relists.clone(),
+        );
+        registry.register(
+            "weir_offline_responses",
+            "Responses from watch caches while no API server could be reached",
+            self.offline_responses.clone(),
         );
         registry.register(
             "weir_serving_certificate_expiry_seconds",

@@ -1,5 +1,4 @@
-//! The one place where a failure becomes what a Kubernetes client understands: a `Status` object, as an answer or as
-//! the ERROR event that ends a watch.
+//! Turns every error of the proxy into a Kubernetes `Status`: a response, or the ERROR event that ends a watch.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -8,7 +7,7 @@ use weir_document::json::EventType;
 use weir_document::protobuf::{self, Envelope};
 use weir_document::{TypeMeta, json};
 
-use super::body::{BodyError, ResponseBody, full};
+use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
@@ -17,109 +16,115 @@ use weir_runtime::Failure;
 use weir_upstream::UpstreamError;
 use weir_upstream::{ResponseBodyError, error_report};
 
-/// Why the proxy answers by itself, or ends a watch by itself.
+/// An error that the client receives as a Kubernetes `Status`, like `StatusError` in apimachinery.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum Refusal {
-    /// 400: the request line has more than one reading.
-    #[error("weir refuses the request: {0}")]
+pub(super) enum StatusError {
+    /// 400: the URI is ambiguous, so that Weir and the API server could read it differently.
+    #[error("weir rejects the request: {0}")]
     Malformed(#[from] RequestInfoError),
     /// 400: `Connection` names a header that must reach the API server.
-    #[error("weir refuses the request: {0}")]
+    #[error("weir rejects the request: {0}")]
     Connection(#[from] NotHopByHop),
-    /// 405: CONNECT and TRACE.
+    /// 405: CONNECT and TRACE, and HEAD of a watch.
     #[error("the method is not supported")]
     Method,
     /// 403: the request has no credential, and its Host is not a loopback name.
     #[error(
-        "weir attaches the node credential only to requests for a loopback address or localhost, not for {0:?}: send a token"
+        "weir attaches the node credential only to requests whose Host is a loopback address or localhost, not {0:?}: send a token"
     )]
     Host(String),
-    /// 403: the request has no credential, and a browser sends it for a page.
+    /// 403: the request has no credential, and a web page sent it through a browser.
     #[error(
-        "weir attaches no credential to a request with the header {0}, which browsers send for pages: send a token"
+        "weir does not attach the node credential to a request with the header {0}, which browsers add for web pages: send a token"
     )]
     Page(&'static str),
-    /// 403: the request has no credential, and its process has none of the permitted uids, or has closed its socket.
+    /// 403: the request has no credential, and its process has none of the configured uids or has closed its socket.
     #[error(
-        "weir attaches the node credential only to requests of processes with the uids in --node-credential-uids: send a token"
+        "weir attaches the node credential only to requests of processes whose uid is in --node-credential-uids: send a token"
     )]
     Uid,
-    /// 403: Weir impersonates the user of a client certificate already.
-    #[error("weir cannot combine a client certificate with impersonation: send a token")]
+    /// 403: the request has a client certificate and impersonates somebody. Weir impersonates the certificate's user itself.
+    #[error("weir does not support impersonation with a client certificate: send a token")]
     Impersonation,
-    /// 403: the API server does not let a certificate's user do this.
-    #[error("forbidden: user {user:?} cannot {asked}")]
+    /// 403: the API server denied the SubjectAccessReview for a certificate's user.
+    #[error("forbidden: user {user:?} cannot {action}")]
     Forbidden {
         /// The user.
         user: String,
-        /// What.
-        asked: String,
+        /// The request in the words of the API server: `list resource "pods" in API group ""`.
+        action: String,
     },
-    /// 503: whether a certificate's user may do this could not be found out.
-    #[error("weir cannot find out what the client certificate's user may do: {0}")]
+    /// 503: the SubjectAccessReview for a certificate's user failed.
+    #[error("weir cannot authorize the user of the client certificate: {0}")]
     Review(String),
-    /// 403: the client would write a filter's cut into the cluster.
+    /// 403: a write would store the edits of a filter in the cluster.
     #[error(
-        "{resource} {name:?} is forbidden: filter {filter:?} {} this client; replacing it would make that the cluster's state (server-side apply and strategic merge patch pass)",
-        if *hidden { "hides it from" } else { "alters what is shown of it to" }
+        "{resource} {name:?} is forbidden: filter {filter:?} {} this client, and a replacement would write that to the cluster; use server-side apply or a strategic merge patch",
+        if *hidden { "hides it from" } else { "changes it for" }
     )]
     WriteBack {
-        /// Of the object.
+        /// The resource of the object.
         resource: GroupResource,
-        /// Of the object.
+        /// The name of the object.
         name: String,
-        /// The first filter that alters it.
+        /// The first filter that edits or hides it.
         filter: std::sync::Arc<str>,
-        /// Whether it hides it.
+        /// Whether the filter hides the object.
         hidden: bool,
     },
-    /// 404: the object is hidden from this client; worded as the API server words it.
+    /// 404: filters hide the object from this client. The message is the one of the API server.
     #[error("{resource} {name:?} not found")]
     NotFound {
-        /// Of the object.
+        /// The resource of the object.
         resource: GroupResource,
-        /// Of the object.
+        /// The name of the object.
         name: String,
     },
-    /// 500: a filter with policy Fail could not decide.
+    /// 500: a filter with policy Fail failed on an object. The message begins like those of the API server.
     #[error("Internal error occurred: {0}")]
     Filter(Failure),
-    /// 502: the API server's answer cannot be read as what was asked for.
-    #[error("the API server's answer is not usable: {0}")]
-    InvalidAnswer(String),
-    /// 502, or 504 where nothing more came: the API server's answer broke off.
-    #[error("the API server's answer is not usable: {0}")]
-    Broken(#[from] BodyError),
-    /// 502, 503 or 504: no answer from the API server.
+    /// 502: the API server's response does not have the requested form.
+    #[error("the API server's response is invalid: {0}")]
+    InvalidResponse(String),
+    /// 502, or 504 after a timeout: the API server's response was interrupted.
+    #[error("the API server's response is incomplete: {0}")]
+    Interrupted(#[from] AbortError),
+    /// 502, 503 or 504: no API server responded.
     #[error("{}", error_report(.0))]
     Upstream(#[from] UpstreamError),
-    /// 503 with Retry-After: what the filters are is not known yet.
-    #[error("weir is starting: its filters are not ready yet, and nothing is served unfiltered before they are")]
+    /// 503 with Retry-After: the first filter set is not ready.
+    #[error("weir is starting: the filters that may match this request are not ready yet")]
     Starting,
-    /// 505: a list too large to be held for a client that could not see it break off.
-    #[error("HTTP/1.0 cannot tell a list of this size from a truncated one: ask with HTTP/1.1")]
+    /// 505: the list does not fit into the buffer for HTTP/1.0 clients, which cannot detect an aborted body.
+    #[error("the list is too large for HTTP/1.0, where a client cannot detect a truncated response: use HTTP/1.1")]
     OldClient,
-    /// 504 with Retry-After: the view has not reached the version that a list asks for; worded as the API server words it.
+    /// 504 with Retry-After: a list requests a version that the view has not reached. The message is the one of the API server.
     #[error("Too large resource version: {version}, current: {current}")]
     TooLargeVersion {
-        /// The version that the client asks for.
+        /// The requested version.
         version: u64,
-        /// The view's version.
+        /// The version of the view.
         current: u64,
     },
-    /// 410: the client must list again, because what it is shown has changed without an event of the API server.
+    /// 410: the client must list again, because the filters or the values that they look up have changed.
     #[error("too old resource version: {0}; list again")]
     Expired(&'static str),
 }
 
-impl From<ResponseBodyError> for Refusal {
+impl From<ResponseBodyError> for StatusError {
     fn from(error: ResponseBodyError) -> Self {
-        Self::Broken(error.into())
+        Self::Interrupted(error.into())
     }
 }
 
-impl Refusal {
+impl StatusError {
+    /// The API server switched protocols, but the client did not ask for an upgrade.
+    #[must_use]
+    pub(super) fn unrequested_upgrade() -> Self {
+        Self::InvalidResponse("it switches protocols, which was not requested".to_owned())
+    }
+
     /// The HTTP status code.
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
@@ -134,8 +139,8 @@ impl Refusal {
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Broken(BodyError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
-            Self::InvalidAnswer(_) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
+            Self::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
+            Self::InvalidResponse(_) | Self::Interrupted(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLargeVersion { .. } => StatusCode::GATEWAY_TIMEOUT,
@@ -201,10 +206,10 @@ impl Refusal {
         }
     }
 
-    /// The answer, in the encoding that the client asked for.
+    /// Returns the response, in the encoding that the client asked for.
     #[must_use]
     pub(super) fn response(&self, encoding: Encoding) -> Response<ResponseBody> {
-        let (encoding, body) = self.written(encoding);
+        let (encoding, body) = self.encode(encoding);
         let mut response = Response::new(full(body));
         *response.status_mut() = self.code();
         let headers = response.headers_mut();
@@ -216,20 +221,20 @@ impl Refusal {
         response
     }
 
-    /// The event that ends a watch of this encoding.
+    /// Returns the ERROR event that ends a watch, in the encoding of the watch.
     #[must_use]
     pub(super) fn event(&self, encoding: Encoding) -> Bytes {
-        let (encoding, object) = self.written(encoding);
+        let (encoding, object) = self.encode(encoding);
         match encoding {
             Encoding::Json => json::event(EventType::Error, &object),
-            // A Status is nowhere near the size at which this fails.
+            // This fails only for an object of 4 GiB.
             Encoding::Protobuf => protobuf::event(EventType::Error, &object).unwrap_or_default(),
         }
     }
 
-    /// Serialising a Status cannot fail; an empty body would be the answer if it did. JSON stands in if the schema has no
-    /// Status.
-    fn written(&self, encoding: Encoding) -> (Encoding, Bytes) {
+    /// Encodes the Status. Falls back to JSON if the schema does not know the kind Status.
+    fn encode(&self, encoding: Encoding) -> (Encoding, Bytes) {
+        // Serializing a Status cannot fail.
         let text = serde_json::to_string(&self.status()).unwrap_or_default();
         let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: "Status".to_owned() };
         match (encoding, protobuf::from_json(&type_meta, &text)) {
@@ -248,16 +253,18 @@ mod tests {
     use super::*;
     use weir_runtime::FailureClass;
 
-    fn status(refusal: &Refusal) -> Value {
-        serde_json::to_value(refusal.status()).unwrap()
+    fn status(error: &StatusError) -> Value {
+        serde_json::to_value(error.status()).unwrap()
     }
 
     #[test]
-    fn a_hidden_object_is_worded_as_the_server_words_it() {
-        let refusal =
-            Refusal::NotFound { resource: GroupResource::new("endpointslices", "discovery.k8s.io"), name: "a".into() };
+    fn a_hidden_object_gets_the_message_of_the_api_server() {
+        let error = StatusError::NotFound {
+            resource: GroupResource::new("endpointslices", "discovery.k8s.io"),
+            name: "a".into(),
+        };
         assert_eq!(
-            status(&refusal),
+            status(&error),
             json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "message": "endpointslices.discovery.k8s.io \"a\" not found", "reason": "NotFound",
@@ -269,36 +276,43 @@ mod tests {
     #[test]
     fn a_failure_names_its_filter() {
         let failure = Failure { filter: Arc::from("topology"), class: FailureClass::Trap, message: Arc::from("boom") };
-        let status = status(&Refusal::Filter(failure));
+        let status = status(&StatusError::Filter(failure));
         assert_eq!((&status["code"], &status["reason"]), (&json!(500), &json!("InternalError")));
         assert!(status["message"].as_str().unwrap().contains("topology"));
     }
 
     #[test]
-    fn only_starting_asks_to_come_back_soon() {
-        assert_eq!(Refusal::Starting.response(Encoding::Json).headers()[header::RETRY_AFTER], "1");
-        assert!(!Refusal::Method.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));
+    fn only_a_starting_daemon_sends_retry_after() {
+        assert_eq!(StatusError::Starting.response(Encoding::Json).headers()[header::RETRY_AFTER], "1");
+        assert!(!StatusError::Method.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));
     }
 
     #[test]
-    fn the_event_that_makes_informers_list_again_is_410_expired() {
-        let event: Value = serde_json::from_slice(&Refusal::Expired("a filter changed").event(Encoding::Json)).unwrap();
+    fn an_expired_watch_ends_with_a_410_error_event() {
+        let event: Value =
+            serde_json::from_slice(&StatusError::Expired("a filter changed").event(Encoding::Json)).unwrap();
         assert_eq!(event["type"], "ERROR");
         assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
     }
 
     #[test]
-    fn a_status_is_the_same_one_in_protobuf() {
+    fn a_status_is_the_same_in_protobuf_and_json() {
         let failure = Failure { filter: Arc::from("topology"), class: FailureClass::Trap, message: Arc::from("boom") };
-        let named = Refusal::NotFound { resource: GroupResource::new("services", ""), name: "a".into() };
-        for refusal in [Refusal::Starting, Refusal::Filter(failure), named, Refusal::Expired("x"), Refusal::OldClient] {
-            let (encoding, body) = refusal.written(Encoding::Protobuf);
+        let named = StatusError::NotFound { resource: GroupResource::new("services", ""), name: "a".into() };
+        for error in [
+            StatusError::Starting,
+            StatusError::Filter(failure),
+            named,
+            StatusError::Expired("x"),
+            StatusError::OldClient,
+        ] {
+            let (encoding, body) = error.encode(Encoding::Protobuf);
             assert_eq!(encoding, Encoding::Protobuf);
             let envelope = Envelope::open(body).unwrap();
             let document =
                 weir_document::Document::protobuf(envelope.object(), Arc::new(envelope.type_meta().clone())).unwrap();
-            let told: Value = serde_json::from_str(&document.to_json().unwrap()).unwrap();
-            assert_eq!(told, status(&refusal));
+            let decoded: Value = serde_json::from_str(&document.to_json().unwrap()).unwrap();
+            assert_eq!(decoded, status(&error));
         }
     }
 }

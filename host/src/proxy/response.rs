@@ -1,9 +1,9 @@
-//! The responses: how Weir answers a request once its identity and its chain are known.
+//! The handlers, which respond to a request once its credential and its chain are known.
 //!
-//! [`cached`] answers lists and watches of informers from views. [`forward`] passes the API server's answer on untouched; [`event_boundary`] ends a forwarded watch between two events.
-//! [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] gets from the API server. [`mod@write`]
-//! protects edited objects from being written back. [`memory_budget`] bounds answers that are held as a whole, and [`gzip`]
-//! compresses large ones.
+//! [`cached`] serves informers from views. [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
+//! [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] reads from the API server. [`mod@write`]
+//! rejects writes that would store the edits of a filter. [`memory_budget`] bounds the responses that are buffered
+//! as a whole, and [`gzip`] compresses large ones.
 
 pub(super) mod cached;
 mod event_boundary;

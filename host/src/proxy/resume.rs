@@ -1,12 +1,12 @@
 //! Per-client resume state: hidden keys and chain version.
 //!
-//! A watch continues from a state that its client got before. Weir must know which filters made that state, and which
-//! objects it lacks because they hid them. So Weir remembers, per client and collection, a few resume points: the resource
-//! versions that it handed out last, with the chain version and the hidden keys of each.
+//! A watch continues from a state that its client received before. Weir must know the chain version of that state, and the
+//! objects that its filters hid. So Weir keeps, per client and collection, a few resume points: the resource versions that it
+//! sent last, with the chain version and the hidden keys of each.
 //!
-//! Forgetting is always safe: it costs the client one more list. Bounds: [`CLIENTS`] clients with [`POINTS`] resume points
-//! and [`POINTS`] unfinished paged lists each, and [`HIDDEN`] hidden keys in all. The least recently used client leaves
-//! first.
+//! Losing a resume point is always safe: it costs the client one more list. Bounds: [`CLIENTS`] clients with [`POINTS`] resume points
+//! and [`POINTS`] unfinished paged lists each, and [`HIDDEN`] hidden keys in all. The least recently used client is
+//! removed first.
 
 mod client_key;
 mod hidden_keys;

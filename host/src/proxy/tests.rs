@@ -1,10 +1,10 @@
-//! The proxy in front of the in-memory API server, its chain a function: what `tests/behaviour` cannot reach from
-//! outside the daemon.
+//! Tests of the proxy inside the process, against the in-memory API server, with a chain that is a function. They cover what
+//! `tests/behaviour` cannot control from outside the daemon.
 
 mod cached;
 mod filtered;
 mod identity;
-mod rooms;
+mod layers;
 mod script;
 mod tls;
 mod types;
@@ -30,8 +30,8 @@ use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 
 use self::script::Script;
 
-/// Everything between a client and an API server.
-struct Rig {
+/// A proxy with its API server and a client.
+struct ProxyFixture {
     server: ApiServer,
     serving: ServingSender,
     tasks: Tasks,
@@ -39,14 +39,14 @@ struct Rig {
     client: Client<HttpConnector, Empty<Bytes>>,
 }
 
-/// A watch as its client sees it.
-struct Events {
+/// The events of a watch, as its client receives them.
+struct EventReader {
     body: Incoming,
     rest: Vec<u8>,
 }
 
-/// How the proxy and its way to the API server are made.
-struct Setup {
+/// The configuration of the proxy and its upstream.
+struct FixtureConfig {
     upstream: UpstreamConfig,
     proxy: ProxyConfig,
     /// The resources that views serve.
@@ -57,13 +57,13 @@ fn upstream(server: &ApiServer) -> UpstreamConfig {
     UpstreamConfig::new(kube::Config::new(server.url().parse().unwrap()))
 }
 
-async fn rig() -> Rig {
-    rig_with(|_| {}).await
+async fn fixture() -> ProxyFixture {
+    fixture_with(|_| {}).await
 }
 
-async fn rig_with(adjust: impl FnOnce(&mut Setup)) -> Rig {
+async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let server = ApiServer::builder().start().await.unwrap();
-    let mut setup = Setup { upstream: upstream(&server), proxy: ProxyConfig::default(), cached: Vec::new() };
+    let mut setup = FixtureConfig { upstream: upstream(&server), proxy: ProxyConfig::default(), cached: Vec::new() };
     adjust(&mut setup);
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
     let tasks = Tasks::default();
@@ -74,10 +74,10 @@ async fn rig_with(adjust: impl FnOnce(&mut Setup)) -> Rig {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     proxy.serve(listener).unwrap();
-    Rig { server, serving, tasks, url, client: Client::builder(TokioExecutor::new()).build_http() }
+    ProxyFixture { server, serving, tasks, url, client: Client::builder(TokioExecutor::new()).build_http() }
 }
 
-impl Rig {
+impl ProxyFixture {
     fn filter(&self, rule: &str, script: &Script) {
         self.serving.send_replace(Serving::Live(script.set(rule)));
     }
@@ -100,10 +100,10 @@ impl Rig {
         (parts.status, serde_json::from_slice(&body).unwrap())
     }
 
-    async fn watch(&self, path: &str) -> Events {
-        let answer = self.send(path, &[]).await;
-        assert_eq!(answer.status(), StatusCode::OK, "{path}");
-        Events { body: answer.into_body(), rest: Vec::new() }
+    async fn watch(&self, path: &str) -> EventReader {
+        let response = self.send(path, &[]).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        EventReader { body: response.into_body(), rest: Vec::new() }
     }
 
     fn service(&self, name: &str, kind: &str) {
@@ -122,8 +122,8 @@ impl Rig {
     }
 }
 
-impl Events {
-    /// The next event; none at a clean end. Fails the test when the stream breaks.
+impl EventReader {
+    /// Returns the next event; none at a clean end. Panics if the stream is interrupted.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -139,8 +139,8 @@ impl Events {
         }
     }
 
-    /// The next event as `TYPE name`, an ERROR as `ERROR code`.
-    async fn told(&mut self) -> String {
+    /// Returns the next event as `TYPE name`, or `ERROR code`.
+    async fn next_summary(&mut self) -> String {
         let event = self.next().await.expect("an event");
         let kind = event["type"].as_str().unwrap();
         match kind {
@@ -159,38 +159,38 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_listener_beyond_loopback_is_refused_unless_allowed() {
+async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
     let server = ApiServer::builder().start().await.unwrap();
-    for (allow, refused) in [(false, true), (true, false)] {
+    for (allow, rejected) in [(false, true), (true, false)] {
         let config = ProxyConfig { allow_remote_plaintext: allow, ..ProxyConfig::default() };
         let upstream = Arc::new(Upstream::new(&upstream(&server), Arc::default()).unwrap());
         let (_serving, served) = watch::channel(Serving::Unknown);
         let proxy = Proxy::new(config, upstream, served, None, Arc::default(), Tasks::default());
         let result = proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());
-        assert_eq!(matches!(result, Err(ListenError::NotLoopback(_))), refused);
+        assert_eq!(matches!(result, Err(ListenError::NotLoopback(_))), rejected);
     }
 }
 
 #[tokio::test]
 async fn reads_wait_for_the_first_set_and_other_requests_do_not() {
-    let rig = rig_with(|setup| setup.proxy.start_wait = Duration::from_millis(50)).await;
-    rig.serving.send_replace(Serving::Unknown);
-    let (status, refusal) = rig.json("/api/v1/services").await;
-    assert_eq!((status, &refusal["reason"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("ServiceUnavailable")));
-    assert_eq!(rig.json("/version").await.0, StatusCode::OK);
-    rig.serving.send_replace(Serving::Pending(Some(Arc::new(["*/pods".parse().unwrap()]))));
-    assert_eq!(rig.json("/api/v1/services").await.0, StatusCode::OK);
-    assert_eq!(rig.json("/api/v1/pods").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let fixture = fixture_with(|setup| setup.proxy.start_wait = Duration::from_millis(50)).await;
+    fixture.serving.send_replace(Serving::Unknown);
+    let (status, error) = fixture.json("/api/v1/services").await;
+    assert_eq!((status, &error["reason"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("ServiceUnavailable")));
+    assert_eq!(fixture.json("/version").await.0, StatusCode::OK);
+    fixture.serving.send_replace(Serving::Pending(Some(Arc::new(["*/pods".parse().unwrap()]))));
+    assert_eq!(fixture.json("/api/v1/services").await.0, StatusCode::OK);
+    assert_eq!(fixture.json("/api/v1/pods").await.0, StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test]
-async fn a_stopping_daemon_ends_filtered_watches_cleanly_and_drains() {
-    let rig = rig().await;
-    rig.filter("*/services", &Script::new(|_| weir_runtime::Outcome::Unchanged));
-    rig.service("a", "ClusterIP");
-    let mut events = rig.watch("/api/v1/services?watch=1").await;
-    assert_eq!(events.told().await, "ADDED a");
-    let drained = rig.tasks.drain(Duration::from_secs(10));
+async fn filtered_watches_end_cleanly_when_the_daemon_stops() {
+    let fixture = fixture().await;
+    fixture.filter("*/services", &Script::new(|_| weir_runtime::Outcome::Unchanged));
+    fixture.service("a", "ClusterIP");
+    let mut events = fixture.watch("/api/v1/services?watch=1").await;
+    assert_eq!(events.next_summary().await, "ADDED a");
+    let drained = fixture.tasks.drain(Duration::from_secs(10));
     let (drained, end) = tokio::join!(drained, events.next());
     assert!(drained);
     assert_eq!(end, None);

@@ -22,6 +22,12 @@ impl ReloadMetrics {
         self.reloads.get_or_create(&ResultLabel { result }).inc();
     }
 
+    /// The number of refused reloads.
+    #[cfg(test)]
+    pub(super) fn refused(&self) -> u64 {
+        self.reloads.get_or_create(&ResultLabel { result: "refused" }).get()
+    }
+
     /// Registers all metrics under their exported names.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(

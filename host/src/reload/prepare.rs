@@ -1,5 +1,5 @@
-//! Prepares the filter of a configuration entry: reads its module, and loads it unless the filter in force is the same.
-//! Error messages are one line that names the module, its source and its digest.
+//! Prepares the filter of a configuration entry: reads its module, and loads it unless the active filter is the same. Error
+//! messages are one line with the module, its source and its digest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::config::Configuration;
 use weir_runtime::{Digest, Filter, FilterEntry, Loader, MAX_MODULE};
 use weir_upstream::error_report;
 
-/// Returns the filter of an entry: one of `in_force` if entry and module are unchanged, else a newly loaded and validated
+/// Returns the filter of an entry: one of `active` if entry and module are unchanged, else a newly loaded and validated
 /// one. Cancel-safe.
 ///
 /// # Errors
@@ -20,11 +20,11 @@ pub async fn prepare(
     entry: &FilterEntry,
     configuration: &Configuration,
     modules: Option<&Path>,
-    in_force: &[Arc<Filter>],
+    active: &[Arc<Filter>],
 ) -> Result<Arc<Filter>, String> {
     let (module, from) = read_module(entry, configuration, modules).await?;
     let digest = Digest::of(&module);
-    if let Some(filter) = in_force.iter().find(|filter| filter.entry() == entry && *filter.digest() == digest) {
+    if let Some(filter) = active.iter().find(|filter| filter.entry() == entry && *filter.digest() == digest) {
         return Ok(filter.clone());
     }
     let loaded = loader.load(entry, from.clone(), digest, &module).await;

@@ -12,17 +12,19 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 
 use crate::config::{ConfigSource, Configuration, ConfigurationError};
-use weir_upstream::Tasks;
+use weir_upstream::{Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
 const MAX_MANIFEST: u64 = 8 << 20;
+/// The most different errors of one outage that are logged.
+const MAX_LOGGED: usize = 8;
 
 /// The last state of the source.
 #[derive(Debug, Clone)]
 pub enum SourceState {
-    /// Not read yet: the API server has not answered.
+    /// Not read yet, because the API server has not responded.
     Pending,
-    /// A valid configuration. A missing ConfigMap is a configuration without filters.
+    /// A valid configuration. If the ConfigMap does not exist, it has no filters and a warning.
     Valid(Arc<Configuration>),
     /// An invalid configuration.
     Invalid(Arc<ConfigurationError>),
@@ -72,6 +74,8 @@ async fn watch_config_map(api: Api<ConfigMap>, name: String, source: String, sen
     let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(290);
     let mut events = watch_objects(api, config).default_backoff().into_stream().boxed();
     let mut listed = None;
+    // The errors of the present outage that the log has already. Several API servers fail with different errors.
+    let mut logged: Vec<String> = Vec::new();
     loop {
         let state = match events.try_next().await {
             Ok(Some(Event::Init)) => {
@@ -84,18 +88,25 @@ async fn watch_config_map(api: Api<ConfigMap>, name: String, source: String, sen
             }
             Ok(Some(Event::InitDone)) => match listed.take() {
                 Some(map) => Configuration::from_config_map(&source, &map).into(),
-                None => SourceState::Valid(Arc::default()),
+                None => SourceState::Valid(Arc::new(Configuration::missing(&source))),
             },
             Ok(Some(Event::Apply(map))) => Configuration::from_config_map(&source, &map).into(),
-            Ok(Some(Event::Delete(_))) => SourceState::Valid(Arc::default()),
+            Ok(Some(Event::Delete(_))) => SourceState::Valid(Arc::new(Configuration::missing(&source))),
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(source, "cannot watch the configuration, retrying: {error}");
+                let reason = error_report(&error);
+                if logged.len() < MAX_LOGGED && !logged.contains(&reason) {
+                    tracing::warn!(source, reason, "cannot watch the configuration, retrying");
+                    logged.push(reason);
+                }
                 // The stream has a back-off of its own. This pause bounds the loop if that fails.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
+        if !std::mem::take(&mut logged).is_empty() {
+            tracing::info!(source, "watching the configuration again");
+        }
         sender.send_replace(state);
     }
 }

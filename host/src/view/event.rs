@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use weir_document::json::{self, EventType};
 use weir_document::protobuf::{self, Envelope};
-use weir_document::{Document, Error, Path, TypeMeta, Value};
+use weir_document::{Document, Error, TypeMeta};
 use weir_kube::{Encoding, Transform};
 use weir_store::StoreKey;
 use weir_store::cache::ObjectFormat;
@@ -107,9 +107,7 @@ impl ViewEvent {
             return Ok(shown);
         }
         let mut document = format.document(shown);
-        if let Ok(path) = Path::parse("metadata.resourceVersion") {
-            document.set(&path, &Value::Text(self.version.to_string()))?;
-        }
+        document.set_resource_version(self.version)?;
         Ok(document.bytes().clone())
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Query, ResourceRequest};
 use weir_runtime::ServingReceiver;
 use weir_store::cache::{Collection, ResourceReflector, ResourceStore};
-use weir_store::{ReflectorClient, ReflectorTiming};
+use weir_store::{ReflectorClient, ReflectorTiming, StoreKey};
 use weir_upstream::{Identity, Tasks};
 
 use super::refresh::Refresh;
@@ -56,7 +56,7 @@ pub struct ViewsConfig {
 
 /// What distinguishes a view from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ViewKey {
+struct ViewKey {
     store: StoreId,
     /// The client component, in lower case.
     component: String,
@@ -102,16 +102,17 @@ impl Views {
         Arc::new(Self { config, serving, tasks, open: Mutex::default() })
     }
 
-    /// The key of the view that serves a collection request; `None` if no view serves it.
-    pub(crate) fn key(
-        &self,
+    /// Returns the view that serves a read, and opens it if it is not; `None` if no view serves the read.
+    ///
+    /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
+    pub(crate) fn view(
+        self: &Arc<Self>,
         component: &str,
         identity: Identity,
         request: &ResourceRequest,
         query: &Query,
-    ) -> Option<ViewKey> {
-        let cached = self.config.resources.contains(&request.resource);
-        if !cached || request.name.is_some() || request.subresource.is_some() {
+    ) -> Option<Arc<View>> {
+        if !self.config.resources.contains(&request.resource) || request.subresource.is_some() {
             return None;
         }
         let component = component.to_ascii_lowercase();
@@ -121,16 +122,34 @@ impl Views {
                 if identity != Identity::Node || self.config.node.is_none() {
                     return None;
                 }
+                if let Some(name) = &request.name {
+                    return self.find(&component, identity, request, name);
+                }
                 let selector = |key| query.first(key).unwrap_or_default();
                 let collection = Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"));
                 StoreId { identity, collection }
             }
         };
-        Some(ViewKey { store, component })
+        self.open_view(&ViewKey { store, component })
+    }
+
+    /// Finds an open view that has an object, or that knows that it does not exist.
+    fn find(&self, component: &str, identity: Identity, request: &ResourceRequest, name: &str) -> Option<Arc<View>> {
+        let open = self.open();
+        let namespace = request.namespace.as_deref();
+        let same = |key: &ViewKey| {
+            key.component == component
+                && key.store.identity == identity
+                && key.store.collection.resource == request.resource
+        };
+        let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
+        let key = StoreKey::new(namespace.unwrap_or_default(), name);
+        let has = views.iter().find(|view| view.snapshot().objects.contains_key(&key));
+        has.or_else(|| views.iter().find(|view| view.covers(namespace, name))).map(|view| (*view).clone())
     }
 
     /// Returns a view if it is open.
-    pub(crate) fn get(&self, key: &ViewKey) -> Option<Arc<View>> {
+    fn get(&self, key: &ViewKey) -> Option<Arc<View>> {
         let mut open = self.open();
         let found = open.views.get_mut(key)?;
         found.used = Instant::now();
@@ -138,7 +157,7 @@ impl Views {
     }
 
     /// Returns a view, and opens it if it is not; `None` if there are too many.
-    pub(crate) fn open_view(self: &Arc<Self>, key: &ViewKey) -> Option<Arc<View>> {
+    fn open_view(self: &Arc<Self>, key: &ViewKey) -> Option<Arc<View>> {
         if let Some(view) = self.get(key) {
             return Some(view);
         }
@@ -157,7 +176,7 @@ impl Views {
             }
         };
         let handed_out = open.handed_out(&key.store.collection.resource).load(Ordering::Acquire);
-        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out));
+        let view = Arc::new(View::new(key.store.collection.clone(), key.store.identity, store, handed_out));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
         self.spawn(stop.clone(), refresh.run());

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use weir_runtime::ChainVersion;
 use weir_store::StoreKey;
 use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat, ResourceStore};
+use weir_upstream::Identity;
 
 use super::event::{Cause, ViewEvent};
 use super::object::ViewObject;
@@ -22,6 +23,8 @@ const MAX_BYTES: usize = 32 << 20;
 /// A store seen through one chain.
 pub(crate) struct View {
     pub(super) collection: Collection,
+    /// The identity that reads the collection upstream.
+    identity: Identity,
     pub(super) store: Arc<ResourceStore>,
     snapshot: ArcSwap<ViewSnapshot>,
     log: Mutex<ViewLog>,
@@ -56,7 +59,7 @@ pub(super) struct ViewLog {
 impl View {
     /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
     /// client has got: what they were shown before the view existed is not known.
-    pub(super) fn new(collection: Collection, store: Arc<ResourceStore>, handed_out: u64) -> Self {
+    pub(super) fn new(collection: Collection, identity: Identity, store: Arc<ResourceStore>, handed_out: u64) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
@@ -65,6 +68,7 @@ impl View {
         };
         Self {
             collection,
+            identity,
             store,
             snapshot: ArcSwap::from_pointee(snapshot),
             log: Mutex::new(ViewLog {
@@ -104,6 +108,22 @@ impl View {
     /// The state of the store's reflector.
     pub(crate) fn reflector_state(&self) -> watch::Receiver<weir_store::ReflectorState> {
         self.store.state()
+    }
+
+    /// Whether the collection is read upstream with this identity, so that the API server has authorized its readers.
+    pub(crate) fn is_read_as(&self, identity: Identity) -> bool {
+        self.identity == identity
+    }
+
+    /// Whether an object that the view does not have does not exist.
+    pub(crate) fn covers(&self, namespace: Option<&str>, name: &str) -> bool {
+        let Collection { path, field_selector, label_selector, .. } = &self.collection;
+        let in_namespace = match path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')) {
+            Some((covered, _)) => namespace == Some(covered),
+            None => true,
+        };
+        let selected = field_selector.is_empty() || *field_selector == format!("metadata.name={name}");
+        in_namespace && selected && label_selector.is_empty()
     }
 
     /// Notes that a client got this version of the resource.

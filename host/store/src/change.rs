@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,14 +20,14 @@ pub enum Change {
     /// Objects of a lookup were added, updated or deleted. Never empty; more than 256 keys are reported as `AllObjects`.
     Objects {
         /// The lookup of the reflector.
-        lookup: Arc<Lookup>,
+        lookup: Arc<LookupSpec>,
         /// The sorted keys of the objects.
         keys: Vec<ObjectKey>,
     },
     /// Any object of a lookup may have changed.
     AllObjects {
         /// The lookup of the reflector.
-        lookup: Arc<Lookup>,
+        lookup: Arc<LookupSpec>,
     },
     /// The addresses of the node changed.
     Addresses,

@@ -2,7 +2,7 @@
 //! the version that the API server prefers.
 
 use serde::Deserialize;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 use super::resource_client::{RequestError, ResourceClient};
 
@@ -38,7 +38,7 @@ struct ApiResource {
 ///
 /// [`RequestError::NotFound`]: the API server serves no version that the filter can read. The core group has one version, so
 /// it needs no request: a missing resource shows in the list request.
-pub(super) async fn discover(client: &ResourceClient, lookup: &Lookup) -> Result<ServedResource, RequestError> {
+pub(super) async fn discover(client: &ResourceClient, lookup: &LookupSpec) -> Result<ServedResource, RequestError> {
     let (resource, group) = (&lookup.resource.resource, &lookup.resource.group);
     if group.is_empty() {
         return match lookup.versions.is_empty() || lookup.versions.iter().any(|version| version == "v1") {

@@ -14,7 +14,7 @@ use weir_kube::LabelSelector;
 use super::indexed_objects::{Delta, IndexedObjects};
 use super::stored_object::read_object;
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
 /// A fixed set of objects. Clones share it.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ struct FileState {
     /// The objects by resource, as `resource_of` names it.
     objects: HashMap<String, Vec<FileObject>>,
     /// The objects of each lookup, selected at its first query.
-    lookups: Mutex<HashMap<Lookup, Arc<IndexedObjects>>>,
+    lookups: Mutex<HashMap<LookupSpec, Arc<IndexedObjects>>>,
 }
 
 struct FileObject {
@@ -141,7 +141,7 @@ impl FileObjects {
 
 impl FileState {
     /// The objects that a lookup selects.
-    fn objects(&self, lookup: &Lookup) -> Arc<IndexedObjects> {
+    fn objects(&self, lookup: &LookupSpec) -> Arc<IndexedObjects> {
         let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = lookups.get(lookup) {
             return found.clone();
@@ -177,7 +177,7 @@ impl FileState {
 impl FileObjects {
     /// One object; `None` if it does not exist.
     #[must_use]
-    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    pub fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.0.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 
@@ -187,7 +187,7 @@ impl FileObjects {
     /// The selector is malformed.
     pub fn find(
         &self,
-        lookup: &Lookup,
+        lookup: &LookupSpec,
         namespace: Option<&str>,
         label_selector: &str,
     ) -> Result<Arc<Selection>, String> {
@@ -243,9 +243,9 @@ items:
     #[test]
     fn documents_and_lists_give_their_objects() {
         let snapshot = objects();
-        let pool = snapshot.get(&Lookup::all("nodepools".parse().unwrap()), None, "hangzhou").unwrap();
+        let pool = snapshot.get(&LookupSpec::all("nodepools".parse().unwrap()), None, "hangzhou").unwrap();
         assert_eq!(pool.document().kind().unwrap(), "NodePool");
-        let nodes = snapshot.find(&Lookup::all("nodes".parse().unwrap()), None, "").unwrap();
+        let nodes = snapshot.find(&LookupSpec::all("nodes".parse().unwrap()), None, "").unwrap();
         assert_eq!(names(&nodes), ["n1", "n2"]);
         assert_eq!(nodes.objects()[0].document().api_version().unwrap(), "v1");
     }
@@ -253,16 +253,17 @@ items:
     #[test]
     fn a_lookup_selects_objects_as_a_reflector_does() {
         let snapshot = objects();
-        let named = Lookup { name: Some("n1".into()), ..Lookup::all("nodes".parse().unwrap()) };
+        let named = LookupSpec { name: Some("n1".into()), ..LookupSpec::all("nodes".parse().unwrap()) };
         assert_eq!(names(&snapshot.find(&named, None, "").unwrap()), ["n1"]);
-        let selected = Lookup { label_selector: Some("pool=hangzhou".into()), ..Lookup::all("nodes".parse().unwrap()) };
+        let selected =
+            LookupSpec { label_selector: Some("pool=hangzhou".into()), ..LookupSpec::all("nodes".parse().unwrap()) };
         assert_eq!(names(&snapshot.find(&selected, None, "").unwrap()), ["n2"]);
-        let metadata = Lookup { metadata_only: true, ..Lookup::all("nodes".parse().unwrap()) };
+        let metadata = LookupSpec { metadata_only: true, ..LookupSpec::all("nodes".parse().unwrap()) };
         let node = snapshot.get(&metadata, None, "n2").unwrap();
         assert!(!String::from_utf8_lossy(node.document().bytes()).contains("phase"));
-        let version = Lookup { versions: vec!["v1beta1".into()], ..Lookup::all("nodepools".parse().unwrap()) };
+        let version = LookupSpec { versions: vec!["v1beta1".into()], ..LookupSpec::all("nodepools".parse().unwrap()) };
         assert!(snapshot.get(&version, None, "hangzhou").is_none());
-        assert!(snapshot.find(&Lookup::all("nodes".parse().unwrap()), None, "a in").is_err());
+        assert!(snapshot.find(&LookupSpec::all("nodes".parse().unwrap()), None, "a in").is_err());
     }
 
     #[test]

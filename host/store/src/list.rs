@@ -15,7 +15,7 @@ use super::indexed_objects::StoredObject;
 use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use super::store_key::StoreKey;
 use super::stored_object::read_object;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// Items per page, as in client-go.
 const PAGE: usize = 500;
@@ -36,7 +36,7 @@ pub(super) struct ResourceList {
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The field and label selectors of a lookup as query parameters, each preceded by `&`.
-pub(super) fn selectors(lookup: &Lookup) -> String {
+pub(super) fn selectors(lookup: &LookupSpec) -> String {
     let mut query = String::new();
     if let Some(name) = &lookup.name {
         query = query + "&fieldSelector=metadata.name%3D" + &utf8_percent_encode(name, QUERY).to_string();
@@ -48,7 +48,7 @@ pub(super) fn selectors(lookup: &Lookup) -> String {
 }
 
 /// The `Accept` header. A server without `PartialObjectMetadata` responds with whole objects, which are reduced later.
-pub(super) fn accept(lookup: &Lookup, list: bool) -> &'static str {
+pub(super) fn accept(lookup: &LookupSpec, list: bool) -> &'static str {
     match (lookup.metadata_only, list) {
         (true, true) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
         (true, false) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -59,7 +59,7 @@ pub(super) fn accept(lookup: &Lookup, list: bool) -> &'static str {
 /// Lists all objects of the lookup. Cancel-safe: an unfinished list has no effect.
 pub(super) async fn list(
     client: &ResourceClient,
-    lookup: &Lookup,
+    lookup: &LookupSpec,
     served: &ServedResource,
 ) -> Result<ResourceList, RequestError> {
     let mut objects = Vec::new();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn selectors_are_escaped() {
-        let lookup = Lookup {
+        let lookup = LookupSpec {
             resource: GroupResource::new("nodes", ""),
             versions: Vec::new(),
             name: Some("a&b".into()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::watch::Sender;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::discovery::{ServedResource, discover};
@@ -37,7 +37,7 @@ pub struct ReflectorState {
 /// The task of one reflector.
 pub(super) struct Reflector {
     client: ResourceClient,
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     timing: ReflectorTiming,
     reconnects: Reconnects,
     writer: StoreWriter,
@@ -45,10 +45,12 @@ pub(super) struct Reflector {
 
 /// Writes the objects and the state of one reflector.
 struct StoreWriter {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     id: ReflectorId,
     store: Arc<Store>,
     state: Sender<ReflectorState>,
+    /// Whether the log says that the resource is not served.
+    not_served: bool,
 }
 
 /// What a reflector does next.
@@ -64,7 +66,7 @@ enum Phase {
 impl Reflector {
     pub(super) fn new(
         ReflectorClient { client, connectivity }: ReflectorClient,
-        lookup: Arc<Lookup>,
+        lookup: Arc<LookupSpec>,
         id: ReflectorId,
         store: Arc<Store>,
         state: Sender<ReflectorState>,
@@ -72,7 +74,7 @@ impl Reflector {
     ) -> Self {
         let resource = lookup.resource.clone();
         let client = ResourceClient { client, resource, response_timeout: timing.response_timeout };
-        let writer = StoreWriter { lookup: lookup.clone(), id, store, state };
+        let writer = StoreWriter { lookup: lookup.clone(), id, store, state, not_served: false };
         Self { client, lookup, timing, reconnects: connectivity.reconnects(), writer }
     }
 
@@ -153,7 +155,8 @@ impl Reflector {
 
 impl StoreWriter {
     /// Applies the difference between a complete list and the store.
-    fn replace(&self, listed: ResourceList) {
+    fn replace(&mut self, listed: ResourceList) {
+        self.not_served = false;
         let mut listed: BTreeMap<_, _> = listed.objects.into_iter().collect();
         let stored = self.store.objects(&self.lookup, self.id);
         let deleted = stored.iter().flat_map(|stored| stored.keys()).filter(|key| !listed.contains_key(*key));
@@ -166,15 +169,16 @@ impl StoreWriter {
     }
 
     /// Removes all objects, because the API server does not serve the resource.
-    fn clear(&self) {
+    fn clear(&mut self) {
         if self.lookup.optional {
             tracing::debug!(resource = %self.lookup.resource, "resource is not served by the API server, treated as empty");
-        } else {
+        } else if !self.not_served {
             tracing::warn!(
                 resource = %self.lookup.resource,
                 "resource that a filter looks up is not served by the API server, treated as empty until it is"
             );
         }
+        self.not_served = true;
         let stored = self.store.objects(&self.lookup, self.id);
         let deltas = stored.iter().flat_map(|stored| stored.keys()).map(|key| Delta::Remove(key.clone())).collect();
         self.store.apply(&self.lookup, self.id, deltas);

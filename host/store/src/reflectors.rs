@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 use weir_upstream::Tasks;
 
 use super::change::Changes;
@@ -19,7 +19,7 @@ use super::timing::ReflectorTiming;
 #[derive(Debug, Clone)]
 pub struct ReflectorStatus {
     /// The lookup that the reflector serves.
-    pub lookup: Arc<Lookup>,
+    pub lookup: Arc<LookupSpec>,
     /// Its state.
     pub state: ReflectorState,
     /// The number of objects in the store.
@@ -40,7 +40,7 @@ pub(super) struct Inner {
 
 #[derive(Debug, Default)]
 struct OpenReflectors {
-    reflectors: HashMap<Arc<Lookup>, Weak<Registration>>,
+    reflectors: HashMap<Arc<LookupSpec>, Weak<Registration>>,
     last_id: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct ReflectorHandle(Arc<Registration>);
 /// Stops the reflector and removes its objects when it is dropped.
 #[derive(Debug)]
 struct Registration {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     id: ReflectorId,
     state: watch::Receiver<ReflectorState>,
     stop: CancellationToken,
@@ -74,7 +74,7 @@ impl Reflectors {
     }
 
     /// Returns a handle to the reflector of a lookup, and starts the reflector if there is none.
-    pub fn open(&self, lookup: &Lookup) -> ReflectorHandle {
+    pub fn open(&self, lookup: &LookupSpec) -> ReflectorHandle {
         let inner = &self.0;
         let mut open = inner.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(registration) = open.reflectors.get(lookup).and_then(Weak::upgrade) {
@@ -153,7 +153,7 @@ impl Reflectors {
 impl ReflectorHandle {
     /// The lookup that the reflector serves.
     #[must_use]
-    pub fn lookup(&self) -> &Arc<Lookup> {
+    pub fn lookup(&self) -> &Arc<LookupSpec> {
         &self.0.lookup
     }
 

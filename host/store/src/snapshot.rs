@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use super::change::{Change, MAX_KEYS, QUEUE_LENGTH};
 use super::indexed_objects::{Delta, IndexedObjects};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
 /// Distinguishes a reflector from an earlier one of the same lookup that is still stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct ReflectorId(pub(super) u64);
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     version: u64,
-    reflectors: HashMap<Arc<Lookup>, (ReflectorId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
+    reflectors: HashMap<Arc<LookupSpec>, (ReflectorId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
     addresses: Arc<[InterfaceAddress]>,
 }
 
@@ -54,14 +54,14 @@ impl Store {
     }
 
     /// Adds a reflector without objects.
-    pub(super) fn add(&self, lookup: &Arc<Lookup>, id: ReflectorId) {
+    pub(super) fn add(&self, lookup: &Arc<LookupSpec>, id: ReflectorId) {
         self.write(|state| {
             state.reflectors.insert(lookup.clone(), (id, Arc::default()));
         });
     }
 
     /// Removes a reflector and its objects.
-    pub(super) fn remove(&self, lookup: &Arc<Lookup>, id: ReflectorId) {
+    pub(super) fn remove(&self, lookup: &Arc<LookupSpec>, id: ReflectorId) {
         self.write(|state| {
             if state.reflectors.get(lookup).is_some_and(|(present, _)| *present == id) {
                 state.reflectors.remove(lookup);
@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// The current objects of a reflector.
-    pub(super) fn objects(&self, lookup: &Lookup, id: ReflectorId) -> Option<Arc<IndexedObjects>> {
+    pub(super) fn objects(&self, lookup: &LookupSpec, id: ReflectorId) -> Option<Arc<IndexedObjects>> {
         self.state
             .load()
             .reflectors
@@ -82,7 +82,7 @@ impl Store {
     /// Applies deltas of a reflector and notifies receivers of the changed keys. Ignores a reflector that was removed.
     ///
     /// INVARIANT: only one task writes the objects of a reflector, so objects read before the lock are current under it.
-    pub(super) fn apply(&self, lookup: &Arc<Lookup>, id: ReflectorId, deltas: Vec<Delta>) {
+    pub(super) fn apply(&self, lookup: &Arc<LookupSpec>, id: ReflectorId, deltas: Vec<Delta>) {
         let Some((next, keys)) = self.objects(lookup, id).and_then(|objects| objects.next(deltas)) else {
             return;
         };
@@ -130,7 +130,7 @@ impl Store {
 }
 
 impl StoreSnapshot {
-    fn objects(&self, lookup: &Lookup) -> Option<&Arc<IndexedObjects>> {
+    fn objects(&self, lookup: &LookupSpec) -> Option<&Arc<IndexedObjects>> {
         self.reflectors.get(lookup).map(|(_, objects)| objects)
     }
 
@@ -142,7 +142,7 @@ impl StoreSnapshot {
 
     /// One object; `None` if it does not exist. `lookup` is the lookup of an open reflector.
     #[must_use]
-    pub fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    pub fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
     }
 
@@ -152,7 +152,7 @@ impl StoreSnapshot {
     /// The selector is malformed.
     pub fn find(
         &self,
-        lookup: &Lookup,
+        lookup: &LookupSpec,
         namespace: Option<&str>,
         label_selector: &str,
     ) -> Result<Arc<Selection>, String> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 use weir_upstream::{Connectivity, Tasks};
 
 use super::*;
@@ -56,7 +56,7 @@ impl Cluster {
         self.api.store().put(object).unwrap();
     }
 
-    async fn open(&self, lookup: &Lookup) -> ReflectorHandle {
+    async fn open(&self, lookup: &LookupSpec) -> ReflectorHandle {
         let handle = self.reflectors.open(lookup);
         within(handle.synced()).await.unwrap();
         handle
@@ -95,7 +95,7 @@ fn node(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"pool": "p"}}, "status": {"phase": "big"}})
 }
 
-fn names(snapshot: &StoreSnapshot, lookup: &Lookup) -> Vec<String> {
+fn names(snapshot: &StoreSnapshot, lookup: &LookupSpec) -> Vec<String> {
     let found = snapshot.find(lookup, None, "").unwrap();
     found.objects().iter().map(|object| object.document().name().unwrap().into_owned()).collect()
 }

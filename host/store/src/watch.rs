@@ -12,7 +12,7 @@ use super::indexed_objects::Delta;
 use super::list::{accept, selectors};
 use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use super::stored_object::{key_of, read_object, version_of};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 use weir_upstream::jitter;
 
 /// The largest event that is accepted: ten times the default object limit of etcd.
@@ -32,7 +32,7 @@ pub(super) trait WatchHandler {
 /// next watch delivers the events again that were not applied.
 pub(super) async fn watch(
     client: &ResourceClient,
-    lookup: &Lookup,
+    lookup: &LookupSpec,
     served: &ServedResource,
     version: &mut String,
     timeout: Duration,
@@ -75,7 +75,7 @@ pub(super) async fn watch(
 /// Turns complete events into deltas.
 fn events(
     client: &ResourceClient,
-    lookup: &Lookup,
+    lookup: &LookupSpec,
     splitter: &mut FrameSplitter,
     version: &mut String,
     deltas: &mut Vec<Delta>,
@@ -122,7 +122,7 @@ mod tests {
 
     /// Reads a stream that starts at version 1. Returns the deltas, the version to resume from, and the result.
     fn read(stream: &str) -> (Vec<Delta>, String, Result<(), RequestError>) {
-        let lookup = Lookup::all("services".parse().unwrap());
+        let lookup = LookupSpec::all("services".parse().unwrap());
         let client = ResourceClient {
             client: client("http://127.0.0.1:1"),
             resource: lookup.resource.clone(),

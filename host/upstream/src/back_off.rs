@@ -17,7 +17,7 @@ pub struct BackOff {
     first: Duration,
     max: Duration,
     next: Duration,
-    /// The end of the server's startup, if it reconnected.
+    /// Waits stay short until then. `None` before the first reconnect.
     startup_ends: Option<Instant>,
 }
 
@@ -33,7 +33,7 @@ impl BackOff {
         self.next = self.first;
     }
 
-    /// Waits for the next delay. Cancel safe, but a cancelled wait counts as a failure too.
+    /// Waits for the next delay. Cancel safe, but a cancelled wait doubles the next one too.
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.next_delay()).await;
     }

@@ -1,16 +1,12 @@
 //! Connecting to an API server: TCP options, TLS with an optional client certificate, and credential headers.
 
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{self, Builder};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -18,25 +14,8 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
 use crate::UpstreamError;
-use crate::request::RequestBody;
-use crate::stream_limit::{SettingsReader, StreamLimit};
 
-/// The HTTP/2 flow control window of a stream: how much the server may send before the client reads.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// The window of a connection. This many clients can stop reading before they stall others on the connection.
-const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
-
-/// hyper-util's pooled client.
-pub(super) type Client = legacy::Client<Connector, RequestBody>;
-
-/// Builds pooled clients that share one TLS configuration.
-#[derive(Debug, Clone)]
-pub(super) struct ClientBuilder {
-    connector: Connector,
-    builder: Builder,
-}
-
-/// The HTTP versions that a client offers by ALPN.
+/// The HTTP versions that Weir offers by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocols {
     /// HTTP/2 if the server supports it, otherwise HTTP/1.1.
@@ -48,11 +27,12 @@ pub(super) enum Protocols {
 /// Connects with one timeout for TCP and TLS together.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
-    inner: HttpsConnector<HttpConnector>,
+    https: HttpsConnector<HttpConnector>,
     timeout: Duration,
-    /// Each connection publishes its stream limit here.
-    limit: StreamLimit,
 }
+
+/// A TCP connection, with or without TLS.
+pub(super) type Stream = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
 
 /// The headers of a credential. kube re-reads token files and re-runs exec plugins as needed.
 pub(super) struct Credential {
@@ -86,54 +66,6 @@ pub enum SetupError {
     Proxy(Uri),
 }
 
-/// Returns a builder of clients with the trust and the client certificate of a configuration.
-pub(super) fn client_builder(
-    config: &kube::Config,
-    timeout: Duration,
-    protocols: Protocols,
-) -> Result<ClientBuilder, SetupError> {
-    if let Some(proxy) = &config.proxy_url {
-        return Err(SetupError::Proxy(proxy.clone()));
-    }
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    // Half-open connections are common at the edge. Keepalive detects them within about a minute.
-    http.set_keepalive(Some(Duration::from_secs(30)));
-    http.set_keepalive_interval(Some(Duration::from_secs(10)));
-    http.set_keepalive_retries(Some(3));
-    http.set_connect_timeout(Some(timeout));
-    let tls = with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
-    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    if let Some(name) = &config.tls_server_name {
-        let name = name.clone().try_into().map_err(|_| SetupError::ServerName(name.clone()))?;
-        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
-    }
-    let inner = match protocols {
-        Protocols::Any => https.enable_http1().enable_http2().wrap_connector(http),
-        Protocols::Http1 => https.enable_http1().wrap_connector(http),
-    };
-    // hyper spawns its connection tasks itself. They end with the client and its bodies, and hold no work that `Tasks`
-    // would have to wait for.
-    let mut builder = legacy::Client::builder(TokioExecutor::new());
-    builder
-        .pool_timer(TokioTimer::new())
-        .timer(TokioTimer::new())
-        .pool_idle_timeout(Duration::from_secs(90))
-        .pool_max_idle_per_host(64)
-        .http1_max_buf_size(256 << 10)
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_max_frame_size(64 << 10)
-        .http2_max_header_list_size(64 << 10)
-        .http2_keep_alive_interval(Duration::from_secs(30))
-        .http2_keep_alive_timeout(Duration::from_secs(15));
-    if protocols == Protocols::Http1 {
-        builder.pool_max_idle_per_host(0);
-    }
-    Ok(ClientBuilder { connector: Connector { inner, timeout, limit: StreamLimit::default() }, builder })
-}
-
 /// Returns the same configuration with its trusted certificates loaded.
 ///
 /// Given only the path of a CA bundle, kube sets up the platform's verifier first, which fails on a machine without a
@@ -159,31 +91,39 @@ fn certificates(path: PathBuf) -> Result<Vec<Vec<u8>>, SetupError> {
     read().map_err(|source| SetupError::CertificateAuthority { path: path.clone(), source })
 }
 
-impl ClientBuilder {
-    /// Returns a client with its own pool, and the stream limit of its connection.
-    pub(super) fn build(&self) -> (Client, StreamLimit) {
-        let limit = StreamLimit::default();
-        (self.builder.build(Connector { limit: limit.clone(), ..self.connector.clone() }), limit)
+impl Connector {
+    /// Creates a connector with the trust and the client certificate of a configuration.
+    pub(super) fn new(config: &kube::Config, timeout: Duration, protocols: Protocols) -> Result<Self, SetupError> {
+        if let Some(proxy) = &config.proxy_url {
+            return Err(SetupError::Proxy(proxy.clone()));
+        }
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        // Half-open connections are common at the edge. Keepalive detects them within about a minute.
+        http.set_keepalive(Some(Duration::from_secs(30)));
+        http.set_keepalive_interval(Some(Duration::from_secs(10)));
+        http.set_keepalive_retries(Some(3));
+        http.set_connect_timeout(Some(timeout));
+        let tls =
+            with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
+        let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = &config.tls_server_name {
+            let name = name.clone().try_into().map_err(|_| SetupError::ServerName(name.clone()))?;
+            https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let https = match protocols {
+            Protocols::Any => https.enable_http1().enable_http2().wrap_connector(http),
+            Protocols::Http1 => https.enable_http1().wrap_connector(http),
+        };
+        Ok(Self { https, timeout })
     }
-}
 
-impl Service<Uri> for Connector {
-    type Response = SettingsReader<<HttpsConnector<HttpConnector> as Service<Uri>>::Response>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Service::<Uri>::poll_ready(&mut self.inner, cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, timeout, limit) = (self.inner.call(uri), self.timeout, self.limit.clone());
-        Box::pin(async move {
-            let stream = tokio::time::timeout(timeout, connecting).await.unwrap_or_else(|_| {
-                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connection timed out").into())
-            })?;
-            Ok(SettingsReader::new(stream, limit))
-        })
+    /// Connects to the server of a URI. Cancel safe: dropping the future closes the connection.
+    pub(super) async fn connect(&self, uri: Uri) -> Result<Stream, BoxError> {
+        tokio::time::timeout(self.timeout, self.https.clone().oneshot(uri))
+            .await
+            .unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connection timed out").into()))
     }
 }
 

@@ -3,12 +3,14 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use http::StatusCode;
-use hyper_util::client::legacy;
+use http::{Request, StatusCode};
+use tower::BoxError;
+
+use crate::request::RequestBody;
 
 /// A request got no response from the API server.
 ///
-/// None of these errors proves that a write was not carried out, except those of connecting.
+/// The API server may have processed the request all the same, unless connecting failed or Weir did not send it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
@@ -19,7 +21,7 @@ pub enum UpstreamError {
         server: Arc<str>,
         /// The cause.
         #[source]
-        source: legacy::Error,
+        source: BoxError,
     },
     /// The certificate of the server is not trusted.
     #[error("the certificate of the API server {server} is not trusted by {trust}")]
@@ -30,7 +32,7 @@ pub enum UpstreamError {
         trust: Arc<str>,
         /// The cause.
         #[source]
-        source: legacy::Error,
+        source: BoxError,
     },
     /// Connecting, including the TLS handshake, timed out.
     #[error("connecting to the API server {server} timed out")]
@@ -39,7 +41,7 @@ pub enum UpstreamError {
         server: Arc<str>,
         /// The cause.
         #[source]
-        source: legacy::Error,
+        source: BoxError,
     },
     /// The connection broke before the head of the response arrived.
     #[error("the API server {server} closed the connection without a response")]
@@ -48,7 +50,7 @@ pub enum UpstreamError {
         server: Arc<str>,
         /// The cause.
         #[source]
-        source: legacy::Error,
+        source: hyper::Error,
     },
     /// The server went down before it responded.
     #[error("the API server {server} went down before it responded")]
@@ -117,18 +119,37 @@ impl UpstreamError {
         if repeatable { self.is_unreachable() } else { self.is_connect_error() }
     }
 
-    /// Classifies an error of the HTTP client.
-    pub(super) fn from_client(error: legacy::Error, server: &Arc<str>, trust: &Arc<str>) -> Self {
+    /// Names the server, and classifies the cause of a failed connection attempt.
+    pub(super) fn from_send(error: SendError, server: &Arc<str>, trust: &Arc<str>) -> Self {
         let server = server.clone();
-        if !error.is_connect() {
-            return Self::Broken { server, source: error };
-        }
-        match connect_failure(&error) {
-            ConnectFailure::Timeout => Self::ConnectTimeout { server, source: error },
-            ConnectFailure::Untrusted => Self::Untrusted { server, trust: trust.clone(), source: error },
-            ConnectFailure::Other => Self::Connect { server, source: error },
+        match error {
+            SendError::Exhausted => Self::Busy,
+            SendError::Broken(source) | SendError::Unsent { source, .. } => Self::Broken { server, source },
+            SendError::Connect(source) => match connect_failure(&*source) {
+                ConnectFailure::Timeout => Self::ConnectTimeout { server, source },
+                ConnectFailure::Untrusted => Self::Untrusted { server, trust: trust.clone(), source },
+                ConnectFailure::Other => Self::Connect { server, source },
+            },
         }
     }
+}
+
+/// A request got no response from a connection or a pool.
+#[derive(Debug)]
+pub(super) enum SendError {
+    /// All streams of the maximum number of connections are in use.
+    Exhausted,
+    /// Connecting failed. The server received nothing.
+    Connect(BoxError),
+    /// The connection broke before the head of the response arrived.
+    Broken(hyper::Error),
+    /// The connection closed before it sent anything of the request.
+    Unsent {
+        /// The request with its unread body.
+        request: Box<Request<RequestBody>>,
+        /// The cause.
+        source: hyper::Error,
+    },
 }
 
 /// The cause of a failed connection attempt.

@@ -4,7 +4,8 @@ use std::error::Error;
 
 /// Formats an error and its chain of sources as `error: source: source`.
 ///
-/// Skips a source whose text the report already ends with, because some libraries repeat their source in `Display`.
+/// Skips a source whose text the report already ends with, because some libraries repeat their source in `Display`. Removes
+/// the prefix of `kube::Error::Service`, which names a type of that library.
 #[must_use]
 pub fn error_report(error: &dyn Error) -> String {
     let mut report = error.to_string();
@@ -16,5 +17,5 @@ pub fn error_report(error: &dyn Error) -> String {
         }
         source = inner.source();
     }
-    report
+    report.replace("ServiceError: ", "")
 }

@@ -11,14 +11,17 @@
 //! transport, decoded_body                one identity's connections to all servers; gzip decoding
 //! server, upstream_body                  the state of one server; response bodies with their stream permit
 //! h2_pool, server_address                connection pools with stream limits; the URL of a server
+//! connection                             one HTTP connection and its tasks
 //! connect, replay_body                   TCP, TLS and credential headers; bodies for several attempts
 //! back_off, tasks, watched_files         retries; background tasks; changes of small files
-//! connectivity, directory_watcher, error, error_report, gunzip, identity, metrics, request, server_source,
-//! stream_limit, unanswered_probes, user_agent, workers      no dependencies in this crate
+//! error                                  errors of requests
+//! connectivity, directory_watcher, error_report, gunzip, identity, metrics, request, server_source, streams,
+//! unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
 mod connect;
+mod connection;
 mod connectivity;
 mod daemon_client;
 mod decoded_body;
@@ -34,7 +37,7 @@ mod request;
 mod server;
 mod server_address;
 mod server_source;
-mod stream_limit;
+mod streams;
 mod tasks;
 mod transport;
 mod unanswered_probes;

@@ -1,8 +1,8 @@
 //! The state of each API server, and the order in which requests try them.
 //!
 //! A server is down when connecting to it or a probe of its `/readyz` fails. Requests try servers that are down last, but
-//! never skip them, so that a wrong state costs time and no response. Requests fail at once only while all servers are
-//! unresponsive ([`crate::unanswered_probes`]).
+//! never skip them, so that a wrong state delays a request but does not fail it. Requests fail at once only while all
+//! servers are unresponsive ([`crate::unanswered_probes`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,6 +66,11 @@ impl Servers {
     /// Returns whether all servers are unresponsive.
     pub(super) fn are_unresponsive(&self) -> bool {
         self.all.iter().all(|server| server.unanswered_probes.is_unresponsive())
+    }
+
+    /// Returns whether no server is up, or all of them are unresponsive.
+    pub(super) fn are_down(&self) -> bool {
+        self.are_unresponsive() || self.all.iter().all(|server| !server.is_up())
     }
 
     /// Returns the names of all servers, for messages.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 
-use crate::connect::{Client, Credential, Protocols, SetupError, client_builder};
-use crate::h2_pool::H2Pool;
+use crate::connect::{Connector, Credential, Protocols, SetupError};
+use crate::h2_pool::{H2Pool, send_unpooled};
 use crate::request::RequestBody;
 use crate::server::Server;
 use crate::{Purpose, UpstreamBody, UpstreamError};
@@ -31,7 +31,7 @@ struct ServerConnections {
     stream: H2Pool,
     heartbeat: H2Pool,
     probe: H2Pool,
-    upgrade: Client,
+    upgrade: Connector,
 }
 
 impl Transport {
@@ -83,14 +83,11 @@ impl Transport {
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let Some(connections) = self.servers.get(index) else { return Err(UpstreamError::Busy) };
-        let (response, permit) = match purpose {
-            Purpose::Upgrade => (connections.upgrade.request(request).await, None),
-            _ => {
-                let permit = connections.pool(purpose).acquire().await.ok_or(UpstreamError::Busy)?;
-                (permit.client().request(request).await, Some(permit))
-            }
+        let sent = match purpose {
+            Purpose::Upgrade => send_unpooled(&connections.upgrade, request).await,
+            _ => connections.pool(purpose).send(request).await,
         };
-        let response = response.map_err(|error| UpstreamError::from_client(error, &server.name, &self.trust))?;
+        let (response, permit) = sent.map_err(|error| UpstreamError::from_send(error, &server.name, &self.trust))?;
         server.unanswered_probes.reset();
         Ok(response.map(|body| UpstreamBody::new(body, permit, server.unanswered_probes.clone())))
     }
@@ -98,13 +95,13 @@ impl Transport {
 
 impl ServerConnections {
     fn new(config: &kube::Config, timeout: Duration) -> Result<Self, SetupError> {
-        let pooled = client_builder(config, timeout, Protocols::Any)?;
+        let connector = Connector::new(config, timeout, Protocols::Any)?;
         Ok(Self {
-            short: H2Pool::new(pooled.clone()),
-            stream: H2Pool::new(pooled.clone()),
-            heartbeat: H2Pool::new(pooled.clone()),
-            probe: H2Pool::new(pooled),
-            upgrade: client_builder(config, timeout, Protocols::Http1)?.build().0,
+            short: H2Pool::new(connector.clone()),
+            stream: H2Pool::new(connector.clone()),
+            heartbeat: H2Pool::new(connector.clone()),
+            probe: H2Pool::new(connector),
+            upgrade: Connector::new(config, timeout, Protocols::Http1)?,
         })
     }
 

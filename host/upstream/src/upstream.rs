@@ -138,6 +138,12 @@ impl Upstream {
         !matches!(**self.node.load(), NodeCredential::None)
     }
 
+    /// Returns whether a server responds, as far as probes and requests know.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        !self.servers.are_down()
+    }
+
     /// Returns the connectivity that this client records.
     pub fn connectivity(&self) -> Connectivity {
         self.connectivity.clone()

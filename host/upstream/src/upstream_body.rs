@@ -17,12 +17,12 @@ use crate::unanswered_probes::UnansweredProbes;
 pub struct UpstreamBody {
     inner: Incoming,
     unanswered_probes: UnansweredProbes,
-    _permit: Option<StreamPermit>,
+    _permit: StreamPermit,
 }
 
 impl UpstreamBody {
-    /// Wraps a body. An upgraded HTTP/1.1 connection has no permit.
-    pub(super) fn new(inner: Incoming, permit: Option<StreamPermit>, unanswered_probes: UnansweredProbes) -> Self {
+    /// Wraps a body.
+    pub(super) fn new(inner: Incoming, permit: StreamPermit, unanswered_probes: UnansweredProbes) -> Self {
         Self { inner, unanswered_probes, _permit: permit }
     }
 }

@@ -1,4 +1,5 @@
-//! Who asks, and whether they may: a policy function of the tests, asked by reviews, and enforced where tests say so.
+//! Authentication and authorization: a policy function that tests set. It answers access reviews, and is enforced if a
+//! test says so.
 //!
 //! Memory: the policy and the known tokens.
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::request::Place;
 use crate::status::Status;
 
-/// A caller.
+/// The user of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Its name.
@@ -20,26 +21,26 @@ pub struct User {
     pub groups: Vec<String>,
 }
 
-/// What a policy decides about: one request, or the one that a review asks about.
+/// The attributes of an authorization decision: of a request, or of an access review.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    /// Who asks, after impersonation.
+    /// The user, after impersonation.
     pub user: User,
-    /// The bearer token of the request, if it brought one.
+    /// The bearer token of the request, if any.
     pub token: Option<String>,
-    /// The whole User-Agent; empty in reviews about others.
+    /// The complete User-Agent; empty in reviews about other users.
     pub user_agent: String,
     /// get, list, watch, create, update, patch, delete or deletecollection.
     pub verb: String,
     /// API group, empty for core.
     pub group: String,
-    /// API version; empty if a review does not say.
+    /// API version; empty if a review does not name one.
     pub version: String,
     /// Plural of the resource; empty for a non-resource path.
     pub resource: String,
     /// Sub-resource, or empty.
     pub subresource: String,
-    /// Namespace; empty for all and for cluster-scoped ones.
+    /// Namespace; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
     /// Name; empty for collections.
     pub name: String,
@@ -47,7 +48,7 @@ pub struct Attributes {
     pub path: String,
 }
 
-/// Which requests the policy is enforced on. Reviews are always answered by the policy and never refused.
+/// The requests on which the policy is enforced. The policy answers all reviews; reviews are never refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Enforce {
     /// No request is refused.
@@ -57,11 +58,11 @@ pub enum Enforce {
     Everybody,
     /// Requests with this bearer token.
     Token(String),
-    /// Requests whose User-Agent begins with this.
+    /// Requests whose User-Agent begins with this text.
     UserAgent(String),
 }
 
-/// A policy: true allows.
+/// A policy. It returns true to allow.
 pub(crate) type Policy = Arc<dyn Fn(&Attributes) -> bool + Send + Sync>;
 
 /// The rules in force.
@@ -73,7 +74,7 @@ struct Rules {
     policy: Policy,
     enforce: Enforce,
     tokens: BTreeMap<String, User>,
-    /// Whether a token that is not known gets 401 instead of a user made from it.
+    /// Whether an unknown token gets 401. Otherwise the token is taken as the name of a user.
     known_only: bool,
 }
 
@@ -115,7 +116,7 @@ impl Access {
         Arc::clone(&rules.policy)
     }
 
-    /// The caller of a request; 401 for an unknown token where only known ones are taken.
+    /// The user of a request. An unknown token gets 401 if only known ones are accepted.
     pub(crate) fn user(&self, headers: &HeaderMap) -> Result<User, Status> {
         if let Some(name) = text(headers, "impersonate-user") {
             let groups = headers.get_all("impersonate-group").iter();
@@ -135,7 +136,7 @@ impl Access {
         }
     }
 
-    /// Refuses a request that the policy denies, if it is enforced on it.
+    /// Refuses a request that the policy denies, if the policy is enforced on it.
     pub(crate) fn check(&self, attributes: &Attributes) -> Result<(), Status> {
         let (policy, enforced) = {
             let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +154,7 @@ impl Access {
         Err(Status::forbidden(refusal(attributes)))
     }
 
-    /// The answer to a review: the object that was posted, with its status.
+    /// Answers a review: the posted object with its status.
     pub(crate) fn review(&self, caller: &Attributes, kind: &str, mut posted: Value) -> Value {
         let status = match kind {
             "SelfSubjectReview" => {
@@ -161,8 +162,8 @@ impl Access {
             }
             "TokenReview" => self.token_review(&posted),
             _ => {
-                let asked = reviewed(caller, kind, &posted);
-                if (self.policy())(&asked) {
+                let attributes = reviewed(caller, kind, &posted);
+                if (self.policy())(&attributes) {
                     json!({"allowed": true, "reason": "the test's policy allows it"})
                 } else {
                     json!({"allowed": false})
@@ -207,7 +208,7 @@ impl Attributes {
         }
     }
 
-    /// The same caller asking for a place.
+    /// The same user with the attributes of another resource.
     #[must_use]
     pub(crate) fn at(self, place: &Place, verb: &str, selected: Option<&str>) -> Self {
         Self {
@@ -227,7 +228,7 @@ impl Attributes {
     }
 }
 
-/// What a SubjectAccessReview or one of its kin asks about.
+/// The attributes in a SubjectAccessReview or a similar review.
 fn reviewed(caller: &Attributes, kind: &str, posted: &Value) -> Attributes {
     let text = |pointer: &str| {
         let value = posted.pointer(pointer).and_then(Value::as_str);
@@ -259,23 +260,23 @@ fn reviewed(caller: &Attributes, kind: &str, posted: &Value) -> Attributes {
     }
 }
 
-fn refusal(asked: &Attributes) -> String {
-    let sub = match asked.subresource.as_str() {
+fn refusal(attributes: &Attributes) -> String {
+    let sub = match attributes.subresource.as_str() {
         "" => String::new(),
         sub => format!("/{sub}"),
     };
-    let named = match asked.name.as_str() {
+    let named = match attributes.name.as_str() {
         "" => String::new(),
         name => format!(" \"{name}\""),
     };
-    let place = match asked.namespace.as_str() {
+    let place = match attributes.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace \"{namespace}\""),
     };
-    let qualified = crate::catalog::qualified(&asked.group, &asked.resource);
+    let qualified = crate::catalog::qualified(&attributes.group, &attributes.resource);
     format!(
         "{qualified}{named} is forbidden: User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {place}",
-        asked.user.name, asked.verb, asked.resource, asked.group
+        attributes.user.name, attributes.verb, attributes.resource, attributes.group
     )
 }
 

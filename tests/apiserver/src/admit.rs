@@ -1,5 +1,5 @@
-//! What the API server does to an object between receiving and storing it: checks its identity, keeps what the writer
-//! may not change, defaults a little, counts generations.
+//! Admission: checks the identity of a written object, restores immutable fields, sets a few defaults and counts
+//! generations.
 //!
 //! Pure functions over one object.
 
@@ -8,19 +8,19 @@ use serde_json::{Map, Value, json};
 use crate::catalog::Resource;
 use crate::request::Place;
 use crate::status::Status;
-use crate::store::Object;
+use crate::store::StoredObject;
 
-/// What metadata a writer can not change once the object exists.
+/// The metadata fields that are immutable after creation.
 const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// Checks that a written object is of the right kind and place, and fills in its namespace. Returns its name.
+/// Checks kind and namespace of a written object, and sets its namespace. Returns its name.
 pub(crate) fn identify(place: &Place, body: &mut Map<String, Value>) -> Result<String, Status> {
     let resource = &place.resource;
     let api_version = resource.api_version();
     for (field, expected) in [("apiVersion", &api_version), ("kind", &resource.kind)] {
         match body.get(field).and_then(Value::as_str) {
             Some(found) if found == expected => {}
-            // Go clients may leave both out of typed objects.
+            // Go clients may omit both in typed objects.
             None if !resource.custom => {}
             found => {
                 return Err(Status::bad_request(format!(
@@ -59,7 +59,7 @@ pub(crate) fn identify(place: &Place, body: &mut Map<String, Value>) -> Result<S
     Ok(name)
 }
 
-/// Refuses names that could not stand in a path; RBAC's may hold almost anything else.
+/// Refuses names that are not valid path segments. RBAC objects may have almost any other name.
 pub(crate) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Err(Status::invalid(
@@ -89,7 +89,7 @@ pub(crate) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> 
     }
 }
 
-/// Readies a new object.
+/// Prepares an object for creation.
 pub(crate) fn create(place: &Place, name: &str, body: &mut Map<String, Value>) -> Result<(), Status> {
     check_name(&place.resource, name)?;
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
@@ -102,7 +102,7 @@ pub(crate) fn create(place: &Place, name: &str, body: &mut Map<String, Value>) -
         }
     }
     check_labels(&place.resource, name, body)?;
-    // Nodes register with their status; all others get it from their controller.
+    // A node is created with its status. All other kinds get theirs from a controller.
     if place.resource.has("status") && !matches!(place.resource.plural.as_str(), "nodes" | "namespaces") {
         body.shift_remove("status");
     }
@@ -110,8 +110,12 @@ pub(crate) fn create(place: &Place, name: &str, body: &mut Map<String, Value>) -
     Ok(())
 }
 
-/// Readies the next state of an object: `sub` names the sub-resource written to, which alone may change then.
-pub(crate) fn update(place: &Place, old: &Object, mut body: Map<String, Value>) -> Result<Map<String, Value>, Status> {
+/// Prepares the next state of an object. `sub` names the written sub-resource; the write changes that part only.
+pub(crate) fn update(
+    place: &Place,
+    old: &StoredObject,
+    mut body: Map<String, Value>,
+) -> Result<Map<String, Value>, Status> {
     let resource = &place.resource;
     check_version(resource, old, &body)?;
     match place.subresource.as_deref() {
@@ -153,8 +157,8 @@ pub(crate) fn update(place: &Place, old: &Object, mut body: Map<String, Value>) 
     Ok(body)
 }
 
-/// Optimistic concurrency: a version or uid in a write must be the present one.
-fn check_version(resource: &Resource, old: &Object, body: &Map<String, Value>) -> Result<(), Status> {
+/// Optimistic concurrency: a resourceVersion or uid in a write must match the stored one.
+fn check_version(resource: &Resource, old: &StoredObject, body: &Map<String, Value>) -> Result<(), Status> {
     let metadata = body.get("metadata");
     let text = |field: &str| {
         let value = metadata.and_then(|metadata| metadata.get(field));
@@ -176,7 +180,7 @@ fn check_version(resource: &Resource, old: &Object, body: &Map<String, Value>) -
     Ok(())
 }
 
-/// Labels and annotations are maps of text.
+/// The values of labels and annotations must be strings.
 fn check_labels(resource: &Resource, name: &str, body: &Map<String, Value>) -> Result<(), Status> {
     for field in ["labels", "annotations"] {
         let map = body.get("metadata").and_then(|metadata| metadata.get(field));
@@ -200,7 +204,7 @@ fn desired(body: &Map<String, Value>) -> Vec<(&String, &Value)> {
     fields
 }
 
-/// The few defaults without which answers would look unlike a real server's.
+/// The few defaults that make responses look like those of a real server.
 fn default(resource: &Resource, name: &str, body: &mut Map<String, Value>) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "services") => default_service(name, body),
@@ -234,7 +238,7 @@ fn default_service(name: &str, body: &mut Map<String, Value>) {
     spec.entry("sessionAffinity").or_insert_with(|| "None".into());
     let kind = spec.entry("type").or_insert_with(|| "ClusterIP".into());
     if kind != "ExternalName" {
-        // An address of its own per name, the same in every run.
+        // The name determines the address, so that it is the same in every run.
         let digest = name.bytes().fold(0_u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(byte)));
         let [high, low] = digest.to_be_bytes();
         let address = spec.entry("clusterIP").or_insert_with(|| format!("10.96.{high}.{low}").into()).clone();

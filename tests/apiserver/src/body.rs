@@ -1,8 +1,8 @@
-//! Bodies of answers: small ones with their length, large ones streamed in pieces, gzipped where client and policy say so.
+//! Response bodies. Small ones carry their length, large ones are streamed in pieces. The gzip policy applies to both.
 //!
-//! A large body is put together piece by piece as the client reads it: memory is one piece (and the objects, which the
-//! store holds anyway). As with Go's server, JSON bodies over 2 KiB carry no Content-Length; protobuf ones, which are
-//! sized before they are written, do.
+//! A large body is rendered piece by piece as the client reads it, so that it needs the memory of one piece. Like Go's
+//! server, JSON bodies over 2 KiB carry no Content-Length. Protobuf bodies carry one, as their size is known before
+//! they are written.
 
 use std::io::Write;
 
@@ -19,29 +19,29 @@ use serde_json::Value;
 use crate::negotiate::Media;
 use crate::render::Rendered;
 
-/// Why a body ended early: hyper then breaks the connection or resets the stream.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// The reason that a body ends early. hyper then closes the connection or resets the stream.
+pub type ResponseBodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of every answer.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+/// The body type of every response.
+pub type Body = UnsyncBoxBody<Bytes, ResponseBodyError>;
 
-/// When answers are gzipped for clients that accept it.
+/// When responses are gzipped for clients that accept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gzip {
-    /// Bodies over 128 KiB, as kube-apiserver does. Watches never.
+    /// Bodies over 128 KiB, as kube-apiserver does. Never watches.
     #[default]
     Large,
-    /// Every body of a get or list, whatever its size, and watch-lists with one member per event as Kubernetes 1.37 sends them.
+    /// Every body of a get or list, of any size. Watch-lists get one gzip member per event, as in Kubernetes 1.37.
     Always,
-    /// None.
+    /// Never.
     Never,
 }
 
-/// From which size on kube-apiserver compresses.
+/// The size from which on kube-apiserver compresses.
 const LARGE: usize = 128 * 1024;
-/// Go's server knows the length of what fits its first buffer.
+/// The size of the first buffer of Go's server. It knows the length of a body that fits.
 const SIZED: usize = 2048;
-/// What is given to the socket at once of bytes that are all there.
+/// The most bytes that are written to the socket at once.
 const WRITE: usize = 1024 * 1024;
 
 // === impl Gzip ===
@@ -61,7 +61,7 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Bytes as they lie in memory, at most 1 MiB at a time.
+/// Bytes in memory, written at most 1 MiB at a time.
 pub(crate) fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send + 'static {
     std::iter::from_fn(move || {
         let next = bytes.split_to(bytes.len().min(WRITE));
@@ -69,17 +69,17 @@ pub(crate) fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send + '
     })
 }
 
-/// A body of whatever comes; an error breaks it off.
-pub(crate) fn streamed(pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
+/// A body from a stream; an error ends it early.
+pub(crate) fn streamed(pieces: impl Stream<Item = Result<Bytes, ResponseBodyError>> + Send + 'static) -> Body {
     StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync()
 }
 
-/// A JSON answer with its length.
+/// A JSON response with its length.
 pub(crate) fn json(status: StatusCode, value: &Value) -> Response<Body> {
     respond(status, "application/json", full(value.to_string()))
 }
 
-/// A plain text answer.
+/// A plain text response.
 pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = respond(status, "text/plain; charset=utf-8", full(text));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -93,7 +93,7 @@ pub(crate) fn respond(status: StatusCode, media: &'static str, body: Body) -> Re
     response
 }
 
-/// A rendered answer, in pieces if it is large; `gzip` is the policy if the client accepts gzip.
+/// A rendered response, in pieces if it is large. `gzip` is the policy if the client accepts gzip.
 pub(crate) fn rendered(rendered: Rendered, gzip: Option<Gzip>) -> Response<Body> {
     let Rendered { media, pieces, length } = rendered;
     if gzip.is_some_and(|policy| policy.applies(length)) {
@@ -115,16 +115,19 @@ pub(crate) fn rendered(rendered: Rendered, gzip: Option<Gzip>) -> Response<Body>
     response
 }
 
-/// One gzip member over all pieces, at the level that kube-apiserver uses.
+/// One gzip member for all pieces, at the compression level of kube-apiserver.
 fn compressed(
     pieces: impl Iterator<Item = Bytes> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+) -> impl Stream<Item = Result<Bytes, ResponseBodyError>> + Send + 'static {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let steps = pieces.map(Some).chain(std::iter::once(None));
     stream::iter(steps).scan(Some(encoder), |encoder, piece| std::future::ready(compress(encoder, piece.as_ref())))
 }
 
-fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> Option<Result<Bytes, BodyError>> {
+fn compress(
+    encoder: &mut Option<GzEncoder<Vec<u8>>>,
+    piece: Option<&Bytes>,
+) -> Option<Result<Bytes, ResponseBodyError>> {
     let done = match piece {
         Some(bytes) => {
             let encoder = encoder.as_mut()?;
@@ -132,11 +135,11 @@ fn compress(encoder: &mut Option<GzEncoder<Vec<u8>>>, piece: Option<&Bytes>) -> 
         }
         None => encoder.take()?.finish(),
     };
-    Some(done.map(Bytes::from).map_err(BodyError::from))
+    Some(done.map(Bytes::from).map_err(ResponseBodyError::from))
 }
 
-/// A gzip member of its own: one event of a compressed watch-list.
-pub(crate) fn gzip_member(bytes: &Bytes) -> Result<Bytes, BodyError> {
+/// One event of a compressed watch-list, as a gzip member of its own.
+pub(crate) fn gzip_member(bytes: &Bytes) -> Result<Bytes, ResponseBodyError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?.into())

@@ -1,4 +1,4 @@
-//! Which kinds the server serves, and what is particular about each. Tests add and remove kinds at run time.
+//! The served resources and their properties. Tests add and remove resources at run time.
 //!
 //! Memory: one small record per served (group, version, resource).
 
@@ -11,24 +11,24 @@ mod builtin;
 pub struct Resource {
     /// API group; empty for the core group.
     pub group: String,
-    /// Version within the group. The first version of a group that is registered is its preferred one.
+    /// Version within the group. The first registered version of a group is its preferred one.
     pub version: String,
     /// The name in the path.
     pub plural: String,
     /// The kind of one object; a list's kind has `List` appended.
     pub kind: String,
-    /// What kubectl accepts instead of the plural.
+    /// The short names that kubectl accepts.
     pub short_names: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// Whether it is defined by a CRD: its lists then carry `kind` and `metadata` after `items`, its items apiVersion
-    /// and kind, and strategic merge patches are refused.
+    /// Whether a CRD defines it. In its lists `kind` and `metadata` follow `items`, and items carry apiVersion and
+    /// kind. It has no strategic merge patch.
     pub custom: bool,
-    /// Whether `metadata.generation` counts changes of the desired state.
+    /// Whether `metadata.generation` counts changes of the spec.
     pub generation: bool,
-    /// Sub-resources that are served.
+    /// The served sub-resources.
     pub subresources: Vec<String>,
-    /// A review (SelfSubjectAccessReview and its like): it can be created only, and is answered, not stored.
+    /// Whether it is a review, such as SelfSubjectAccessReview: clients can only create it, and it is not stored.
     pub review: bool,
 }
 
@@ -57,14 +57,14 @@ impl Resource {
         }
     }
 
-    /// The same resource outside of namespaces.
+    /// The same resource, cluster-scoped.
     #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.namespaced = false;
         self
     }
 
-    /// The same resource as one compiled into the API server.
+    /// The same resource, built into the API server.
     #[must_use]
     pub fn built_in(mut self) -> Self {
         self.custom = false;
@@ -72,14 +72,14 @@ impl Resource {
         self
     }
 
-    /// With one more short name.
+    /// Adds a short name.
     #[must_use]
     pub fn short_name(mut self, name: &str) -> Self {
         self.short_names.push(name.to_owned());
         self
     }
 
-    /// With one more sub-resource; `status` makes the main resource's writes leave the status alone.
+    /// Adds a sub-resource. With `status`, writes of the main resource leave the status unchanged.
     #[must_use]
     pub fn subresource(mut self, name: &str) -> Self {
         self.subresources.push(name.to_owned());
@@ -91,7 +91,7 @@ impl Resource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `services` or `nodepools.apps.openyurt.io`: names the objects, whatever the version.
+    /// `services` or `nodepools.apps.openyurt.io`. It names the objects in all versions.
     pub fn qualified(&self) -> String {
         qualified(&self.group, &self.plural)
     }
@@ -117,7 +117,7 @@ impl Resource {
     }
 }
 
-/// The name of a collection of objects.
+/// The name of a collection.
 pub(crate) fn qualified(group: &str, plural: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
@@ -130,7 +130,7 @@ impl Catalog {
         Self { resources: RwLock::new(builtin::resources().into_iter().map(Arc::new).collect()) }
     }
 
-    /// Adds a resource, or replaces the one of the same group, version and plural.
+    /// Adds a resource, or replaces the one with the same group, version and plural.
     pub(crate) fn add(&self, resource: Resource) {
         let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
         resources.retain(|old| {
@@ -139,7 +139,7 @@ impl Catalog {
         resources.push(Arc::new(resource));
     }
 
-    /// Removes all versions of a resource (or one of them); true if there was any.
+    /// Removes all versions of a resource, or one of them. Returns whether there was any.
     pub(crate) fn remove(&self, group: &str, plural: &str, version: Option<&str>) -> bool {
         let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
         let before = resources.len();

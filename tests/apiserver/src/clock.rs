@@ -1,15 +1,15 @@
-//! Wall-clock times as Kubernetes spells them: RFC 3339 in UTC, whole seconds; and ages as kubectl prints them.
+//! Timestamps as Kubernetes writes them: RFC 3339 in UTC with whole seconds. Ages as kubectl prints them.
 //!
-//! Pure arithmetic, no memory held. Only timestamps that a client shows to a person depend on it; nothing is ordered by it.
+//! Pure arithmetic, no memory held. Timestamps are only displayed; nothing is ordered by them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The present time as `metav1.Time` writes it.
+/// The current time in the format of `metav1.Time`.
 pub(crate) fn now() -> String {
     format(seconds_now())
 }
 
-/// How long ago an RFC 3339 time was, in kubectl's short form; `<unknown>` for what is not such a time.
+/// The age of an RFC 3339 timestamp in kubectl's short form; `<unknown>` for an invalid one.
 pub(crate) fn age(timestamp: Option<&str>) -> String {
     match timestamp.and_then(parse) {
         Some(then) => short(Duration::from_secs(seconds_now().saturating_sub(then))),
@@ -33,7 +33,7 @@ fn short(age: Duration) -> String {
     }
 }
 
-/// Civil date from days since 1970, after Howard Hinnant's `civil_from_days`.
+/// The civil date of a number of days since 1970, by Howard Hinnant's `civil_from_days`.
 fn format(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -49,7 +49,7 @@ fn format(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Seconds since 1970 of `YYYY-MM-DDTHH:MM:SS…Z`.
+/// The seconds since 1970 of `YYYY-MM-DDTHH:MM:SS…Z`.
 fn parse(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);

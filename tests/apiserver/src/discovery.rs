@@ -1,6 +1,6 @@
-//! The documents by which clients learn what is served: `/api`, `/apis` and below, `/version`, health, OpenAPI.
+//! Discovery documents: `/api`, `/apis` and below, `/version`, health, OpenAPI.
 //!
-//! Made afresh from the catalogue for each request; nothing is kept.
+//! They are built from the catalogue for each request. Nothing is cached.
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::body::{self, Body};
 use crate::catalog::{Catalog, Resource};
 
-/// The answer for a path that names no resource.
+/// The response for a path that names no resource.
 pub(crate) fn answer(catalog: &Catalog, path: &str) -> Response<Body> {
     match document(catalog, path.trim_end_matches('/')) {
         Some(document) => body::json(StatusCode::OK, &document),
@@ -60,7 +60,7 @@ fn version() -> Value {
     })
 }
 
-/// The named groups in the order of registration.
+/// The named groups in the order of their registration.
 fn groups(catalog: &Catalog) -> Vec<String> {
     let mut groups: Vec<String> = Vec::new();
     for resource in catalog.all() {
@@ -131,7 +131,7 @@ fn subresource_verbs(subresource: &str) -> &'static [&'static str] {
     }
 }
 
-/// Just enough of OpenAPI v3 for kubectl to learn that the server itself validates fields and knows dry runs.
+/// The minimum of OpenAPI v3 from which kubectl learns that the server validates fields and supports dry runs.
 fn openapi_index(catalog: &Catalog) -> Value {
     let mut paths = Map::new();
     for resource in catalog.all() {

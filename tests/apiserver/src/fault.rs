@@ -1,6 +1,6 @@
-//! Faults that tests order: a hook sees each request first and says what becomes of it.
+//! Fault injection: a hook sees each request first and returns an action.
 //!
-//! Memory: the hook. A hook that holds a request open holds what that request holds.
+//! Memory: the hook. A hook that holds a request open also holds the memory of that request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,57 +12,57 @@ use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 
-use crate::body::{self, Body, BodyError};
+use crate::body::{self, Body, ResponseBodyError};
 use crate::record::Recorded;
 
-/// What becomes of a request.
+/// What the server does with a request.
 pub enum Action {
-    /// It is served as ever.
+    /// Serve it.
     Serve,
-    /// This is the answer, as it stands.
+    /// Return this response unchanged.
     Answer(Response<Bytes>),
-    /// The same with a body that the test feeds.
+    /// The same, with a body that the test sends.
     Stream(Response<Body>),
-    /// It is never answered; the connection stays.
+    /// Never respond, and keep the connection open.
     Hang,
-    /// The connection (HTTP/2: the stream) is broken without an answer.
+    /// Close the connection without a response. Over HTTP/2, reset the stream.
     Reset,
-    /// It is served, but its body ends after so many bytes.
+    /// Serve it, but end the body after this many bytes.
     Cut {
-        /// How many bytes of the body pass.
+        /// The number of bytes that are sent.
         after: usize,
-        /// How it ends then. `Clean` gives a well-formed answer whose content is cut off.
+        /// How the body ends. `Clean` gives a well-formed response with truncated content.
         end: End,
     },
-    /// First this is awaited, then the other happens.
+    /// Await the future, then take the other action.
     After(BoxFuture<'static, ()>, Box<Action>),
 }
 
-/// How a body is ended.
+/// How a truncated body ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
     /// As if it were complete.
     #[default]
     Clean,
-    /// The connection (HTTP/2: the stream) is broken.
+    /// With a closed connection. Over HTTP/2, with a reset stream.
     Abort,
 }
 
-/// A hook; it must not block.
+/// A hook. It must not block.
 pub(crate) type Hook = std::sync::Arc<dyn Fn(&Recorded) -> Action + Send + Sync>;
 
-/// A request or body broken off on purpose.
+/// A request or body that a hook ends on purpose.
 #[derive(Debug, thiserror::Error)]
-#[error("broken off by the test")]
+#[error("ended by the test")]
 pub struct Broken;
 
 /// A body that ends early.
-struct Cut {
+struct TruncatedBody {
     inner: Body,
     left: usize,
     end: End,
     done: bool,
-    /// hyper drops what it has not flushed when a body fails: the bytes before the cut get a moment to leave.
+    /// hyper discards unflushed bytes when a body fails. This pause lets it send the bytes before the cut.
     linger: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
@@ -71,17 +71,17 @@ const LINGER: Duration = Duration::from_millis(50);
 // === impl Action ===
 
 impl Action {
-    /// Served after a while.
+    /// Serve it after a delay.
     pub fn delay(time: Duration) -> Self {
         Self::After(Box::pin(tokio::time::sleep(time)), Box::new(Self::Serve))
     }
 
-    /// A JSON answer.
+    /// Return a JSON response.
     pub fn json(status: u16, body: impl Into<Bytes>) -> Self {
         Self::answer(status, "application/json", body)
     }
 
-    /// An answer of some media type. A status that is none becomes 500.
+    /// Return a response of this media type. An invalid status becomes 500.
     pub fn answer(status: u16, media: &str, body: impl Into<Bytes>) -> Self {
         let mut response = Response::new(body.into());
         *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -92,29 +92,29 @@ impl Action {
     }
 }
 
-/// Ends a body early.
+/// End a body early.
 pub(crate) fn cut(response: Response<Body>, after: usize, end: End) -> Response<Body> {
     let (mut parts, inner) = response.into_parts();
     parts.headers.remove(http::header::CONTENT_LENGTH);
-    let body = Cut { inner, left: after, end, done: false, linger: None };
+    let body = TruncatedBody { inner, left: after, end, done: false, linger: None };
     Response::from_parts(parts, body.boxed_unsync())
 }
 
-/// The body of an ordered answer.
+/// The body of an injected response.
 pub(crate) fn answer(response: Response<Bytes>) -> Response<Body> {
     response.map(body::full)
 }
 
-// === impl Cut ===
+// === impl TruncatedBody ===
 
-impl hyper::body::Body for Cut {
+impl hyper::body::Body for TruncatedBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if self.done {
             return Poll::Ready(None);
         }

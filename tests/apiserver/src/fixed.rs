@@ -1,7 +1,7 @@
-//! Bodies that stand for a path, whatever is asked of it: the upstream of throughput measurements, which must cost next
-//! to nothing itself.
+//! Fixed response bodies by path, for any method and query. They serve throughput measurements, whose upstream must
+//! cost as little as possible.
 //!
-//! Memory: the bodies, shared by all answers; they are written to the socket as they lie there, 1 MiB at a time.
+//! Memory: the bodies, shared by all responses. They are written to the socket without a copy, 1 MiB at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -12,19 +12,19 @@ use http::{HeaderValue, Response, header};
 
 use crate::body::{self, Body};
 
-/// Bodies by path.
+/// The bodies by path.
 #[derive(Debug, Default)]
-pub(crate) struct Fixed(RwLock<BTreeMap<String, (HeaderValue, Bytes)>>);
+pub(crate) struct FixedBodies(RwLock<BTreeMap<String, (HeaderValue, Bytes)>>);
 
-// === impl Fixed ===
+// === impl FixedBodies ===
 
-impl Fixed {
+impl FixedBodies {
     pub(crate) fn set(&self, path: &str, media: HeaderValue, bytes: Bytes) {
         let mut bodies = self.0.write().unwrap_or_else(PoisonError::into_inner);
         bodies.insert(path.to_owned(), (media, bytes));
     }
 
-    /// The answer for a path, if there is one.
+    /// The response for a path, if it has a fixed body.
     pub(crate) fn answer(&self, path: &str) -> Option<Response<Body>> {
         let (media, bytes) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(path)?.clone();
         let length = bytes.len();

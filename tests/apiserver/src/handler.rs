@@ -1,6 +1,6 @@
-//! The road of one request: record, hook, caller, place, policy, verb.
+//! The path of a request: record, hook, authentication, routing, authorization, verb.
 //!
-//! Holds what one request holds.
+//! Memory: the state of one request.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::negotiate;
 use crate::plane::Plane;
 use crate::read;
 use crate::record::Connection;
-use crate::request::{Place, Query, Target, target};
+use crate::request::{Place, QueryOptions, Target, target};
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::stream;
 use crate::watch;
 use crate::write::{self, Posted, collect};
 
-/// Answers one request, or breaks its connection if a hook says so.
+/// Serves a request, or closes its connection if a hook says so.
 pub(crate) async fn handle(
     plane: Arc<Plane>,
     connection: Arc<Connection>,
@@ -74,7 +74,7 @@ async fn serve(plane: &Arc<Plane>, request: Request<Incoming>) -> Response<Body>
 
 async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Response<Body>, Status> {
     let path = request.uri().path().to_owned();
-    let query = Query::parse(request.uri());
+    let query = QueryOptions::parse(request.uri());
     let user = plane.access.user(request.headers())?;
     let caller = Attributes::of(user, request.headers(), &path);
     let place = match target(&plane.catalog, &path) {
@@ -100,11 +100,11 @@ async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Res
     }
 }
 
-/// Sub-resources that a kubelet would answer; `None` for all others.
+/// The subresources that a kubelet would serve; `None` for all others.
 fn kubelet(
     plane: &Plane,
     place: &Place,
-    query: &Query,
+    query: &QueryOptions,
     subresource: &str,
     request: &mut Request<Incoming>,
 ) -> Option<Result<Response<Body>, Status>> {
@@ -123,7 +123,7 @@ fn kubelet(
 async fn write(
     plane: &Plane,
     place: &Place,
-    query: &Query,
+    query: &QueryOptions,
     verb: &str,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Status> {

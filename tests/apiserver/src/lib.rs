@@ -1,12 +1,12 @@
 //! An in-memory Kubernetes API server for Weir's tests, benches and demo. The daemon never contains it.
 //!
-//! It answers as kube-apiserver does where clients can tell the difference: versions, pages, selectors, watches with
-//! bookmarks and initial events, conflicts, Tables, reviews, discovery. It does not run controllers, does not convert
-//! between versions of a kind beyond apiVersion, keeps no field ownership.
+//! It behaves like kube-apiserver where clients can see the difference: versions, pages, selectors, watches with
+//! bookmarks and initial events, conflicts, Tables, reviews, discovery. It runs no controllers, tracks no field
+//! ownership, and changes only the apiVersion when it converts between versions.
 //!
-//! It speaks JSON and protobuf, negotiated by `Accept` as kube-apiserver does (YAML and CBOR it takes for unknown):
+//! It speaks JSON and protobuf, and negotiates by `Accept` as kube-apiserver does. It treats YAML and CBOR as unknown:
 //!
-//! | answer | JSON | protobuf |
+//! | response | JSON | protobuf |
 //! |---|---|---|
 //! | get, list, watch, objects written | all kinds | built-in kinds that `weir_document`'s schema has |
 //! | `as=PartialObjectMetadata[List]` | all kinds | all kinds |
@@ -14,16 +14,17 @@
 //! | Status, also in ERROR events | yes | yes |
 //! | discovery, reviews, tokens | yes | never |
 //!
-//! What is not served so is served by the client's next choice, or 406. Stored objects must be such as the schema can
-//! say, else they are 500 in protobuf. Clients may send JSON, YAML and protobuf.
+//! If it cannot serve an encoding, it serves the client's next choice or returns 406. A stored object that the schema
+//! cannot represent gives 500 in protobuf. Clients may send JSON, YAML and protobuf.
 //!
-//! The road of a request: `listen` → `handler` → `read`, `watch` or `write` → `store`. Tests change objects through
-//! [`Store`], order faults with [`ApiServer::on_request`], look at what was asked by [`ApiServer::requests`], and await
-//! what they did by the receivers that [`ApiServer::open_watches`] and [`ApiServer::request_count`] return.
+//! The path of a request: `listen` → `handler` → `read`, `watch` or `write` → `store`. Tests change objects through
+//! [`ObjectStore`], inject faults with [`ApiServer::on_request`], and inspect requests with [`ApiServer::requests`]. They
+//! await events on the receivers that [`ApiServer::open_watches`] and [`ApiServer::request_count`] return.
 //!
-//! For load: objects are encoded once, JSON when they are written and protobuf when that is first asked for; lists copy
-//! these bytes in pieces, and large whole ones are kept until the next write. [`ApiServer::fix`] serves one body as it lies
-//! in memory. Memory: the objects, their encodings, four large lists, the fixed bodies, and a bounded history per resource.
+//! For load tests it encodes an object once: in JSON when it is written, in protobuf when first requested. Lists copy
+//! these bytes in pieces, and large complete ones are cached until the next write. [`ApiServer::fix`] serves one body
+//! without a copy. Memory: the objects, their encodings, four large lists, the fixed bodies, and a bounded history per
+//! resource.
 
 mod access;
 mod admit;
@@ -34,7 +35,7 @@ mod discovery;
 mod fault;
 mod fixed;
 mod handler;
-mod kept;
+mod list_cache;
 mod listen;
 mod negotiate;
 mod patch;
@@ -55,11 +56,11 @@ mod watch;
 mod write;
 
 pub use access::{Attributes, Enforce, User};
-pub use body::{Body, BodyError, Gzip};
+pub use body::{Body, Gzip, ResponseBodyError};
 pub use catalog::Resource;
 pub use fault::{Action, Broken, End};
 pub use record::{Certificate, Recorded};
-pub use server::{ApiServer, Builder, StartError};
-pub use store::{Store, StoreError};
+pub use server::{ApiServer, Builder, ServerStartError};
+pub use store::{ObjectStore, StoreError};
 pub use stream::PodLog;
-pub use tls::TlsError;
+pub use tls::ServerTlsError;

@@ -1,6 +1,6 @@
-//! Accepts connections and serves each: HTTP/1.1 or HTTP/2, plain (prior knowledge) or over TLS (ALPN).
+//! Accepts connections and serves them: HTTP/1.1 or HTTP/2, in plain text (prior knowledge) or over TLS (ALPN).
 //!
-//! Every connection is a task of the accept loop's set and ends with it. Memory: what hyper holds per connection.
+//! The accept loop owns one task per connection. Memory: what hyper holds per connection.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::handler;
 use crate::plane::Plane;
 use crate::record::Connection;
 
-/// Runs a connection's HTTP/2 streams as tasks of the server.
+/// Runs the HTTP/2 streams of a connection as tasks of the server.
 #[derive(Clone)]
 struct Executor(Arc<Plane>);
 
-/// What a listener needs besides its socket.
+/// The settings of a listener.
 pub(crate) struct Listener {
     pub(crate) plane: Arc<Plane>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) streams: u32,
-    /// Counted up to break all connections.
+    /// Incremented to close all connections.
     pub(crate) broken: watch::Receiver<u64>,
-    /// Counted up to end all connections as soon as their requests are answered.
+    /// Incremented to close all connections after their current requests.
     pub(crate) drained: watch::Receiver<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Listener {
             match socket.accept().await {
                 Ok((stream, _)) => {
                     accepted += 1;
-                    // Small writes are events: they must not wait for more.
+                    // Small writes are events and must leave at once.
                     let _ = stream.set_nodelay(true);
                     connections.spawn(Arc::clone(&this).connection(stream, accepted));
                 }

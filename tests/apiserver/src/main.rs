@@ -1,4 +1,5 @@
-//! `weir-apiserver`: the server as a process, for the demo and benches. Prints its URL and serves until it is ended.
+//! `weir-apiserver`: the server as a process, for the demo and benches. It prints its URL and serves until it receives
+//! SIGINT or SIGTERM.
 
 use std::error::Error;
 use std::io::Write;
@@ -13,25 +14,25 @@ use weir_apiserver::{ApiServer, Gzip};
 #[derive(Debug, Parser)]
 #[command(name = "weir-apiserver", version)]
 struct Flags {
-    /// Port to listen on; 0 takes a free one.
+    /// Port to listen on; 0 selects a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// Address to listen on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind_address: IpAddr,
-    /// Objects to begin with: YAML with any number of documents, or JSON. May be repeated; `-` is the standard input.
+    /// Initial objects: YAML with any number of documents, or JSON. May be repeated; `-` is the standard input.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     load: Vec<PathBuf>,
     /// Events kept per resource.
     #[arg(long, default_value_t = 10_000)]
     history: usize,
-    /// When answers are gzipped: large, always or never.
+    /// When responses are gzipped: large, always or never.
     #[arg(long, default_value = "large", value_parser = parse_gzip)]
     gzip: Gzip,
-    /// A file whose bytes answer every request for a path; the upstream of throughput measurements. May be repeated.
+    /// A file whose bytes answer every request for a path, for throughput measurements. May be repeated.
     #[arg(long, num_args = 3, value_names = ["PATH", "MEDIA-TYPE", "FILE"])]
     fix: Vec<String>,
-    /// Certificate chain (PEM); serves https.
+    /// Certificate chain (PEM). With it the server speaks HTTPS.
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     /// Private key (PEM).
@@ -97,7 +98,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns when the process is asked to end.
+/// Waits for SIGINT or SIGTERM.
 async fn ended() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminated = signal(SignalKind::terminate())?;
@@ -115,7 +116,7 @@ fn read(path: &Path) -> Result<String, Context> {
     text.map_err(|error| Context(format!("cannot read {}", path.display()), Box::new(error)))
 }
 
-/// An error and where it happened.
+/// An error with its context.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Context(String, #[source] Box<dyn Error + Send + Sync>);

@@ -1,7 +1,7 @@
-//! Which encoding and shape of an answer a client's `Accept` asks for, decided as kube-apiserver decides it: the clauses
-//! in goautoneg's order, the first one that can be served wins. A quality of 0 only puts a clause last, as there.
+//! Content negotiation by `Accept`, as in kube-apiserver: it serves the first acceptable clause, in goautoneg's order.
+//! A quality of 0 only moves a clause to the end, as there.
 //!
-//! Keeps nothing.
+//! It holds no state.
 
 use http::{HeaderMap, header};
 use weir_document::TypeMeta;
@@ -9,19 +9,19 @@ use weir_document::TypeMeta;
 use crate::catalog::Resource;
 use crate::status::Status;
 
-/// The encoding of an answer.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
-    /// Everything there is.
+    /// For all kinds.
     Json,
-    /// Built-in kinds that the schema knows, metadata of all kinds, and Status.
+    /// For built-in kinds of the schema, metadata of all kinds, and Status.
     Protobuf,
 }
 
-/// The shape of a get, list or watch.
+/// The shape of a get, list or watch response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The objects themselves.
+pub(crate) enum Shape {
+    /// Complete objects.
     Objects,
     /// `as=Table`: rows for a printer. JSON only.
     Table,
@@ -29,12 +29,12 @@ pub(crate) enum Form {
     Metadata,
 }
 
-/// What was agreed on.
+/// The negotiated response format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) media: Media,
-    pub(crate) form: Form,
-    /// `pretty=1`: JSON of gets and lists is indented.
+    pub(crate) shape: Shape,
+    /// `pretty=1`: the JSON of gets and lists is indented.
     pub(crate) pretty: bool,
 }
 
@@ -48,17 +48,17 @@ struct Clause<'a> {
 
 const META: &str = "meta.k8s.io";
 
-/// How the objects of a resource are answered.
+/// Negotiates the format of a resource's objects.
 pub(crate) fn objects(headers: &HeaderMap, resource: &Resource) -> Result<Accepted, Status> {
     negotiate(headers, Some(resource)).ok_or_else(Status::not_acceptable)
 }
 
-/// How a Status is answered: JSON where nothing fits, since it must be answered somehow.
+/// Negotiates the format of a Status. It falls back to JSON, as there must be a response.
 pub(crate) fn status(headers: &HeaderMap) -> Media {
     negotiate(headers, None).map_or(Media::Json, |accepted| accepted.media)
 }
 
-/// Whether the client takes gzip.
+/// Whether the client accepts gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT_ENCODING)
@@ -68,11 +68,11 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         .any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
 }
 
-/// Like the API server, it reads the first `Accept` only.
+/// Like the API server, it reads only the first `Accept` header.
 fn negotiate(headers: &HeaderMap, resource: Option<&Resource>) -> Option<Accepted> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     if accept.is_empty() {
-        return Some(Accepted { media: Media::Json, form: Form::Objects, pretty: false });
+        return Some(Accepted { media: Media::Json, shape: Shape::Objects, pretty: false });
     }
     let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(Clause::parse).collect();
     clauses.sort_by(|one, other| other.quality.total_cmp(&one.quality).then(one.wildcards().cmp(&other.wildcards())));
@@ -91,7 +91,7 @@ impl Media {
         }
     }
 
-    /// The name of a stream of events.
+    /// The media type of an event stream.
     pub(crate) fn watch(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -128,7 +128,8 @@ impl<'a> Clause<'a> {
         latest_first.find_map(|(known, value)| (*known == name).then_some(*value))
     }
 
-    /// What it comes to in an encoding; `None` if it cannot be served so. Without a resource, a Status is meant.
+    /// The format of this clause in an encoding; `None` if the server does not support it. Without a resource it is
+    /// for a Status.
     fn accept(&self, media: Media, resource: Option<&Resource>) -> Option<Accepted> {
         let matches = match (self.kind, self.subtype) {
             ("*", "*") | ("application", "*") => true,
@@ -138,21 +139,21 @@ impl<'a> Clause<'a> {
             return None;
         }
         let shape = [self.parameter("as"), self.parameter("g"), self.parameter("v")];
-        let form = match (shape, resource) {
-            ([None, None, None], _) => Form::Objects,
-            ([Some("Table"), Some(META), Some("v1" | "v1beta1")], Some(_)) if media == Media::Json => Form::Table,
+        let shape = match (shape, resource) {
+            ([None, None, None], _) => Shape::Objects,
+            ([Some("Table"), Some(META), Some("v1" | "v1beta1")], Some(_)) if media == Media::Json => Shape::Table,
             (
                 [Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some(META), Some("v1" | "v1beta1")],
                 Some(_),
-            ) => Form::Metadata,
+            ) => Shape::Metadata,
             _ => return None,
         };
-        let served = media == Media::Json || form == Form::Metadata || resource.is_none_or(in_protobuf);
-        served.then(|| Accepted { media, form, pretty: self.parameter("pretty") == Some("1") })
+        let served = media == Media::Json || shape == Shape::Metadata || resource.is_none_or(in_protobuf);
+        served.then(|| Accepted { media, shape, pretty: self.parameter("pretty") == Some("1") })
     }
 }
 
-/// Whether whole objects are to be had as protobuf.
+/// Whether complete objects of this resource exist in protobuf.
 fn in_protobuf(resource: &Resource) -> bool {
     let type_meta = TypeMeta { api_version: resource.api_version(), kind: resource.kind.clone() };
     !resource.custom && weir_document::protobuf::has(&type_meta)
@@ -162,15 +163,15 @@ fn in_protobuf(resource: &Resource) -> bool {
 mod tests {
     use super::*;
 
-    const JSON: Option<(Media, Form)> = Some((Media::Json, Form::Objects));
-    const PROTOBUF: Option<(Media, Form)> = Some((Media::Protobuf, Form::Objects));
-    const TABLE: Option<(Media, Form)> = Some((Media::Json, Form::Table));
-    const METADATA: Option<(Media, Form)> = Some((Media::Protobuf, Form::Metadata));
+    const JSON: Option<(Media, Shape)> = Some((Media::Json, Shape::Objects));
+    const PROTOBUF: Option<(Media, Shape)> = Some((Media::Protobuf, Shape::Objects));
+    const TABLE: Option<(Media, Shape)> = Some((Media::Json, Shape::Table));
+    const METADATA: Option<(Media, Shape)> = Some((Media::Protobuf, Shape::Metadata));
 
-    fn accepted(accept: &str, resource: &Resource) -> Option<(Media, Form)> {
+    fn accepted(accept: &str, resource: &Resource) -> Option<(Media, Shape)> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        objects(&headers, resource).ok().map(|accepted| (accepted.media, accepted.form))
+        objects(&headers, resource).ok().map(|accepted| (accepted.media, accepted.shape))
     }
 
     #[test]

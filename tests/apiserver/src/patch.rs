@@ -1,11 +1,11 @@
-//! The four kinds of patch, told apart by their media type.
+//! The four patch types, by media type.
 //!
-//! A patch is parsed before the store is locked and applied to the object's value under the lock. Memory: one patch.
+//! A patch is parsed before the store is locked, and applied under the lock. Memory: one patch.
 
 use serde_json::{Map, Value};
 
 use crate::catalog::Resource;
-use crate::request::Query;
+use crate::request::QueryOptions;
 use crate::status::Status;
 use crate::write::yaml;
 
@@ -21,9 +21,9 @@ pub(crate) enum Patch {
     Json(Vec<Operation>),
     /// RFC 7386.
     Merge(Value),
-    /// Kubernetes' own, with lists merged by key.
+    /// Strategic merge patch, which merges lists by key.
     Strategic(Value),
-    /// Server-side apply, without field ownership: merged like a strategic patch, creating what is not there.
+    /// Server-side apply, without field ownership: merges like a strategic patch, and creates a missing object.
     Apply {
         /// The applied configuration.
         configuration: Map<String, Value>,
@@ -33,7 +33,7 @@ pub(crate) enum Patch {
 // === impl Patch ===
 
 impl Patch {
-    pub(crate) fn parse(resource: &Resource, media: &str, bytes: &[u8], query: &Query) -> Result<Self, Status> {
+    pub(crate) fn parse(resource: &Resource, media: &str, bytes: &[u8], query: &QueryOptions) -> Result<Self, Status> {
         let json = || -> Result<Value, Status> {
             serde_json::from_slice(bytes).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
         };
@@ -57,7 +57,7 @@ impl Patch {
         }
     }
 
-    /// The object that the patch makes out of nothing: only apply does.
+    /// The object that the patch creates. Only apply creates one.
     pub(crate) fn create(&self) -> Option<Map<String, Value>> {
         match self {
             Self::Apply { configuration } => Some(configuration.clone()),
@@ -65,7 +65,7 @@ impl Patch {
         }
     }
 
-    /// The object after the patch.
+    /// The patched object.
     pub(crate) fn apply(
         &self,
         resource: &Resource,

@@ -1,6 +1,6 @@
-//! What all requests share: the store, the catalogue, the policy, the hook, and what tests observe.
+//! The shared state of all requests: the store, the catalogue, the policy, the hook, and what tests observe.
 //!
-//! Lives as long as the server. Each part says what bounds it.
+//! It lives as long as the server. Each part documents its bound.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,33 +14,33 @@ use crate::access::Access;
 use crate::body::Gzip;
 use crate::catalog::Catalog;
 use crate::fault::{End, Hook};
-use crate::fixed::Fixed;
-use crate::kept::Kept;
-use crate::record::{Gauge, Record};
-use crate::store::Store;
+use crate::fixed::FixedBodies;
+use crate::list_cache::ListCache;
+use crate::record::{Gauge, RequestLog};
+use crate::store::ObjectStore;
 use crate::stream::PodLog;
 
-/// The server behind its connections.
+/// The server without its connections.
 pub(crate) struct Plane {
-    pub(crate) store: Store,
+    pub(crate) store: ObjectStore,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) access: Access,
-    pub(crate) record: Record,
+    pub(crate) record: RequestLog,
     pub(crate) watches: Gauge,
-    /// Log streams and upgraded connections.
+    /// Open log streams and upgraded connections.
     pub(crate) streams: Gauge,
     pub(crate) signals: watch::Sender<Signals>,
     pub(crate) bookmarks: Duration,
-    pub(crate) fixed: Fixed,
-    pub(crate) lists: Kept,
+    pub(crate) fixed: FixedBodies,
+    pub(crate) lists: ListCache,
     gzip: RwLock<Gzip>,
     hook: RwLock<Option<Hook>>,
-    /// Echoes of upgraded connections; ended with the server.
+    /// The echo tasks of upgraded connections. They end with the server.
     tasks: Mutex<JoinSet<()>>,
     logs: Mutex<BTreeMap<(String, String), PodLog>>,
 }
 
-/// What all running watches are told; each counter says that it happened once more.
+/// The signals to all running watches. An increment of a counter is one signal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Signals {
     pub(crate) closed: u64,
@@ -52,10 +52,10 @@ pub(crate) struct Signals {
 
 impl Plane {
     pub(crate) fn new(
-        store: Store,
+        store: ObjectStore,
         catalog: Arc<Catalog>,
         access: Access,
-        record: Record,
+        record: RequestLog,
         bookmarks: Duration,
         gzip: Gzip,
     ) -> Self {
@@ -68,8 +68,8 @@ impl Plane {
             streams: Gauge::new(),
             signals: watch::Sender::new(Signals::default()),
             bookmarks,
-            fixed: Fixed::default(),
-            lists: Kept::default(),
+            fixed: FixedBodies::default(),
+            lists: ListCache::default(),
             gzip: RwLock::new(gzip),
             hook: RwLock::default(),
             tasks: Mutex::default(),
@@ -77,7 +77,7 @@ impl Plane {
         }
     }
 
-    /// The namespaces that every cluster has.
+    /// The namespaces of every new cluster.
     pub(crate) fn seed(&self) {
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let namespace = json!({
@@ -87,7 +87,7 @@ impl Plane {
                 "spec": {"finalizers": ["kubernetes"]},
                 "status": {"phase": "Active"},
             });
-            // A server built without namespaces has none.
+            // A server built without the namespace resource has none.
             let _ = self.store.put(namespace);
         }
     }
@@ -109,20 +109,20 @@ impl Plane {
         *self.hook.write().unwrap_or_else(PoisonError::into_inner) = hook;
     }
 
-    /// Runs something until it ends or the server does.
+    /// Runs a task until it ends or the server is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
-    /// Ends what [`Plane::spawn`] started.
+    /// Ends the tasks of [`Plane::spawn`].
     pub(crate) fn stop(&self) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.abort_all();
     }
 
-    /// The log of a pod's only container, made when first asked for.
+    /// The log of a pod's only container, created on first use.
     pub(crate) fn log(&self, namespace: &str, pod: &str) -> PodLog {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), pod.to_owned());

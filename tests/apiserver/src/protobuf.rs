@@ -1,8 +1,9 @@
-//! Request bodies in Kubernetes' protobuf: typed clients and kubectl's typed commands (`create configmap`, `auth can-i`,
-//! …) send nothing else. Objects are read by the schema of `weir_document`; it leaves out what is never stored (reviews,
-//! options), so these have tables of their own here.
+//! Decodes request bodies in Kubernetes' protobuf. Typed clients and kubectl's typed commands (`create configmap`,
+//! `auth can-i`, …) send nothing else. Objects are decoded by the schema of `weir_document`. It lacks messages that
+//! are never stored (reviews, options), so they have their own tables here.
 //!
-//! A table of fields per message; unknown fields are skipped. Memory: the decoded object; nesting is as deep as the table.
+//! One table of fields per message; unknown fields are skipped. Memory: the decoded object. The tables bound the
+//! nesting.
 
 use std::sync::Arc;
 
@@ -11,58 +12,58 @@ use serde_json::{Map, Value};
 use weir_document::Document;
 use weir_document::protobuf::Envelope;
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy)]
-enum Holds {
+enum FieldContent {
     Text,
     Number,
-    Message(&'static [Field]),
-    List(&'static Holds),
+    Message(&'static [MessageField]),
+    List(&'static FieldContent),
 }
 
 /// Number, JSON name, content.
-type Field = (u64, &'static str, Holds);
+type MessageField = (u64, &'static str, FieldContent);
 
 /// A value on the wire.
-enum Wire<'a> {
+enum WireValue<'a> {
     Varint(u64),
     Length(&'a [u8]),
 }
 
-use Holds::{List, Message, Number, Text};
+use FieldContent::{List, Message, Number, Text};
 
 #[rustfmt::skip]
 mod tables {
-    use super::{Field, List, Message, Number, Text};
+    use super::{MessageField, List, Message, Number, Text};
 
-    const META: &[Field] = &[(1, "name", Text), (3, "namespace", Text)];
-    const RESOURCE: &[Field] = &[
+    const META: &[MessageField] = &[(1, "name", Text), (3, "namespace", Text)];
+    const RESOURCE: &[MessageField] = &[
         (1, "namespace", Text), (2, "verb", Text), (3, "group", Text), (4, "version", Text), (5, "resource", Text),
         (6, "subresource", Text), (7, "name", Text),
     ];
-    const PATH: &[Field] = &[(1, "path", Text), (2, "verb", Text)];
-    const PLAIN: &[Field] = &[(1, "metadata", Message(META))];
-    const SELF_REVIEW: &[Field] = &[
+    const PATH: &[MessageField] = &[(1, "path", Text), (2, "verb", Text)];
+    const PLAIN: &[MessageField] = &[(1, "metadata", Message(META))];
+    const SELF_REVIEW: &[MessageField] = &[
         (1, "metadata", Message(META)),
         (2, "spec", Message(&[(1, "resourceAttributes", Message(RESOURCE)), (2, "nonResourceAttributes", Message(PATH))])),
     ];
-    const REVIEW: &[Field] = &[
+    const REVIEW: &[MessageField] = &[
         (1, "metadata", Message(META)),
         (2, "spec", Message(&[
             (1, "resourceAttributes", Message(RESOURCE)), (2, "nonResourceAttributes", Message(PATH)), (3, "user", Text),
             (4, "groups", List(&Text)),
         ])),
     ];
-    const TOKEN: &[Field] = &[
+    const TOKEN: &[MessageField] = &[
         (1, "metadata", Message(META)),
         (2, "spec", Message(&[(1, "audiences", List(&Text)), (4, "expirationSeconds", Number)])),
     ];
-    const DELETE: &[Field] = &[
+    const DELETE: &[MessageField] = &[
         (1, "gracePeriodSeconds", Number), (2, "preconditions", Message(&[(1, "uid", Text), (2, "resourceVersion", Text)])),
         (4, "propagationPolicy", Text), (5, "dryRun", List(&Text)),
     ];
 
-    pub(super) fn of(kind: &str) -> Option<&'static [Field]> {
+    pub(super) fn of(kind: &str) -> Option<&'static [MessageField]> {
         Some(match kind {
             "SelfSubjectReview" => PLAIN,
             "SelfSubjectAccessReview" => SELF_REVIEW,
@@ -74,7 +75,7 @@ mod tables {
     }
 }
 
-/// An object with its envelope; the text says what was not understood.
+/// An object with its envelope. The error text names the part that cannot be decoded.
 pub(crate) fn object(bytes: &Bytes) -> Result<Value, String> {
     let envelope = Envelope::open(bytes.clone()).map_err(|error| error.to_string())?;
     let type_meta = envelope.type_meta();
@@ -92,7 +93,7 @@ pub(crate) fn object(bytes: &Bytes) -> Result<Value, String> {
     Ok(object)
 }
 
-fn message(table: &[Field], mut bytes: &[u8]) -> Option<Value> {
+fn message(table: &[MessageField], mut bytes: &[u8]) -> Option<Value> {
     let mut object = Map::new();
     while !bytes.is_empty() {
         let (number, wire) = field(&mut bytes)?;
@@ -106,7 +107,7 @@ fn message(table: &[Field], mut bytes: &[u8]) -> Option<Value> {
             }
             (holds, Some(wire)) => {
                 let value = value(holds, &wire)?;
-                // Go writes required fields even when they are empty; JSON leaves them out.
+                // Go writes required fields even when they are empty; JSON omits them.
                 if value != "" {
                     object.insert((*name).into(), value);
                 }
@@ -117,25 +118,25 @@ fn message(table: &[Field], mut bytes: &[u8]) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-fn value(holds: &Holds, wire: &Wire<'_>) -> Option<Value> {
+fn value(holds: &FieldContent, wire: &WireValue<'_>) -> Option<Value> {
     Some(match (holds, wire) {
-        (Text, Wire::Length(bytes)) => std::str::from_utf8(bytes).ok()?.into(),
-        (Message(table), Wire::Length(bytes)) => message(table, bytes)?,
-        (Number, Wire::Varint(number)) => number.cast_signed().into(),
+        (Text, WireValue::Length(bytes)) => std::str::from_utf8(bytes).ok()?.into(),
+        (Message(table), WireValue::Length(bytes)) => message(table, bytes)?,
+        (Number, WireValue::Varint(number)) => number.cast_signed().into(),
         _ => return None,
     })
 }
 
-/// The next field; fixed-width ones, which no table names, are skipped as `None`.
-fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Option<Wire<'a>>)> {
+/// The next field. Fixed-width fields are skipped as `None`, as no table names one.
+fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Option<WireValue<'a>>)> {
     let tag = varint(bytes)?;
     let wire = match tag & 7 {
-        0 => Some(Wire::Varint(varint(bytes)?)),
+        0 => Some(WireValue::Varint(varint(bytes)?)),
         2 => {
             let length = usize::try_from(varint(bytes)?).ok()?;
             let (taken, rest) = bytes.split_at_checked(length)?;
             *bytes = rest;
-            Some(Wire::Length(taken))
+            Some(WireValue::Length(taken))
         }
         wide @ (1 | 5) => {
             *bytes = bytes.get(if wide == 1 { 8 } else { 4 }..)?;

@@ -1,7 +1,7 @@
 //! get and list: versions, selectors, pages.
 //!
-//! A page token names a version and the last key; the pages after the first are cut from the past state that the store
-//! rebuilds from its ring. Memory: pointers to the objects of one answer.
+//! A continue token names a version and the last key. Later pages come from that past state, which the store rebuilds
+//! from its ring. Memory: pointers to the objects of one response.
 
 use std::sync::Arc;
 
@@ -11,44 +11,49 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 
 use crate::body::{self, Body};
-use crate::kept::Whole;
+use crate::list_cache::ListKey;
 use crate::negotiate::{self, Accepted};
 use crate::plane::Plane;
-use crate::render::{ListMeta, Rendered, Renderer};
-use crate::request::{Place, Query};
+use crate::render::{ListMetadata, Rendered, Renderer};
+use crate::request::{Place, QueryOptions};
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{Key, Lost, Object, Snapshot};
+use crate::store::{CollectionSnapshot, Key, Lost, StoredObject};
 use crate::table::Include;
 
-/// How a list's version is meant.
+/// How a list's resourceVersion is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    /// The latest state (also any newer than a known version: there is only one server).
+enum VersionMatch {
+    /// The latest state. It also serves any version not older than a known one, as there is only one server.
     Latest,
-    /// This state and no other.
+    /// Exactly this state.
     Exact(u64),
 }
 
-/// Where the next page begins.
+/// The start of the next page.
 struct Page {
-    /// `None`: whatever the state is now.
+    /// `None`: the latest state.
     revision: Option<u64>,
     after: Key,
 }
 
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// The renderer for what a request accepts, with its options.
-pub(crate) fn renderer(place: &Place, query: &Query, headers: &HeaderMap) -> Result<Renderer, Status> {
+/// The renderer for the negotiated format and options.
+pub(crate) fn renderer(place: &Place, query: &QueryOptions, headers: &HeaderMap) -> Result<Renderer, Status> {
     let accepted = negotiate::objects(headers, &place.resource)?;
     let accepted = Accepted { pretty: accepted.pretty || query.flag("pretty"), ..accepted };
     let include = Include::parse(query.text("includeObject"));
     Ok(Renderer::new(Arc::clone(&place.resource), accepted, include))
 }
 
-/// One object (or its status sub-resource, which is the same object).
-pub(crate) fn get(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+/// One object. A get of its status sub-resource returns the same.
+pub(crate) fn get(
+    plane: &Plane,
+    place: &Place,
+    query: &QueryOptions,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
     let renderer = renderer(place, query, headers)?;
     reached(plane, revision(query)?)?;
     let key = Key::new(&place.namespace, &place.name);
@@ -60,9 +65,14 @@ pub(crate) fn get(plane: &Plane, place: &Place, query: &Query, headers: &HeaderM
 }
 
 /// A collection or a page of it.
-pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+pub(crate) fn list(
+    plane: &Plane,
+    place: &Place,
+    query: &QueryOptions,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
     let renderer = renderer(place, query, headers)?;
-    let whole = Whole::of(place, query, &renderer);
+    let whole = ListKey::of(place, query, &renderer);
     if let Some(whole) = &whole
         && let Some(kept) = plane.lists.get(whole, plane.store.revision())
     {
@@ -70,7 +80,7 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
     }
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     let limit = match query.number("limit")? {
-        // A cached state is returned whole, as the watch cache does.
+        // A list from the watch cache ignores the limit.
         _ if query.text("resourceVersion") == "0" => None,
         Some(0) | None => None,
         Some(limit) => usize::try_from(limit).ok(),
@@ -84,7 +94,7 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
         objects.retain(|object| object.key > page.after);
     }
     objects.retain(|object| selector.matches(object));
-    let mut meta = ListMeta { revision: snapshot, next_page: None, remaining: None };
+    let mut meta = ListMetadata { revision: snapshot, next_page: None, remaining: None };
     if let Some(limit) = limit.filter(|limit| *limit < objects.len()) {
         let selective = !query.text("labelSelector").is_empty() || !query.text("fieldSelector").is_empty();
         meta.remaining = (!selective).then_some(objects.len() - limit);
@@ -99,14 +109,14 @@ pub(crate) fn list(plane: &Plane, place: &Place, query: &Query, headers: &Header
     Ok(answer(plane, headers, rendered))
 }
 
-/// The state that a list is cut from, and its version.
+/// The state that a list is read from, and its version.
 fn state(
     plane: &Plane,
     place: &Place,
-    query: &Query,
+    query: &QueryOptions,
     limited: bool,
     page: Option<&Page>,
-) -> Result<(u64, Vec<Arc<Object>>), Status> {
+) -> Result<(u64, Vec<Arc<StoredObject>>), Status> {
     let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let qualified = place.resource.qualified();
     let at = match page {
@@ -117,12 +127,12 @@ fn state(
             page.revision
         }
         None => match version(plane, query, limited)? {
-            Version::Latest => None,
-            Version::Exact(revision) => Some(revision),
+            VersionMatch::Latest => None,
+            VersionMatch::Exact(revision) => Some(revision),
         },
     };
     match plane.store.snapshot(&qualified, namespace, at) {
-        Ok(Snapshot { revision, objects }) => Ok((revision, objects)),
+        Ok(CollectionSnapshot { revision, objects }) => Ok((revision, objects)),
         Err(Lost::Future { current }) => Err(Status::too_large_version(at.unwrap_or(0), current)),
         Err(Lost::Expired | Lost::Removed) => Err(match page {
             Some(page) => {
@@ -133,8 +143,8 @@ fn state(
     }
 }
 
-/// The version options of a list, checked as the API server checks them.
-fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Status> {
+/// The version options of a list, validated as the API server validates them.
+fn version(plane: &Plane, query: &QueryOptions, limited: bool) -> Result<VersionMatch, Status> {
     let revision = revision(query)?;
     match (query.text("resourceVersionMatch"), revision) {
         ("" | "NotOlderThan" | "Exact", Some(wanted)) => {
@@ -146,14 +156,14 @@ fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Statu
                 ));
             }
             reached(plane, Some(wanted))?;
-            // Without a match a limited list at a version means exactly that version, for history's sake.
+            // Without resourceVersionMatch, a limited list at a version means exactly that version, for compatibility.
             if kind == "Exact" || (kind.is_empty() && limited && wanted > 0) {
-                Ok(Version::Exact(wanted))
+                Ok(VersionMatch::Exact(wanted))
             } else {
-                Ok(Version::Latest)
+                Ok(VersionMatch::Latest)
             }
         }
-        ("", None) => Ok(Version::Latest),
+        ("", None) => Ok(VersionMatch::Latest),
         (_, None) => Err(Status::invalid_options(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
@@ -162,8 +172,8 @@ fn version(plane: &Plane, query: &Query, limited: bool) -> Result<Version, Statu
     }
 }
 
-/// `resourceVersion` as a number; `None` if it is not given.
-pub(crate) fn revision(query: &Query) -> Result<Option<u64>, Status> {
+/// `resourceVersion` as a number; `None` if it is absent.
+pub(crate) fn revision(query: &QueryOptions) -> Result<Option<u64>, Status> {
     match query.text("resourceVersion") {
         "" => Ok(None),
         text => text
@@ -182,7 +192,7 @@ pub(crate) fn reached(plane: &Plane, wanted: Option<u64>) -> Result<(), Status> 
     }
 }
 
-/// A rendered answer, gzipped if policy and client want it so.
+/// A rendered response, gzipped if policy and client allow it.
 pub(crate) fn answer(plane: &Plane, headers: &HeaderMap, rendered: Rendered) -> Response<Body> {
     let gzip = negotiate::accepts_gzip(headers).then(|| plane.gzip());
     body::rendered(rendered, gzip)

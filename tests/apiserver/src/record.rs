@@ -1,4 +1,4 @@
-//! What the server was asked, and how much it has open: tests wait on both instead of sleeping.
+//! Records requests and counts open streams. Tests await both instead of sleeping.
 //!
 //! Memory: the last `limit` requests without their bodies, and two counters.
 
@@ -11,13 +11,13 @@ use tokio::sync::watch;
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Counts from 1 in the order of arrival.
+    /// Its number in the order of arrival, from 1.
     pub number: u64,
     /// Its method.
     pub method: Method,
-    /// Its path, not decoded.
+    /// Its path, still encoded.
     pub path: String,
-    /// Its query, not decoded; empty if there was none.
+    /// Its query, still encoded; empty if there is none.
     pub query: String,
     /// Its headers.
     pub headers: HeaderMap,
@@ -25,14 +25,14 @@ pub struct Recorded {
     pub version: Version,
     /// The client certificate of its connection, DER.
     pub certificate: Option<Certificate>,
-    /// Counts connections from 1 in the order in which they were accepted.
+    /// The number of its connection in the order of acceptance, from 1.
     pub connection: u64,
 }
 
 /// A client certificate, DER.
 pub type Certificate = Arc<[u8]>;
 
-/// What is known of the connection that a request came by.
+/// The properties of a request's connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) number: u64,
@@ -41,24 +41,24 @@ pub(crate) struct Connection {
 
 /// The last requests.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct RequestLog {
     requests: Mutex<VecDeque<Recorded>>,
     limit: usize,
     count: watch::Sender<u64>,
 }
 
-/// How many of something are open.
+/// The number of open things of one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauge(Arc<watch::Sender<usize>>);
 
-/// One open thing; closed when dropped.
+/// One open thing. Dropping it decrements the count.
 #[derive(Debug)]
-pub(crate) struct Open(Gauge);
+pub(crate) struct OpenGuard(Gauge);
 
 // === impl Recorded ===
 
 impl Recorded {
-    /// Path and query as on the request line.
+    /// Path and query as in the request line.
     pub fn target(&self) -> String {
         if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) }
     }
@@ -69,9 +69,9 @@ impl Recorded {
     }
 }
 
-// === impl Record ===
+// === impl RequestLog ===
 
-impl Record {
+impl RequestLog {
     pub(crate) fn new(limit: usize) -> Self {
         Self { requests: Mutex::default(), limit, count: watch::Sender::new(0) }
     }
@@ -119,9 +119,9 @@ impl Gauge {
         Self(Arc::new(watch::Sender::new(0)))
     }
 
-    pub(crate) fn open(&self) -> Open {
+    pub(crate) fn open(&self) -> OpenGuard {
         self.0.send_modify(|open| *open += 1);
-        Open(self.clone())
+        OpenGuard(self.clone())
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
@@ -129,9 +129,9 @@ impl Gauge {
     }
 }
 
-// === impl Open ===
+// === impl OpenGuard ===
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|open| *open = open.saturating_sub(1));
     }

@@ -1,7 +1,7 @@
-//! Objects, lists and watch events as bytes, in the encoding and shape that the client negotiated.
+//! Encodes objects, lists and watch events in the negotiated encoding and shape.
 //!
-//! Plain objects are copied from the store's encodings; Table and metadata are made per request. A list is rendered in
-//! pieces of about 64 KiB as it is read: memory is a piece.
+//! Complete objects are copied from the store's encodings. Table and metadata are built per request. A list is
+//! rendered in pieces of about 64 KiB as the client reads it, so its memory is one piece.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use weir_document::json::EventType;
 
 use crate::body;
 use crate::catalog::Resource;
-use crate::negotiate::{Accepted, Form, Media};
+use crate::negotiate::{Accepted, Media, Shape};
 use crate::status::Status;
-use crate::store::{Object, prefix};
+use crate::store::{StoredObject, prefix};
 use crate::table::{self, Include};
 
 mod json;
@@ -21,23 +21,23 @@ mod protobuf;
 
 pub(crate) use protobuf::sealed;
 
-/// How one request's answers are written.
+/// How the responses of one request are encoded.
 pub(crate) struct Renderer {
     resource: Arc<Resource>,
     accepted: Accepted,
     include: Include,
-    /// What a plain object begins with in JSON.
+    /// The JSON prefix of a complete object.
     prefix: String,
 }
 
-/// What `metadata` of a list says.
-pub(crate) struct ListMeta {
+/// The `metadata` of a list.
+pub(crate) struct ListMetadata {
     pub(crate) revision: u64,
     pub(crate) next_page: Option<String>,
     pub(crate) remaining: Option<usize>,
 }
 
-/// A rendered answer: its pieces and their total length.
+/// A rendered response: its pieces and their total length.
 pub(crate) struct Rendered {
     pub(crate) media: Media,
     pub(crate) pieces: Box<dyn Iterator<Item = Bytes> + Send>,
@@ -62,7 +62,7 @@ impl Renderer {
     }
 
     /// One object.
-    pub(crate) fn object(&self, object: &Object) -> Result<Rendered, Status> {
+    pub(crate) fn object(&self, object: &StoredObject) -> Result<Rendered, Status> {
         let bytes = match self.media() {
             Media::Json => json::object(self, object),
             Media::Protobuf => protobuf::object(self, object)?,
@@ -70,30 +70,30 @@ impl Renderer {
         Ok(Rendered::bytes(self.media(), bytes).pretty(self.accepted))
     }
 
-    /// An event of a watch; `header` matters to tables only.
-    pub(crate) fn event(&self, event: EventType, object: &Object, header: bool) -> Result<Bytes, Status> {
+    /// A watch event. `header` is for tables only.
+    pub(crate) fn event(&self, event: EventType, object: &StoredObject, header: bool) -> Result<Bytes, Status> {
         match self.media() {
             Media::Json => Ok(json::event(self, event, object, header)),
             Media::Protobuf => protobuf::event(event, &protobuf::object(self, object)?),
         }
     }
 
-    /// A BOOKMARK: of the watched kind, or of the form's.
+    /// A BOOKMARK, with an object of the watched kind or of the negotiated shape.
     pub(crate) fn bookmark(&self, revision: u64, initial_end: bool, header: bool) -> Result<Bytes, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_end {
             let end = json!({"k8s.io/initial-events-end": "true"});
             metadata.as_object_mut().map(|metadata| metadata.insert("annotations".into(), end));
         }
-        let object = match self.accepted.form {
-            Form::Objects => json!({
+        let object = match self.accepted.shape {
+            Shape::Objects => json!({
                 "kind": self.resource.kind,
                 "apiVersion": self.resource.api_version(),
                 "metadata": metadata,
             }),
-            Form::Metadata => partial(&metadata),
-            // The server prints the bookmark's empty object as a row, so the annotation is found in the row's object.
-            Form::Table => {
+            Shape::Metadata => partial(&metadata),
+            // The API server prints the bookmark's empty object as a row, so the annotation is in the row's object.
+            Shape::Table => {
                 let mut own = Map::new();
                 own.insert("resourceVersion".into(), revision.to_string().into());
                 let none = std::iter::empty();
@@ -116,7 +116,7 @@ impl Renderer {
         let status = status.value();
         match self.media() {
             Media::Json => json::line(EventType::Error, &status),
-            // The schema has every member of a Status. If it had not, the stream would end without a word.
+            // The schema has every member of a Status. Without it the stream would end without an error event.
             Media::Protobuf => {
                 sealed(&status).and_then(|status| protobuf::event(EventType::Error, &status)).unwrap_or_default()
             }
@@ -124,7 +124,7 @@ impl Renderer {
     }
 
     /// A list of any length.
-    pub(crate) fn list(&self, objects: Vec<Arc<Object>>, meta: &ListMeta) -> Result<Rendered, Status> {
+    pub(crate) fn list(&self, objects: Vec<Arc<StoredObject>>, meta: &ListMetadata) -> Result<Rendered, Status> {
         match self.media() {
             Media::Json => Ok(json::list(self, objects, meta).pretty(self.accepted)),
             Media::Protobuf => protobuf::list(self, &objects, meta),
@@ -140,12 +140,12 @@ impl Rendered {
         Self { media, length: bytes.len(), pieces: Box::new(std::iter::once(bytes)) }
     }
 
-    /// Bytes that are there already.
+    /// Bytes that exist already.
     pub(crate) fn slices(media: Media, bytes: Bytes) -> Self {
         Self { media, length: bytes.len(), pieces: Box::new(body::slices(bytes)) }
     }
 
-    /// All of it.
+    /// The complete bytes.
     pub(crate) fn collect(self) -> Bytes {
         let all = self.pieces.fold(Vec::with_capacity(self.length), |mut all, piece| {
             all.extend_from_slice(&piece);
@@ -154,7 +154,7 @@ impl Rendered {
         all.into()
     }
 
-    /// In pieces: the head, then what `more` appends until it says that there is no more, then the foot.
+    /// A response in pieces: the head, then what `more` appends until it returns false, then the foot.
     fn in_pieces(
         media: Media,
         length: usize,
@@ -179,7 +179,7 @@ impl Rendered {
         Self { media, length, pieces: Box::new(pieces) }
     }
 
-    /// Indented, if JSON and asked for: then it is held as a whole.
+    /// Indented, if it is JSON and the client requests it. It is then held completely.
     fn pretty(self, accepted: Accepted) -> Self {
         if !accepted.pretty || self.media != Media::Json {
             return self;
@@ -191,7 +191,7 @@ impl Rendered {
                 indented.push(b'\n');
                 Self::bytes(media, indented)
             }
-            // What was just written as JSON reads as JSON.
+            // This JSON was encoded by this server and parses.
             Err(_) => Self::bytes(media, bytes),
         }
     }

@@ -1,4 +1,4 @@
-//! What a request asks for: Kubernetes' RequestInfo and the options in the query.
+//! Parses a request: Kubernetes' RequestInfo and the options in the query.
 //!
 //! Memory: the request's own path and query.
 
@@ -10,16 +10,16 @@ use percent_encoding::percent_decode_str;
 use crate::catalog::{Catalog, Resource};
 use crate::status::Status;
 
-/// The decoded query; the first value of a repeated key counts.
+/// The decoded query. The first value of a repeated key counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryOptions(Vec<(String, String)>);
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// A served resource.
     Resource(Place),
-    /// Anything else: discovery, health, or nothing.
+    /// Any other path: discovery, health, or an unknown one.
     Path,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Place {
     pub(crate) watch_prefix: bool,
 }
 
-// === impl Query ===
+// === impl QueryOptions ===
 
-impl Query {
+impl QueryOptions {
     pub(crate) fn parse(uri: &Uri) -> Self {
         let decode = |text: &str| {
             let spaced = text.replace('+', " ");
@@ -64,7 +64,7 @@ impl Query {
         self.get(key).unwrap_or("")
     }
 
-    /// As Go's conversion of query values: present and neither `false` nor `0`.
+    /// As in Go's conversion of query values: true if present and neither `false` nor `0`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
     }
@@ -83,8 +83,8 @@ impl Query {
 // === impl Place ===
 
 impl Place {
-    /// The verb that authorisation and the record name.
-    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+    /// The verb for authorization and the record.
+    pub(crate) fn verb(&self, method: &Method, query: &QueryOptions) -> &'static str {
         let collection = self.name.is_empty();
         match *method {
             Method::GET | Method::HEAD if self.watch_prefix => "watch",
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-/// Finds what a path names.
+/// Finds the target of a path.
 pub(crate) fn target(catalog: &Catalog, path: &str) -> Target {
     let mut segments = Vec::new();
     for segment in path.trim_matches('/').split('/') {
@@ -125,7 +125,8 @@ pub(crate) fn target(catalog: &Catalog, path: &str) -> Target {
         take(&mut rest);
     }
     let mut namespace = "";
-    // `namespaces/<ns>/<resource>…`, but `namespaces/<name>` and its own sub-resources are the object.
+    // `namespaces/<ns>/<resource>…`. But `namespaces/<name>` and its own sub-resources are the namespace object
+    // itself.
     if let [first, second, third, ..] = rest
         && first == "namespaces"
         && third != "status"

@@ -1,18 +1,18 @@
-//! Label and field selectors, parsed from a query and asked of objects.
+//! Label and field selectors, parsed from a query and evaluated on objects.
 //!
-//! Field selectors are general: any dotted path compared as text, an absent field as the empty string. (kube-apiserver
-//! knows a few per kind and refuses the rest.) Memory: the parsed text.
+//! A field selector may name any dotted path. It compares text, and an absent field is the empty string.
+//! (kube-apiserver supports a few fields per kind and refuses the rest.) Memory: the parsed text.
 
 use serde_json::{Map, Value};
 
 use crate::status::Status;
-use crate::store::Object;
+use crate::store::StoredObject;
 
-/// Both selectors of a request. The empty one takes everything.
+/// Both selectors of a request. An empty one matches every object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
-    fields: Vec<Field>,
+    fields: Vec<FieldTerm>,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ enum Test {
 }
 
 #[derive(Clone, Debug)]
-struct Field {
+struct FieldTerm {
     path: String,
     value: String,
     equal: bool,
@@ -48,13 +48,13 @@ impl Selector {
         })
     }
 
-    pub(crate) fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &StoredObject) -> bool {
         let labels = object.metadata().get("labels").and_then(Value::as_object);
         self.labels.iter().all(|requirement| requirement.matches(labels))
             && self.fields.iter().all(|field| field.matches(&object.body))
     }
 
-    /// The one name that a field selector asks for: such requests are authorised by name.
+    /// The name in the field selector, if any. Authorization uses it as the request's name.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.iter().find(|field| field.equal && field.path == "metadata.name").map(|field| field.value.as_str())
     }
@@ -78,7 +78,7 @@ impl Requirement {
 
 // === impl Field ===
 
-impl Field {
+impl FieldTerm {
     fn matches(&self, body: &Map<String, Value>) -> bool {
         let mut steps = self.path.split('.');
         let mut found = steps.next().and_then(|step| body.get(step));
@@ -154,7 +154,7 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
     parts
 }
 
-fn parse_fields(text: &str) -> Option<Vec<Field>> {
+fn parse_fields(text: &str) -> Option<Vec<FieldTerm>> {
     let mut fields = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
@@ -163,7 +163,7 @@ fn parse_fields(text: &str) -> Option<Vec<Field>> {
             let (path, value) = part.split_once("==").or_else(|| part.split_once('='))?;
             (path, value, true)
         };
-        fields.push(Field { path: path.trim().to_owned(), value: value.to_owned(), equal });
+        fields.push(FieldTerm { path: path.trim().to_owned(), value: value.to_owned(), equal });
     }
     Some(fields)
 }

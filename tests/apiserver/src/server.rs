@@ -1,6 +1,6 @@
-//! The server as tests hold it: built, started, observed, disturbed, dropped.
+//! The API server's handle for tests: build, start, observe, inject faults, drop.
 //!
-//! Everything that it started ends when it is dropped.
+//! Dropping it ends all its tasks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,30 +20,30 @@ use crate::catalog::{Catalog, Resource};
 use crate::fault::{Action, End};
 use crate::listen::Listener;
 use crate::plane::Plane;
-use crate::record::{Record, Recorded};
-use crate::store::Store;
+use crate::record::{Recorded, RequestLog};
+use crate::store::ObjectStore;
 use crate::stream::PodLog;
 use crate::tls;
 
-/// Why a server did not start.
+/// A reason that the server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
-    /// The address is not to be had.
+pub enum ServerStartError {
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// Certificate or key cannot be used.
+    /// The certificate or key is invalid.
     #[error("cannot serve TLS")]
-    Tls(#[source] tls::TlsError),
+    Tls(#[source] tls::ServerTlsError),
 }
 
-/// How a server shall be. Made by [`ApiServer::builder`].
+/// The settings of a server. [`ApiServer::builder`] creates it.
 #[derive(Debug)]
 pub struct Builder {
     address: SocketAddr,
@@ -72,117 +72,118 @@ pub struct ApiServer {
 // === impl Builder ===
 
 impl Builder {
-    /// Listens here instead of a free port of 127.0.0.1.
+    /// Sets the address to listen on. The default is a free port of 127.0.0.1.
     #[must_use]
     pub fn address(mut self, address: SocketAddr) -> Self {
         self.address = address;
         self
     }
 
-    /// Listens on this port of 127.0.0.1; 0 for a free one.
+    /// Sets the port on 127.0.0.1; 0 selects a free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.address.set_port(port);
         self
     }
 
-    /// How many events are kept per resource; 10,000 unless told. Older starts of watches get 410.
+    /// Sets the number of events kept per resource, 10,000 by default. Watches from older versions get 410.
     #[must_use]
     pub fn history(mut self, events: usize) -> Self {
         self.history = events;
         self
     }
 
-    /// How often watches that allow it get a bookmark; a minute unless told.
+    /// Sets the interval of bookmarks for watches that allow them, one minute by default.
     #[must_use]
     pub fn bookmark_interval(mut self, every: Duration) -> Self {
         self.bookmarks = every;
         self
     }
 
-    /// When answers are gzipped.
+    /// Sets when responses are gzipped.
     #[must_use]
     pub fn gzip(mut self, gzip: Gzip) -> Self {
         self.gzip = gzip;
         self
     }
 
-    /// Knows a bearer token. Unknown tokens are taken too, as users of that very name, unless `known_tokens_only`.
+    /// Adds a bearer token. Without `known_tokens_only`, any other token names its user.
     #[must_use]
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
         self.tokens.insert(token.to_owned(), User::new(user, groups));
         self
     }
 
-    /// Answers 401 to tokens that it was not told.
+    /// Returns 401 for unknown tokens.
     #[must_use]
     pub fn known_tokens_only(mut self) -> Self {
         self.known_tokens_only = true;
         self
     }
 
-    /// How many requests are remembered; 10,000 unless told.
+    /// Sets the number of recorded requests, 10,000 by default.
     #[must_use]
     pub fn record(mut self, requests: usize) -> Self {
         self.record = requests;
         self
     }
 
-    /// HTTP/2 streams per connection; 250 unless told, as kube-apiserver.
+    /// Sets the HTTP/2 streams per connection, 250 by default as in kube-apiserver.
     #[must_use]
     pub fn max_streams(mut self, streams: u32) -> Self {
         self.streams = streams;
         self
     }
 
-    /// Serves https with this certificate chain and key, both PEM.
+    /// Serves HTTPS with this certificate chain and key, both PEM.
     #[must_use]
     pub fn tls(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.tls = Some((certificates.into(), key.into()));
         self
     }
 
-    /// Asks for client certificates over TLS and verifies them by this CA; what was shown is recorded with each request.
+    /// Requests client certificates over TLS and verifies them by this CA. Each recorded request has the certificate.
     #[must_use]
     pub fn client_ca(mut self, certificate: impl Into<Vec<u8>>) -> Self {
         self.client_ca = Some(certificate.into());
         self
     }
 
-    /// Serves one more resource.
+    /// Serves another resource.
     #[must_use]
     pub fn resource(self, resource: Resource) -> Self {
         self.catalog.add(resource);
         self
     }
 
-    /// Does not serve a resource that is there by default.
+    /// Removes a default resource.
     #[must_use]
     pub fn without_resource(self, group: &str, plural: &str) -> Self {
         self.catalog.remove(group, plural, None);
         self
     }
 
-    /// Listens and serves, in tasks of the present runtime.
-    pub async fn start(self) -> Result<ApiServer, StartError> {
+    /// Binds the address and serves in tasks of the current runtime.
+    pub async fn start(self) -> Result<ApiServer, ServerStartError> {
         let tls = match &self.tls {
             None => None,
             Some((certificates, key)) => {
-                let config = tls::config(certificates, key, self.client_ca.as_deref()).map_err(StartError::Tls)?;
+                let config =
+                    tls::config(certificates, key, self.client_ca.as_deref()).map_err(ServerStartError::Tls)?;
                 Some(TlsAcceptor::from(Arc::new(config)))
             }
         };
         let address = self.address;
-        let failed = |source| StartError::Listen { address, source };
+        let failed = |source| ServerStartError::Listen { address, source };
         let socket = TcpListener::bind(address).await.map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let catalog = Arc::new(self.catalog);
         let plane = Arc::new(Plane::new(
-            Store::new(Arc::clone(&catalog), self.history),
+            ObjectStore::new(Arc::clone(&catalog), self.history),
             catalog,
             Access::new(self.tokens, self.known_tokens_only),
-            Record::new(self.record),
+            RequestLog::new(self.record),
             self.bookmarks,
             self.gzip,
         ));
@@ -204,7 +205,8 @@ impl Builder {
 // === impl ApiServer ===
 
 impl ApiServer {
-    /// A server with the built-in kinds, OpenYurt's CRDs and the usual four namespaces, on a free port of 127.0.0.1.
+    /// Starts a server with the built-in kinds, OpenYurt's CRDs and the usual four namespaces on a free port of
+    /// 127.0.0.1.
     pub fn builder() -> Builder {
         Builder {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -221,84 +223,85 @@ impl ApiServer {
         }
     }
 
-    /// `http://127.0.0.1:<port>`, without a slash at the end.
+    /// `http://127.0.0.1:<port>`, without a trailing slash.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Its objects.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &ObjectStore {
         &self.plane.store
     }
 
-    /// The last requests, oldest first.
+    /// The recorded requests, oldest first.
     pub fn requests(&self) -> Vec<Recorded> {
         self.plane.record.all()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the recorded requests.
     pub fn clear_requests(&self) {
         self.plane.record.clear();
     }
 
-    /// How many requests there ever were; wakes with each.
+    /// The number of requests since the start. The receiver is notified of each.
     pub fn request_count(&self) -> watch::Receiver<u64> {
         self.plane.record.count()
     }
 
-    /// Forgets all history: see [`Store::compact`].
+    /// Discards all history: see [`ObjectStore::compact`].
     pub fn compact(&self) {
         self.plane.store.compact();
     }
 
-    /// Serves one more resource from now on.
+    /// Adds a resource.
     pub fn add_resource(&self, resource: Resource) {
         self.plane.catalog.add(resource);
     }
 
-    /// Stops serving a resource in all versions, deletes its objects and ends its watches, as deleting its CRD does.
+    /// Removes a resource in all versions, deletes its objects and ends its watches, as deleting its CRD does.
     pub fn remove_resource(&self, group: &str, plural: &str) {
         self.plane.catalog.remove(group, plural, None);
         self.plane.store.forget(&crate::catalog::qualified(group, plural));
     }
 
-    /// Stops serving one version of a resource; its objects stay.
+    /// Removes one version of a resource. Its objects stay.
     pub fn remove_version(&self, group: &str, version: &str, plural: &str) {
         self.plane.catalog.remove(group, plural, Some(version));
     }
 
-    /// Lets a hook decide what becomes of each request from now on. It replaces the one before and must not block.
+    /// Sets the hook that decides how each request is served. It replaces the previous one and must not block.
     pub fn on_request(&self, hook: impl Fn(&Recorded) -> Action + Send + Sync + 'static) {
         self.plane.set_hook(Some(Arc::new(hook)));
     }
 
-    /// Answers every request for a path (not decoded; whatever the query and method) with this body from now on. It is
-    /// written as it lies in memory: the upstream of throughput measurements. A later one for the path replaces it.
+    /// Serves this body for every request to a path, whatever its query and method. The path is compared in its
+    /// encoded form. The body is written without a copy, for throughput measurements. A later body for the path
+    /// replaces it.
     pub fn fix(&self, path: &str, media: HeaderValue, body: impl Into<Bytes>) {
         self.plane.fixed.set(path, media, body.into());
     }
 
-    /// Serves every request as ever.
+    /// Removes the hook.
     pub fn clear_hook(&self) {
         self.plane.set_hook(None);
     }
 
-    /// How many watches are open now: `wait_for(|open| *open == 0)` awaits that the last is gone.
+    /// The number of open watches. `wait_for(|open| *open == 0)` awaits the end of the last one.
     pub fn open_watches(&self) -> watch::Receiver<usize> {
         self.plane.watches.subscribe()
     }
 
-    /// How many followed logs and upgraded connections are open now.
+    /// The number of followed logs and upgraded connections that are open.
     pub fn open_streams(&self) -> watch::Receiver<usize> {
         self.plane.streams.subscribe()
     }
 
-    /// Ends all watches that run now.
+    /// Ends all running watches.
     pub fn close_watches(&self, end: End) {
         self.plane.signals.send_modify(|signals| {
             signals.closed += 1;
@@ -311,43 +314,42 @@ impl ApiServer {
         self.plane.signals.send_modify(|signals| signals.bookmark += 1);
     }
 
-    /// Breaks all connections that are open now. New ones are accepted.
+    /// Closes all open connections. It accepts new ones.
     pub fn break_connections(&self) {
         self.broken.send_modify(|times| *times += 1);
     }
 
-    /// Ends all connections that are open now when their requests are answered; over HTTP/2 that is said (GOAWAY). New ones
-    /// are accepted.
+    /// Closes all open connections after their current requests; over HTTP/2 with GOAWAY. It accepts new ones.
     pub fn drain_connections(&self) {
         self.drained.send_modify(|times| *times += 1);
     }
 
-    /// When answers are gzipped from now on.
+    /// Changes when responses are gzipped.
     pub fn set_gzip(&self, gzip: Gzip) {
         self.plane.set_gzip(gzip);
     }
 
-    /// What reviews answer, and [`ApiServer::enforce`] enforces. Without it everything is allowed.
+    /// Sets the policy that answers reviews and that [`ApiServer::enforce`] enforces. The default allows everything.
     pub fn set_policy(&self, policy: impl Fn(&Attributes) -> bool + Send + Sync + 'static) {
         self.plane.access.set(Arc::new(policy));
     }
 
-    /// On whom the policy is enforced with 403; on nobody unless told.
+    /// Sets the requests on which the policy is enforced with 403. The default is none.
     pub fn enforce(&self, enforce: Enforce) {
         self.plane.access.enforce(enforce);
     }
 
-    /// Knows one more token.
+    /// Adds a known token.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
         self.plane.access.add_token(token.to_owned(), User::new(user, groups));
     }
 
-    /// The log of a pod, to be written to. The pod need not exist.
+    /// The log of a pod, for tests to append to. The pod need not exist.
     pub fn pod_log(&self, namespace: &str, pod: &str) -> PodLog {
         self.plane.log(namespace, pod)
     }
 
-    /// Stops, and returns when the port is free again.
+    /// Stops the server. Returns when the port is free again.
     pub async fn stop(mut self) {
         self.plane.stop();
         self.tasks.shutdown().await;
@@ -356,7 +358,7 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        // The set of accepted connections goes with the accept loop; tasks of HTTP/2 streams and upgrades are the plane's.
+        // The accept loop owns the accepted connections. The plane owns the tasks of HTTP/2 streams and upgrades.
         self.plane.stop();
     }
 }

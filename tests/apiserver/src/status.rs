@@ -1,5 +1,5 @@
-//! Every refusal as the `Status` object that kube-apiserver would answer, reasons and details included: clients decide
-//! by them, not by the text.
+//! Errors as the `Status` objects of kube-apiserver, with reasons and details: clients depend on them, not on the
+//! text.
 
 use http::{Response, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -9,17 +9,17 @@ use crate::catalog::Resource;
 use crate::negotiate::Media;
 use crate::render;
 
-/// A failed request. Boxed, since it travels through every `Result` of the crate.
+/// The error of a request. It is boxed, as every `Result` of the crate contains it.
 #[derive(Clone, Debug)]
-pub(crate) struct Status(Box<Refusal>);
+pub(crate) struct Status(Box<StatusFields>);
 
 #[derive(Clone, Debug)]
-struct Refusal {
+struct StatusFields {
     code: StatusCode,
     reason: &'static str,
     message: String,
     details: Map<String, Value>,
-    /// Where an expired paged list may go on, inconsistently.
+    /// The token with which an expired paged list may continue inconsistently.
     next_page: Option<String>,
 }
 
@@ -27,7 +27,7 @@ struct Refusal {
 
 impl Status {
     fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
-        Self(Box::new(Refusal { code, reason, message, details: Map::new(), next_page: None }))
+        Self(Box::new(StatusFields { code, reason, message, details: Map::new(), next_page: None }))
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
@@ -70,7 +70,7 @@ impl Status {
         status
     }
 
-    /// Options of a list or watch that do not go together.
+    /// The options of a list or watch contradict each other.
     pub(crate) fn invalid_options(field: &str, why: &str) -> Self {
         let mut status = Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -151,7 +151,7 @@ impl Status {
         self
     }
 
-    /// The object itself, as an ERROR event of a watch carries it.
+    /// The object itself, for the ERROR event of a watch.
     pub(crate) fn value(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.0.next_page {
@@ -174,7 +174,7 @@ impl Status {
         status
     }
 
-    /// The whole answer.
+    /// The complete response.
     pub(crate) fn response(&self, media: Media) -> Response<Body> {
         let mut response = answer(self.0.code, &self.value(), media);
         if let Some(seconds) = self.0.details.get("retryAfterSeconds").and_then(Value::as_u64) {
@@ -184,7 +184,7 @@ impl Status {
     }
 }
 
-/// A Status, failed or not, as an answer.
+/// A Status as a response, failure or success.
 pub(crate) fn answer(code: StatusCode, status: &Value, media: Media) -> Response<Body> {
     let in_protobuf = match media {
         Media::Json => None,
@@ -201,7 +201,7 @@ fn qualified_kind(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
-/// The Status of a finished deletion.
+/// The Status of a completed deletion.
 pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut details = Map::new();
     details.insert("name".into(), name.into());

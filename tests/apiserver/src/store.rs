@@ -1,8 +1,8 @@
-//! The objects, their versions, and what happened to them: etcd and the watch cache in one.
+//! The objects, their versions and their history: etcd and the watch cache in one.
 //!
-//! One counter numbers all writes. A write is judged and made under one lock, so read-modify-write never races. Every
-//! object is encoded once, when it is written. Memory: the objects, and per collection a ring of the last
-//! `history` events with the states before and after, which also serves snapshots of the past.
+//! One counter numbers all writes. A write is decided and applied under one lock, so that read-modify-write never
+//! races. An object is encoded once, when it is written. Memory: the objects, and per collection a ring of the last
+//! `history` events with the states before and after. Past states are rebuilt from the ring.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use self::history::History;
-pub(crate) use self::history::{Change, Event};
-pub(crate) use self::object::{Key, Object, prefix};
+pub(crate) use self::history::{Event, ObjectChange};
+pub(crate) use self::object::{Key, StoredObject, prefix};
 use crate::catalog::{Catalog, Resource};
 
 mod direct;
@@ -22,86 +22,86 @@ mod object;
 
 pub use self::direct::StoreError;
 
-/// All objects of the server. Tests change them directly; clients see it as if another client had.
+/// All objects of the server. Clients see the changes of a test as if another client had made them.
 #[derive(Debug)]
-pub struct Store {
-    state: Mutex<State>,
+pub struct ObjectStore {
+    state: Mutex<StoreState>,
     catalog: Arc<Catalog>,
-    /// The latest version; watches wait on it.
+    /// The latest version. Watches wait on it.
     head: watch::Sender<u64>,
     history: usize,
 }
 
 #[derive(Debug)]
-struct State {
+struct StoreState {
     revision: u64,
     uids: u64,
     /// By qualified name.
     collections: BTreeMap<String, Collection>,
-    /// Versions before this one are forgotten for whoever comes now.
+    /// The oldest version that new watches and page tokens may use.
     compacted: u64,
 }
 
 #[derive(Debug, Default)]
 struct Collection {
-    objects: BTreeMap<Key, Arc<Object>>,
+    objects: BTreeMap<Key, Arc<StoredObject>>,
     history: History,
-    /// Raised when the collection is taken away: its watches end.
+    /// Set when the collection is removed. Its watches then end.
     epoch: u64,
 }
 
-/// What a write comes to.
-pub(crate) enum Write {
-    /// The object becomes this; whatever is equal to what is there changes nothing.
+/// The decision about a write.
+pub(crate) enum WriteDecision {
+    /// Store this object. A value equal to the stored one changes nothing.
     Put(Map<String, Value>),
-    /// It goes.
+    /// Delete the object.
     Delete,
-    /// Nothing is to be written (a dry run, say).
+    /// Write nothing, for example in a dry run.
     Nothing,
 }
 
-/// What became of a write.
-pub(crate) enum Written {
-    /// The object as it is now; true if it was not there before.
-    Stored(Arc<Object>, bool),
-    /// The object as it was last.
-    Deleted(Arc<Object>),
+/// The result of a write.
+pub(crate) enum WriteResult {
+    /// The stored object, and whether it is new.
+    Stored(Arc<StoredObject>, bool),
+    /// The last state of the deleted object.
+    Deleted(Arc<StoredObject>),
     /// Nothing was written.
     Nothing,
 }
 
 /// A consistent state of a collection.
-pub(crate) struct Snapshot {
+pub(crate) struct CollectionSnapshot {
     pub(crate) revision: u64,
-    pub(crate) objects: Vec<Arc<Object>>,
+    pub(crate) objects: Vec<Arc<StoredObject>>,
 }
 
-/// Why a past state or the events since then cannot be had.
+/// The reason that a past state or its events are unavailable.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// Compacted, or out of the ring.
+    /// Compacted, or no longer in the ring.
     Expired,
     /// Not yet reached.
     Future { current: u64 },
-    /// The collection itself was taken away.
+    /// The collection was removed.
     Removed,
 }
 
-// === impl Store ===
+// === impl ObjectStore ===
 
-impl Store {
+impl ObjectStore {
     pub(crate) fn new(catalog: Arc<Catalog>, history: usize) -> Self {
         Self {
-            state: Mutex::new(State { revision: 1, uids: 0, collections: BTreeMap::new(), compacted: 0 }),
+            state: Mutex::new(StoreState { revision: 1, uids: 0, collections: BTreeMap::new(), compacted: 0 }),
             catalog,
             head: watch::Sender::new(1),
             history,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while it was held can only have come from a test's closure: what it left is still consistent, since
-        // writes are applied after the closure returned.
+    fn state(&self) -> MutexGuard<'_, StoreState> {
+        // A panic under the lock can only come from a test's closure. The state is consistent then, as writes are
+        // applied after the closure returns.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,19 +110,18 @@ impl Store {
         self.state().revision
     }
 
-    /// Wakes with every write.
+    /// A receiver that is notified of every write.
     pub(crate) fn head(&self) -> watch::Receiver<u64> {
         self.head.subscribe()
     }
 
-    /// From now on nobody can start at a version before the present one: watches get 410, page tokens expire.
-    /// Watches that run already go on.
+    /// Makes older versions unavailable: new watches get 410, page tokens expire. Running watches continue.
     pub fn compact(&self) {
         let mut state = self.state();
         state.compacted = state.revision;
     }
 
-    /// Counts the version up without changing any object, as writes to other resources do.
+    /// Increments the version without a change, as writes to other resources do.
     pub fn advance(&self) -> u64 {
         let mut state = self.state();
         state.revision += 1;
@@ -130,7 +129,7 @@ impl Store {
         state.revision
     }
 
-    /// Takes a collection away with all its objects: its watches end.
+    /// Removes a collection with all its objects. Its watches end.
     pub(crate) fn forget(&self, qualified: &str) {
         let mut state = self.state();
         state.revision += 1;
@@ -142,69 +141,76 @@ impl Store {
         self.head.send_replace(revision);
     }
 
-    pub(crate) fn find(&self, qualified: &str, key: &Key) -> Option<Arc<Object>> {
+    pub(crate) fn find(&self, qualified: &str, key: &Key) -> Option<Arc<StoredObject>> {
         let state = self.state();
         state.collections.get(qualified)?.objects.get(key).cloned()
     }
 
-    /// Judges and makes one write. `decide` sees the object as it is and says what shall be.
+    /// Decides and applies one write. `decide` gets the current object and returns the decision.
     pub(crate) fn write<E>(
         &self,
         resource: &Resource,
         key: &Key,
-        decide: impl FnOnce(Option<&Object>) -> Result<Write, E>,
-    ) -> Result<Written, E> {
+        decide: impl FnOnce(Option<&StoredObject>) -> Result<WriteDecision, E>,
+    ) -> Result<WriteResult, E> {
         let mut state = self.state();
         let qualified = resource.qualified();
         let old = state.collections.get(&qualified).and_then(|collection| collection.objects.get(key).cloned());
         match (decide(old.as_deref())?, old) {
-            (Write::Nothing, _) | (Write::Delete, None) => Ok(Written::Nothing),
-            (Write::Put(body), Some(old)) if old.same_but_version(&body) => Ok(Written::Stored(old, false)),
-            (Write::Put(body), old) => {
+            (WriteDecision::Nothing, _) | (WriteDecision::Delete, None) => Ok(WriteResult::Nothing),
+            (WriteDecision::Put(body), Some(old)) if old.same_but_version(&body) => Ok(WriteResult::Stored(old, false)),
+            (WriteDecision::Put(body), old) => {
                 let created = old.is_none();
                 let object = self.commit(&mut state, &qualified, key, body, old);
-                Ok(Written::Stored(object, created))
+                Ok(WriteResult::Stored(object, created))
             }
-            (Write::Delete, Some(old)) => Ok(Written::Deleted(self.remove(&mut state, &qualified, key, &old))),
+            (WriteDecision::Delete, Some(old)) => {
+                Ok(WriteResult::Deleted(self.remove(&mut state, &qualified, key, &old)))
+            }
         }
     }
 
-    /// Stores a body under the next version, with what the server fills in.
+    /// Stores a body under the next version, with the fields that the server sets.
     fn commit(
         &self,
-        state: &mut State,
+        state: &mut StoreState,
         qualified: &str,
         key: &Key,
         body: Map<String, Value>,
-        old: Option<Arc<Object>>,
-    ) -> Arc<Object> {
+        old: Option<Arc<StoredObject>>,
+    ) -> Arc<StoredObject> {
         state.revision += 1;
         state.uids += 1;
-        let object = Arc::new(Object::stamped(key.clone(), body, state.revision, state.uids, old.as_deref()));
+        let object = Arc::new(StoredObject::stamped(key.clone(), body, state.revision, state.uids, old.as_deref()));
         let collection = state.collections.entry(qualified.to_owned()).or_default();
         collection.objects.insert(key.clone(), Arc::clone(&object));
         let change = match old {
-            Some(old) => Change::Modified { old, new: Arc::clone(&object) },
-            None => Change::Added(Arc::clone(&object)),
+            Some(old) => ObjectChange::Modified { old, new: Arc::clone(&object) },
+            None => ObjectChange::Added(Arc::clone(&object)),
         };
         collection.history.push(change, self.history);
         self.head.send_replace(object.revision);
         object
     }
 
-    fn remove(&self, state: &mut State, qualified: &str, key: &Key, old: &Arc<Object>) -> Arc<Object> {
+    fn remove(&self, state: &mut StoreState, qualified: &str, key: &Key, old: &Arc<StoredObject>) -> Arc<StoredObject> {
         state.revision += 1;
         let last = Arc::new(old.at(state.revision));
         let collection = state.collections.entry(qualified.to_owned()).or_default();
         collection.objects.remove(key);
-        let change = Change::Deleted { old: Arc::clone(old), last: Arc::clone(&last) };
+        let change = ObjectChange::Deleted { old: Arc::clone(old), last: Arc::clone(&last) };
         collection.history.push(change, self.history);
         self.head.send_replace(last.revision);
         last
     }
 
-    /// The objects of one namespace, or of all, now or as they were at a version.
-    pub(crate) fn snapshot(&self, qualified: &str, namespace: Option<&str>, at: Option<u64>) -> Result<Snapshot, Lost> {
+    /// The objects of one namespace or of all, in the latest state or at a version.
+    pub(crate) fn snapshot(
+        &self,
+        qualified: &str,
+        namespace: Option<&str>,
+        at: Option<u64>,
+    ) -> Result<CollectionSnapshot, Lost> {
         let state = self.state();
         let empty = Collection::default();
         let collection = state.collections.get(qualified).unwrap_or(&empty);
@@ -215,7 +221,7 @@ impl Store {
         if at.is_some() && revision < state.compacted.max(collection.history.lost()) {
             return Err(Lost::Expired);
         }
-        let mut objects: BTreeMap<&Key, &Arc<Object>> = match namespace {
+        let mut objects: BTreeMap<&Key, &Arc<StoredObject>> = match namespace {
             Some(namespace) => collection
                 .objects
                 .range((Bound::Included(Key::first(namespace)), Bound::Unbounded))
@@ -233,10 +239,10 @@ impl Store {
                 None => objects.remove(key),
             };
         }
-        Ok(Snapshot { revision, objects: objects.into_values().cloned().collect() })
+        Ok(CollectionSnapshot { revision, objects: objects.into_values().cloned().collect() })
     }
 
-    /// Where a watch that starts at `revision` stands; refused if events since then are forgotten.
+    /// The state of a watch that starts at `revision`; an error if later events are no longer in the ring.
     pub(crate) fn follow(&self, qualified: &str, revision: u64) -> Result<u64, Lost> {
         let state = self.state();
         let collection = state.collections.get(qualified);
@@ -247,7 +253,7 @@ impl Store {
         Ok(collection.map_or(0, |collection| collection.epoch))
     }
 
-    /// Events after `revision`, at most `limit` of them, and the version up to which nothing is missing.
+    /// At most `limit` events after `revision`, and the version up to which they are complete.
     pub(crate) fn events(
         &self,
         qualified: &str,

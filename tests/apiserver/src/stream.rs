@@ -1,6 +1,6 @@
-//! Stand-ins for what a kubelet would serve: followed logs, and connections upgraded to something else, which echo.
+//! Stand-ins for a kubelet's streams: followed logs, and upgraded connections, which echo.
 //!
-//! Memory: at most 16 MiB of log per pod (what comes after is dropped), and one copy buffer per upgraded connection.
+//! Memory: at most 16 MiB of log per pod, further output is dropped. Each upgraded connection has one copy buffer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,22 +14,22 @@ use tokio::sync::watch;
 
 use crate::body::{self, Body};
 use crate::plane::Plane;
-use crate::record::Open;
-use crate::request::{Place, Query};
+use crate::record::OpenGuard;
+use crate::request::{Place, QueryOptions};
 use crate::status::Status;
 
-/// What a pod wrote. Clones are the same log; a test feeds it, `…/log?follow=true` streams it.
+/// The output of a pod. Clones share one log. A test appends to it, `…/log?follow=true` streams it.
 #[derive(Clone, Debug, Default)]
 pub struct PodLog(Arc<Feed>);
 
 #[derive(Debug, Default)]
 struct Feed {
-    written: Mutex<Written>,
+    written: Mutex<PodOutput>,
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct PodOutput {
     pieces: Vec<Bytes>,
     bytes: usize,
     closed: bool,
@@ -40,7 +40,7 @@ const LOG_LIMIT: usize = 16 * 1024 * 1024;
 // === impl PodLog ===
 
 impl PodLog {
-    /// Appends to the log: followers get it at once, as one piece.
+    /// Appends to the log. Followers get the text at once in one piece.
     pub fn write(&self, text: impl Into<Bytes>) {
         let text = text.into();
         let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl PodLog {
         self.0.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// The container has ended: so do the followers, when they have read everything.
+    /// Ends the container's log. Followers end after they have read everything.
     pub fn close(&self) {
         let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.closed = true;
@@ -65,8 +65,8 @@ impl PodLog {
         written.pieces.get(at).cloned().ok_or(written.closed)
     }
 
-    /// The pieces from the first on; waits for more if followed. Cancel-safe.
-    fn read(self, follow: bool, open: Open) -> impl futures_util::Stream<Item = Bytes> {
+    /// The pieces of the log from the first on. With `follow` it waits for more. Cancel-safe.
+    fn read(self, follow: bool, open: OpenGuard) -> impl futures_util::Stream<Item = Bytes> {
         let changed = self.0.changed.subscribe();
         stream::unfold((self, changed, 0, open), move |(log, mut changed, at, open)| async move {
             loop {
@@ -82,13 +82,13 @@ impl PodLog {
 }
 
 /// `pods/<name>/log`.
-pub(crate) fn log(plane: &Plane, place: &Place, query: &Query) -> Response<Body> {
+pub(crate) fn log(plane: &Plane, place: &Place, query: &QueryOptions) -> Response<Body> {
     let log = plane.log(&place.namespace, &place.name);
     let pieces = log.read(query.flag("follow"), plane.streams.open());
     body::respond(StatusCode::OK, "text/plain", body::streamed(pieces.map(Ok)))
 }
 
-/// exec, attach, portforward: takes the upgrade, then sends back what it gets.
+/// exec, attach, portforward: accepts the upgrade, then echoes the bytes that it receives.
 pub(crate) fn upgrade(plane: &Plane, request: &mut Request<Incoming>) -> Result<Response<Body>, Status> {
     let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
         return Err(Status::bad_request("Upgrade request required"));
@@ -105,7 +105,7 @@ pub(crate) fn upgrade(plane: &Plane, request: &mut Request<Incoming>) -> Result<
         let _open = open;
         if let Ok(connection) = upgraded.await {
             let (mut from, mut to) = tokio::io::split(TokioIo::new(connection));
-            // The other side ends it, orderly or not; there is nobody to tell.
+            // The peer ends the connection, cleanly or not. There is nobody to report it to.
             let _ = copy(&mut from, &mut to).await;
             let _ = tokio::io::AsyncWriteExt::shutdown(&mut to).await;
         }
@@ -113,7 +113,7 @@ pub(crate) fn upgrade(plane: &Plane, request: &mut Request<Incoming>) -> Result<
     Ok(response)
 }
 
-/// Takes the first protocol that the client offers, in both spellings of the offer.
+/// Selects the first protocol that the client offers, in either form of the offer.
 fn first_protocol(request: &HeaderMap, response: &mut HeaderMap) {
     for name in ["sec-websocket-protocol", "x-stream-protocol-version"] {
         let offered = request.get(name).and_then(|value| value.to_str().ok());

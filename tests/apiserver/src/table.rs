@@ -1,30 +1,30 @@
-//! Objects as `meta.k8s.io/v1` Tables: what `kubectl get` prints.
+//! Objects as `meta.k8s.io/v1` Tables, which `kubectl get` prints.
 //!
-//! Made per request; a table holds its rows' values until it is sent.
+//! Built per request. A table holds its rows' values until it is sent.
 
 use serde_json::{Map, Value, json};
 
 use crate::catalog::Resource;
-use crate::store::Object;
+use crate::store::StoredObject;
 
 mod columns;
 
-/// What `rows[].object` carries.
+/// The content of `rows[].object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     /// Nothing.
     None,
     /// The metadata; the default.
     Metadata,
-    /// The whole object.
+    /// The complete object.
     Object,
 }
 
-/// One column: its name, its format, whether it shows only with `-o wide`, and how a cell is found.
-struct Column {
+/// One column: its name, its format, whether only `-o wide` shows it, and the function for a cell.
+struct TableColumn {
     name: &'static str,
     wide: bool,
-    cell: fn(&Object) -> Value,
+    cell: fn(&StoredObject) -> Value,
 }
 
 // === impl Include ===
@@ -39,22 +39,22 @@ impl Include {
     }
 }
 
-// === impl Column ===
+// === impl TableColumn ===
 
-impl Column {
-    const fn new(name: &'static str, cell: fn(&Object) -> Value) -> Self {
+impl TableColumn {
+    const fn new(name: &'static str, cell: fn(&StoredObject) -> Value) -> Self {
         Self { name, wide: false, cell }
     }
 
-    const fn wide(name: &'static str, cell: fn(&Object) -> Value) -> Self {
+    const fn wide(name: &'static str, cell: fn(&StoredObject) -> Value) -> Self {
         Self { name, wide: true, cell }
     }
 }
 
-/// A table of objects. `header` says whether it names its columns: in a watch only the first does.
+/// A table of objects. `header` says whether it defines its columns: in a watch only the first table does.
 pub(crate) fn table<'a>(
     resource: &Resource,
-    objects: impl Iterator<Item = &'a Object>,
+    objects: impl Iterator<Item = &'a StoredObject>,
     include: Include,
     metadata: Map<String, Value>,
     header: bool,
@@ -71,8 +71,8 @@ pub(crate) fn table<'a>(
     })
 }
 
-/// An object's metadata in the place of the object.
-pub(crate) fn partial(object: &Object) -> Value {
+/// The metadata of an object in place of the object.
+pub(crate) fn partial(object: &StoredObject) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -80,7 +80,7 @@ pub(crate) fn partial(object: &Object) -> Value {
     })
 }
 
-fn definitions(columns: &[Column]) -> Value {
+fn definitions(columns: &[TableColumn]) -> Value {
     columns
         .iter()
         .map(|column| {
@@ -95,9 +95,9 @@ fn definitions(columns: &[Column]) -> Value {
         .collect()
 }
 
-fn row(resource: &Resource, columns: &[Column], object: &Object, include: Include) -> Value {
+fn row(resource: &Resource, columns: &[TableColumn], object: &StoredObject, include: Include) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| (column.cell)(object)).collect();
-    // A RawExtension without an object is null, never left out.
+    // A RawExtension without an object is null and never omitted.
     let carried = match include {
         Include::None => Value::Null,
         Include::Metadata => partial(object),

@@ -1,8 +1,8 @@
-//! watch: an initial state where asked for, then every event of the collection that the selectors see, until the time
-//! is up, the client goes, or history is lost.
+//! watch: an initial state if requested, then every event that the selectors match. It ends at the timeout, when the
+//! client disconnects, or when history is lost.
 //!
-//! A watch holds no queue: it reads the store's ring from where it stands, so a slow client costs nothing but its own
-//! 410. Memory: the initial state's pointers and a batch of 64 rendered events.
+//! A watch has no queue: it reads the store's ring from its own position. A slow client costs no memory and gets 410.
+//! Memory: pointers to the initial state and a batch of 64 rendered events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use weir_document::json::EventType;
 
-use crate::body::{self, Body, BodyError, Gzip};
+use crate::body::{self, Body, Gzip, ResponseBodyError};
 use crate::fault::{Broken, End};
 use crate::negotiate;
 use crate::plane::{Plane, Signals};
 use crate::read;
-use crate::record::Open;
+use crate::record::OpenGuard;
 use crate::render::Renderer;
-use crate::request::{Place, Query};
+use crate::request::{Place, QueryOptions};
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{Change, Event, Lost, Object};
+use crate::store::{Event, Lost, ObjectChange, StoredObject};
 
 const BATCH: usize = 64;
 
@@ -35,27 +35,27 @@ struct Watch {
     place: Place,
     selector: Selector,
     renderer: Renderer,
-    /// Whether the next table names its columns.
+    /// Whether the next table defines its columns.
     header: bool,
-    initial: std::vec::IntoIter<Arc<Object>>,
-    /// The bookmark that ends the initial state is still to be sent.
+    initial: std::vec::IntoIter<Arc<StoredObject>>,
+    /// Whether the bookmark after the initial state is still to be sent.
     initial_end: bool,
-    /// Nothing up to this version is missing.
+    /// The version up to which all events have been sent.
     position: u64,
     epoch: u64,
     ready: VecDeque<Bytes>,
-    state: State,
+    state: WatchState,
     bookmarks: Option<Bookmarks>,
     deadline: Option<Instant>,
     head: watch::Receiver<u64>,
     signals: watch::Receiver<Signals>,
     seen: Signals,
-    _open: Open,
+    _open: OpenGuard,
 }
 
-/// What comes after what is ready.
+/// The step after the rendered events.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WatchState {
     Running,
     Ended,
     Broken,
@@ -67,18 +67,18 @@ struct Bookmarks {
     due: bool,
 }
 
-/// How a watch begins.
+/// How a watch starts.
 struct Start {
-    initial: Vec<Arc<Object>>,
+    initial: Vec<Arc<StoredObject>>,
     initial_end: bool,
     position: u64,
 }
 
-/// Answers a watch request.
+/// Serves a watch request.
 pub(crate) fn watch(
     plane: &Arc<Plane>,
     place: &Place,
-    query: &Query,
+    query: &QueryOptions,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
     let renderer = read::renderer(place, query, headers)?;
@@ -91,13 +91,13 @@ pub(crate) fn watch(
     let start = start(plane, place, query)?;
     let mut ready = VecDeque::new();
     let (state, epoch) = match plane.store.follow(&place.resource.qualified(), start.position) {
-        Ok(epoch) => (State::Running, epoch),
+        Ok(epoch) => (WatchState::Running, epoch),
         Err(_) => {
             let current = plane.store.revision();
             ready.push_back(
                 renderer.error(&Status::expired(format!("too old resource version: {} ({current})", start.position))),
             );
-            (State::Ended, 0)
+            (WatchState::Ended, 0)
         }
     };
     let watch = Watch {
@@ -140,8 +140,8 @@ pub(crate) fn watch(
     Ok(response)
 }
 
-/// Checks the version options and finds the first state.
-fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
+/// Validates the version options and finds the initial state.
+fn start(plane: &Plane, place: &Place, query: &QueryOptions) -> Result<Start, Status> {
     let revision = read::revision(query)?;
     let list = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
     match (list, query.text("resourceVersionMatch")) {
@@ -178,7 +178,7 @@ fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
     let snapshot = plane
         .store
         .snapshot(&place.resource.qualified(), namespace, None)
-        .map_err(|_| Status::expired("the state is gone"))?;
+        .map_err(|_| Status::expired("the requested version is no longer available"))?;
     Ok(Start {
         initial: snapshot.objects,
         initial_end: list == Some(true) && query.flag("allowWatchBookmarks"),
@@ -189,30 +189,30 @@ fn start(plane: &Plane, place: &Place, query: &Query) -> Result<Start, Status> {
 // === impl Watch ===
 
 impl Watch {
-    /// The next line. Dropping it half-way loses nothing.
-    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+    /// The next line. Cancel-safe.
+    async fn next(&mut self) -> Option<Result<Bytes, ResponseBodyError>> {
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Some(Ok(line));
             }
             match self.state {
-                State::Running => {}
-                State::Ended => return None,
-                State::Broken => {
-                    self.state = State::Ended;
+                WatchState::Running => {}
+                WatchState::Ended => return None,
+                WatchState::Broken => {
+                    self.state = WatchState::Ended;
                     return Some(Err(Broken.into()));
                 }
             }
             self.head.borrow_and_update();
-            self.gather();
-            if self.ready.is_empty() && self.state == State::Running {
+            self.render_ready();
+            if self.ready.is_empty() && self.state == WatchState::Running {
                 self.wait().await;
             }
         }
     }
 
-    /// Renders what is there to be sent.
-    fn gather(&mut self) {
+    /// Renders the available events.
+    fn render_ready(&mut self) {
         while self.ready.len() < BATCH {
             match self.initial.next() {
                 Some(object) => self.added(&object),
@@ -234,42 +234,42 @@ impl Watch {
                 }
                 self.position = self.position.max(position);
             }
-            Err(Lost::Removed) => self.state = State::Ended,
+            Err(Lost::Removed) => self.state = WatchState::Ended,
             Err(_) => {
                 self.fail(&Status::expired("too old resource version: history was lost"));
             }
         }
         let due = self.bookmarks.as_mut().is_some_and(|bookmarks| std::mem::take(&mut bookmarks.due));
-        if due && self.state == State::Running {
+        if due && self.state == WatchState::Running {
             self.bookmark(false);
         }
     }
 
-    fn concerns(&self, object: &Object) -> bool {
+    fn concerns(&self, object: &StoredObject) -> bool {
         (self.place.namespace.is_empty() || self.place.namespace == object.key.namespace)
             && (self.place.name.is_empty() || self.place.name == object.key.name)
     }
 
-    fn added(&mut self, object: &Object) {
+    fn added(&mut self, object: &StoredObject) {
         if self.concerns(object) && self.selector.matches(object) {
             self.send(EventType::Added, object);
         }
     }
 
-    /// What an event is to the selectors: an object that ceases to match is DELETED as it last matched.
+    /// An event as seen through the selectors: an object that no longer matches is DELETED in its last matching state.
     fn event(&mut self, event: &Event) {
         if !self.concerns(event.change.object()) {
             return;
         }
         match &event.change {
-            Change::Added(object) => self.added(object),
-            Change::Modified { old, new } => match (self.selector.matches(old), self.selector.matches(new)) {
+            ObjectChange::Added(object) => self.added(object),
+            ObjectChange::Modified { old, new } => match (self.selector.matches(old), self.selector.matches(new)) {
                 (true, true) => self.send(EventType::Modified, new),
                 (false, true) => self.send(EventType::Added, new),
                 (true, false) => self.send(EventType::Deleted, &old.at(event.revision)),
                 (false, false) => {}
             },
-            Change::Deleted { old, last } => {
+            ObjectChange::Deleted { old, last } => {
                 if self.selector.matches(old) {
                     self.send(EventType::Deleted, last);
                 }
@@ -277,7 +277,7 @@ impl Watch {
         }
     }
 
-    fn send(&mut self, event: EventType, object: &Object) {
+    fn send(&mut self, event: EventType, object: &StoredObject) {
         let rendered = self.renderer.event(event, object, self.header);
         self.push(rendered);
     }
@@ -295,32 +295,32 @@ impl Watch {
         }
     }
 
-    /// What is ready leaves, then this, then the watch ends.
+    /// Sends the rendered events, then this one, then ends the watch.
     fn fail(&mut self, status: &Status) {
-        if self.state == State::Running {
+        if self.state == WatchState::Running {
             self.ready.push_back(self.renderer.error(status));
-            self.state = State::Ended;
+            self.state = WatchState::Ended;
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for an event or a signal.
     async fn wait(&mut self) {
         let deadline = self.deadline;
         let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next);
         tokio::select! {
             changed = self.head.changed() => {
                 if changed.is_err() {
-                    self.state = State::Ended;
+                    self.state = WatchState::Ended;
                 }
             }
             changed = self.signals.changed() => {
                 if changed.is_err() {
-                    self.state = State::Ended;
+                    self.state = WatchState::Ended;
                 } else {
                     self.heed();
                 }
             }
-            () = until(deadline) => self.state = State::Ended,
+            () = until(deadline) => self.state = WatchState::Ended,
             () = until(bookmark) => {
                 if let Some(bookmarks) = &mut self.bookmarks {
                     bookmarks.due = true;
@@ -334,8 +334,8 @@ impl Watch {
         let now = *self.signals.borrow_and_update();
         if now.closed != self.seen.closed {
             self.state = match now.end {
-                End::Clean => State::Ended,
-                End::Abort => State::Broken,
+                End::Clean => WatchState::Ended,
+                End::Abort => WatchState::Broken,
             };
         }
         if now.bookmark != self.seen.bookmark

@@ -1,4 +1,4 @@
-//! create, update, patch, delete and deletecollection, each judged and made under the store's lock.
+//! create, update, patch, delete and deletecollection. Each is decided and applied under the store's lock.
 //!
 //! Memory: one request body, at most 3 MiB as in kube-apiserver.
 
@@ -15,35 +15,35 @@ use crate::patch::Patch;
 use crate::plane::Plane;
 use crate::protobuf;
 use crate::render::Renderer;
-use crate::request::{Place, Query};
+use crate::request::{Place, QueryOptions};
 use crate::status::Status;
-use crate::store::{Key, Object, Write, Written};
+use crate::store::{Key, StoredObject, WriteDecision, WriteResult};
 
 mod delete;
 mod subresource;
 
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// A write's request, its body read.
+/// A write request with its complete body.
 pub(crate) struct Posted<'a> {
     pub(crate) plane: &'a Plane,
     pub(crate) place: &'a Place,
-    pub(crate) query: &'a Query,
+    pub(crate) query: &'a QueryOptions,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Bytes,
-    /// How objects are answered: agreed on before anything is written.
+    /// How objects are encoded. It is negotiated before anything is written.
     pub(crate) renderer: Renderer,
-    /// How a Status is answered.
+    /// How a Status is encoded.
     pub(crate) media: Media,
 }
 
-/// Reads a request's body.
+/// Reads the body of a request.
 pub(crate) async fn collect(body: Incoming) -> Result<Bytes, Status> {
     let limited = Limited::new(body, BODY_LIMIT).collect().await;
     limited.map(http_body_util::Collected::to_bytes).map_err(|_| Status::too_big())
 }
 
-/// A request's body as an object: JSON, YAML or protobuf.
+/// The body of a request as an object: JSON, YAML or protobuf.
 pub(crate) fn object(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Status> {
     let parsed = match media(headers).as_str() {
         "" | "application/json" => serde_json::from_slice(body).map_err(|error| error.to_string()),
@@ -138,11 +138,11 @@ impl Posted<'_> {
         })
     }
 
-    /// Stores what `next` makes of the present state, and answers with it.
+    /// Stores the object that `next` makes of the current one, and returns the response.
     fn store(
         &self,
         name: &str,
-        next: impl FnOnce(Option<&Object>) -> Result<Map<String, Value>, Status>,
+        next: impl FnOnce(Option<&StoredObject>) -> Result<Map<String, Value>, Status>,
     ) -> Result<Response<Body>, Status> {
         let mut dry = None;
         let mut last = None;
@@ -151,29 +151,29 @@ impl Posted<'_> {
             if self.dry() {
                 let fresh = old.is_none();
                 dry = Some((body, fresh));
-                return Ok(Write::Nothing);
+                return Ok(WriteDecision::Nothing);
             }
             if old.is_some() && finished(&body) {
                 last = Some(());
-                return Ok(Write::Delete);
+                return Ok(WriteDecision::Delete);
             }
-            Ok(Write::Put(body))
+            Ok(WriteDecision::Put(body))
         })?;
         let created = |fresh: bool| {
             if fresh { StatusCode::CREATED } else { StatusCode::OK }
         };
         match (written, dry) {
-            (Written::Stored(object, fresh), _) => self.answer(created(fresh), &object),
-            (Written::Deleted(object), _) => self.answer(StatusCode::OK, &object),
-            (Written::Nothing, Some((body, fresh))) => {
-                let object = Object::unstored(self.key(name), body, self.plane.store.revision());
+            (WriteResult::Stored(object, fresh), _) => self.answer(created(fresh), &object),
+            (WriteResult::Deleted(object), _) => self.answer(StatusCode::OK, &object),
+            (WriteResult::Nothing, Some((body, fresh))) => {
+                let object = StoredObject::unstored(self.key(name), body, self.plane.store.revision());
                 self.answer(created(fresh), &object)
             }
-            (Written::Nothing, None) => Err(Status::not_found(&self.place.resource, name)),
+            (WriteResult::Nothing, None) => Err(Status::not_found(&self.place.resource, name)),
         }
     }
 
-    fn answer(&self, status: StatusCode, object: &Object) -> Result<Response<Body>, Status> {
+    fn answer(&self, status: StatusCode, object: &StoredObject) -> Result<Response<Body>, Status> {
         let mut response = body::rendered(self.renderer.object(object)?, None);
         *response.status_mut() = status;
         Ok(response)
@@ -199,7 +199,7 @@ fn media(headers: &HeaderMap) -> String {
     media.trim().to_owned()
 }
 
-/// YAML as kubectl and client-go send it in apply patches; JSON is YAML.
+/// YAML as kubectl and client-go send it in apply patches. JSON is YAML.
 pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
@@ -208,7 +208,7 @@ pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Whether a marked object has lost its last finalizer.
+/// Whether an object that is marked for deletion has no finalizers left.
 fn finished(body: &Map<String, Value>) -> bool {
     let metadata = body.get("metadata");
     let field = |name: &str| metadata.and_then(|metadata| metadata.get(name));

@@ -45,7 +45,7 @@ async fn next(
     event.expect("an event within 20 s").expect("the stream goes on")
 }
 
-/// Reads one initial state.
+/// Reads one initial list of events.
 async fn initial(events: &mut (impl Stream<Item = watcher::Result<Event<Service>>> + Unpin)) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     loop {
@@ -59,7 +59,7 @@ async fn initial(events: &mut (impl Stream<Item = watcher::Result<Event<Service>
 }
 
 #[tokio::test]
-async fn informers_hold_what_the_store_holds() {
+async fn informers_hold_the_objects_of_the_store() {
     for config in [
         watcher::Config::default(),
         watcher::Config::default().page_size(7),
@@ -87,7 +87,7 @@ async fn an_informer_lists_again_after_410() {
     assert_eq!(initial(&mut events).await.len(), 1);
     put(&server, "b", "x");
     assert!(matches!(next(&mut events).await, Ok(Event::Apply(_))));
-    // The version that the informer holds is forgotten while it has no watch.
+    // Its version is compacted while it has no watch.
     server.store().advance();
     server.compact();
     server.close_watches(End::Clean);

@@ -1,6 +1,6 @@
-//! The real kubectl against the server, where there is one on PATH; otherwise these tests say that they were skipped.
+//! The real kubectl, if it is on PATH, against the server. Otherwise these tests report that they are skipped.
 //!
-//! kubectl keeps discovery on disk: every test gives it a home of its own.
+//! kubectl caches discovery on disk, so every test has its own home folder.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,7 +48,7 @@ spec: {type: Edge}
 "#;
 
 impl Kubectl {
-    /// `None`, and a word about it, where kubectl is not installed.
+    /// Returns `None` and reports the skipped test if kubectl is not installed.
     async fn start() -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output().await;
         if !version.is_ok_and(|output| output.status.success()) {
@@ -114,7 +114,7 @@ async fn get_prints_tables_names_json_and_yaml() {
 }
 
 #[tokio::test]
-async fn apply_creates_changes_prunes_fields_and_leaves_alone() {
+async fn apply_creates_changes_and_prunes_fields_and_keeps_others() {
     let Some(kubectl) = Kubectl::start().await else {
         return;
     };
@@ -205,7 +205,7 @@ async fn apply_reads_the_standard_input() {
 }
 
 #[tokio::test]
-async fn typed_commands_send_protobuf_and_are_understood() {
+async fn typed_commands_send_protobuf_and_succeed() {
     let Some(kubectl) = Kubectl::start().await else {
         return;
     };

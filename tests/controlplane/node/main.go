@@ -1,6 +1,6 @@
-// Node is the Kubernetes programs of a node and the controllers that a node depends on, in one binary: the name that it is
-// started by says which one it is. That name is also what client-go sends as User-Agent. They are the released sources, at
-// the version of the control plane.
+// Node contains the Kubernetes programs of a node and the controllers that a node needs, in one binary. Its name
+// selects the program, and client-go sends that name as User-Agent. The sources are those of the control plane's
+// release.
 package main
 
 import (

@@ -1,8 +1,8 @@
-//! A filter module whose settings are a program: host calls, branches on what they returned, edits, verdicts; and on request
-//! what no filter may do. The property tests generate programs for it and compare calls with replays.
+//! A filter module whose settings are a program: host calls, branches on their results, edits, verdicts, and on
+//! request what filters must not do. The property tests generate programs for it and compare calls with replays.
 //!
-//! Everything that a program reads is mixed into one number, on which branches, values and the verdict depend: two runs
-//! agree only if every host call returned the same.
+//! A program mixes everything that it reads into one number. Branches, values and the verdict depend on that number,
+//! so two runs agree only if every host call returned the same.
 
 mod program;
 

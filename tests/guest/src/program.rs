@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A program; it runs once for each object.
+/// A program. It runs once for each object.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Program {
-    /// In order.
+    /// The steps, in order.
     pub ops: Vec<Op>,
 }
 
-/// One step. Targets are 0 for the filtered object, and n for the n-th lookup hit of the call, counted round; where there is
-/// none the step does nothing.
+/// One step. Target 0 is the filtered object; target n is the n-th lookup hit of the call, modulo their number. A step
+/// without its target does nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
@@ -20,31 +20,31 @@ pub enum Op {
     Edit(usize, Edit),
     /// `cluster.get` of a resource, in the object's own namespace or in none, by name.
     Get(String, bool, String),
-    /// `cluster.referent` of a resource, from a target, by the text at a path.
+    /// `cluster.referent` of a resource, from a target, by the name at a path.
     Referent(String, usize, String),
     /// `cluster.find` of a resource, in the object's own namespace or in all, by a label selector.
     Find(String, bool, String),
     /// Reads the last selection.
     Select(Select),
-    /// What derives from a value at a path is kept under its fingerprint.
+    /// Caches a result derived from the value at a path under the value's fingerprint.
     Memo(usize, String),
-    /// Skips so many steps for one in so many numbers.
+    /// Skips this many steps if the number is divisible by the other one.
     Skip(u64, usize),
-    /// Hides the object for one in so many numbers, and ends.
+    /// Hides the object and ends, if the number is divisible.
     Hide(u64),
-    /// Returns an error for one in so many numbers.
+    /// Returns an error, if the number is divisible.
     Fail(u64),
-    /// Traps for one in so many numbers.
+    /// Traps, if the number is divisible.
     Trap(u64),
-    /// Writes a log line for one in so many numbers.
+    /// Writes a log line, if the number is divisible.
     Log(u64),
     /// Writes a log line in the first call of an instance.
     LogOnce,
     /// Reads the node's addresses.
     Addresses,
-    /// Keeps the last hit beyond the call, and reads the one that an earlier call has kept.
+    /// Keeps the last hit after the call, and reads the one that an earlier call kept.
     KeepHit(Read),
-    /// Mixes in how many objects the instance has seen, up to so many: no pure function.
+    /// Mixes in the number of objects that the instance has seen, up to a limit. This makes the filter impure.
     Count(u64),
 }
 
@@ -68,7 +68,7 @@ pub enum Read {
     Get(String),
     /// `text`.
     Text(String),
-    /// `text` at a path that depends on the number: one of so many.
+    /// `text` at a path that depends on the number, out of this many paths.
     TextOf(u64),
     /// `one-of`.
     OneOf(String, Vec<String>),
@@ -78,7 +78,7 @@ pub enum Read {
     Lengths(String),
     /// `keys`.
     Keys(String),
-    /// `fingerprint`, which is compared with the last one: the number itself is any.
+    /// `fingerprint`, compared with the previous one, as its value is arbitrary.
     Fingerprint(String),
     /// `to-json`.
     Json,
@@ -94,28 +94,28 @@ pub enum Select {
     At(u32),
     /// `column`.
     Column(String),
-    /// What derives from the values at a path is kept under their fingerprint.
+    /// Caches a result derived from the values at a path under their fingerprint.
     Memo(String),
 }
 
-/// An edit; values and rows derive from the number.
+/// An edit. Its values and rows depend on the number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edit {
-    /// `set` to one of so many texts.
+    /// `set` to one of this many texts.
     Set(String, u64),
-    /// `set-rows`, for so many rows.
+    /// `set-rows`, for this many rows.
     SetRows(String, u32),
     /// `remove`.
     Remove(String),
-    /// `remove-rows`, for so many rows.
+    /// `remove-rows`, for this many rows.
     RemoveRows(String, u32),
-    /// `retain`, of as many rows as there are.
+    /// `retain`, with as many rows as the column has.
     Retain(String),
     /// `retain-in`.
     RetainIn(String, Vec<String>),
     /// `append`.
     Append(String),
-    /// `replace` by what `to-json` returns.
+    /// `replace` with the result of `to-json`.
     Replace,
 }

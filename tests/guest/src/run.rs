@@ -1,4 +1,4 @@
-//! Runs programs, over the generated bindings: no SDK between a program and the host.
+//! Runs programs on the generated bindings, without the SDK between a program and the host.
 
 use std::cell::RefCell;
 
@@ -12,14 +12,14 @@ use weir_filter::guest::bindings::weir::filter::{log, node};
 
 use crate::{Edit, Op, Program, Read, Select};
 
-/// What every program may look up.
+/// The lookups that every program may use.
 const LOOKUPS: [&str; 3] = ["services", "nodes", "nodepools.apps.openyurt.io"];
 
 #[derive(Default)]
 struct State {
     program: Program,
     objects: u64,
-    /// What was derived last, and under which fingerprint.
+    /// The last derived result and its fingerprint.
     memo: Option<(u64, u64)>,
     kept: Option<Object>,
 }
@@ -190,7 +190,7 @@ impl Run<'_> {
     }
 }
 
-/// The path of an expression. The host takes every one that the programs have.
+/// The path of an expression. All expressions of the programs are valid.
 fn path(expression: &str) -> Path {
     match Path::parse(expression) {
         Ok(path) => path,

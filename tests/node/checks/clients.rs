@@ -1,4 +1,4 @@
-//! kube-proxy, CoreDNS and a pod that is served by both; what kubectl streams through Weir.
+//! kube-proxy, CoreDNS, a pod that uses both, and kubectl's streams through Weir.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ pub(super) fn start(world: &World<'_>) {
     });
     let config = mounted_config();
     assert!(config.contains(r#"nodePortAddresses: ["10.250.0.0/24""#), "{config}");
-    // A name, by CoreDNS, at a cluster IP of kube-proxy's.
+    // CoreDNS resolves the name to a cluster IP, which kube-proxy serves.
     until("the name of a Service is resolved in a pod", || {
         let answer =
             admin.attempt(&["exec", "web", "--", "nslookup", "web.default.svc.cluster.local", "10.96.0.10"])?;
@@ -51,7 +51,7 @@ pub(super) fn start(world: &World<'_>) {
     });
 }
 
-/// kube-proxy's configuration as kubelet got it, through the filter `nodeportaddresses`, and mounted it.
+/// kube-proxy's configuration as kubelet mounted it, after the filter `nodeportaddresses`.
 fn mounted_config() -> String {
     let pods = std::fs::read_dir("/var/lib/kubelet/pods").unwrap().flatten();
     let config = pods.map(|pod| pod.path().join("volumes/kubernetes.io~configmap/kube-proxy/config.conf"));
@@ -59,7 +59,7 @@ fn mounted_config() -> String {
     found.concat()
 }
 
-/// Replaces kube-proxy's pod, and with it the long waits that it is in.
+/// Restarts kube-proxy's pod, which resets its back-off.
 pub(super) fn restart_kube_proxy(world: &World<'_>) {
     let pods = &["-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-proxy"];
     let old = items(&world.admin.json(pods).unwrap())[0]["metadata"]["uid"].clone();
@@ -70,7 +70,7 @@ pub(super) fn restart_kube_proxy(world: &World<'_>) {
     });
 }
 
-/// Both are on loopback, and neither brings a credential.
+/// Both use loopback without a credential of their own.
 pub(super) fn node_credential(world: &World<'_>) {
     let get = |container: &str| {
         let url = format!("http://127.0.0.1:10261/api/v1/nodes/{}", crate::NODE);
@@ -87,7 +87,7 @@ pub(super) fn streams(world: &World<'_>) {
     assert_eq!(weir.run(&["exec", "web", "--", "cat", "/www/index.html"]), "the test server\n");
     let mut forward = weir.command(&["port-forward", "pod/web", "0:8080"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    // It ends when it can't write about a connection, so that its output stays open.
+    // It ends if it cannot report a connection, so its output stays open.
     let mut output = BufReader::new(forward.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     // Forwarding from 127.0.0.1:40123 -> 8080
@@ -100,7 +100,7 @@ pub(super) fn streams(world: &World<'_>) {
     assert!(answer.ends_with("the test server\n"), "{answer}");
     forward.kill().unwrap();
     forward.wait().unwrap();
-    // What the web server logs of that request.
+    // The web server's log line of that request.
     until("the log has the request", || match weir.attempt(&["logs", "web"])? {
         text if text.contains("response:200") => Ok(()),
         text => Err(text),

@@ -1,4 +1,4 @@
-//! kube-proxy's rules: what they hold of a Service after each change of what the filters look at.
+//! kube-proxy's rules for a Service, after each change of an object that the filters read.
 
 use super::World;
 use super::clients::restart_kube_proxy;
@@ -6,12 +6,12 @@ use crate::cluster::rules;
 use crate::kubectl::Kubectl;
 use crate::runner::until;
 
-/// The endpoints of `web` on the other nodes; that of edge-b moves.
+/// The endpoints of `web` on the other nodes. The one on edge-b changes its address.
 const EDGE_B: &str = "default/web/tcp/http__10.244.1.";
 const EDGE_C: &str = "default/web/tcp/http__10.244.2.9/8080";
 const NODE_PORT: &str = "tcp . 30080";
 
-/// Waits until the rules have the first and not the second.
+/// Waits until the rules contain `wanted` and none of `unwanted`.
 fn hold(why: &str, wanted: &[&str], unwanted: &[&str]) {
     until(why, || {
         let text = rules();
@@ -72,7 +72,7 @@ pub(super) fn node_ports(world: &World<'_>) {
     hold("no annotation closes the node port", &[NODE_PORT], &[]);
 }
 
-/// Gives the endpoint on the other node another address, never the one it has.
+/// Changes the address of the endpoint on the other node, to a new one each time.
 pub(super) fn moved_endpoint(world: &World<'_>) {
     let slice = world.admin.json(&["get", "endpointslice", "web-others"]).unwrap();
     let last =

@@ -5,7 +5,6 @@
 //! its end and for its members.
 
 use super::{
-    ItemMarks,
     marked::Marked,
     object::Object,
     scan::{Marks, Reached, Skip},
@@ -13,7 +12,8 @@ use super::{
     string, table, token,
 };
 use crate::{
-    Document, Error, TypeMeta,
+    Error, TypeMeta,
+    marks::ItemMarks,
     split::{Pending, SplitError},
 };
 use bytes::Bytes;
@@ -47,7 +47,7 @@ pub struct Frame {
     /// The span of the event's `object`.
     pub object: Range<usize>,
     /// The structural marks of the object.
-    item_marks: ItemMarks,
+    pub(crate) marks: ItemMarks,
 }
 
 /// Splits a watch stream. [`push`](FrameSplitter::push) each chunk, then call [`next`](FrameSplitter::next) until it
@@ -148,11 +148,6 @@ impl Frame {
         self.bytes.slice(self.object.start.min(end)..end)
     }
 
-    /// Returns the object as a document. It reuses the marks from splitting.
-    pub fn document(&self) -> Document {
-        Document::with_marks(self.object_bytes(), self.item_marks.clone())
-    }
-
     /// Returns the bytes of the frame with a newline at the end.
     pub fn line(&self) -> Bytes {
         if self.bytes.ends_with(b"\n") {
@@ -236,7 +231,7 @@ impl FrameSplitter {
             match skip.run(bytes, self.at, Some(&mut self.marks)) {
                 Ok(Reached::End(found)) => (*end, self.at) = (Some(found), found),
                 Ok(Reached::More(at)) => self.at = at,
-                // BatchMarks the frame again in the general form, whose errors refer to the frame.
+                // Scans the frame again in the general form, whose errors refer to the frame.
                 Err(_) => (self.state, self.at) = (State::Frame(Skip::new()), 0),
             }
         }
@@ -266,8 +261,8 @@ impl FrameSplitter {
             State::Object { event, start, .. } => {
                 let object = start..end - 1;
                 self.marks.end_text(0, object.len());
-                let item_marks = ItemMarks::new(self.marks.cut(usize::MAX));
-                Ok(Some(Frame { bytes: self.pending.take(length), event, object, item_marks }))
+                let marks = ItemMarks::new(self.marks.cut(usize::MAX));
+                Ok(Some(Frame { bytes: self.pending.take(length), event, object, marks }))
             }
             _ => self.frame(length).map(Some),
         }
@@ -292,7 +287,7 @@ impl FrameSplitter {
             return Err(self.pending.malformed(object.value(), "the object of the event is not a JSON object"));
         }
         let object = object.value()..object.value_end();
-        Ok(Frame { bytes: self.pending.take(length), event, object, item_marks: ItemMarks::default() })
+        Ok(Frame { bytes: self.pending.take(length), event, object, marks: ItemMarks::default() })
     }
 }
 

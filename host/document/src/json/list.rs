@@ -8,7 +8,6 @@ mod join;
 mod partial;
 
 use super::{
-    BatchMarks,
     marked::Marked,
     read::One,
     scan::{Marks, Reached},
@@ -17,6 +16,7 @@ use super::{
 };
 use crate::{
     list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
+    marks::BatchMarks,
     path::Segment,
     split::{Pending, SplitError},
 };

@@ -1,7 +1,6 @@
 //! The bytes of one object with a table of its first levels. Clones are cheap, because they share the bytes.
 
 use super::{
-    ItemMarks,
     marked::Marked,
     scan::Marks,
     spans::{SpanRecorder, Spans},
@@ -9,7 +8,7 @@ use super::{
     token,
     walk::{Gap, Visit, absent, walk},
 };
-use crate::{Error, MAX_OBJECT, Path, path::Segment};
+use crate::{Error, MAX_OBJECT, Path, marks::ItemMarks, path::Segment};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +19,7 @@ pub(crate) struct Object {
     index: OnceLock<Arc<MemberIndex>>,
     /// The structural marks from splitting.
     marks: ItemMarks,
-    /// Whether to rebuild the marks for each read, because they are half as large as the object.
+    /// Whether to rebuild the marks for each read, because they take five eighths of the object's size.
     uncached: bool,
 }
 

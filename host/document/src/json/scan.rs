@@ -17,9 +17,9 @@ pub mod neon;
 mod portable;
 mod strings;
 
-pub use classify::{BLOCK, Brackets, Classify, Gathered, Masks};
-pub(crate) use marks::blocks;
-pub use marks::{Block, Marks, nested_end, nested_end_with};
+pub use crate::marks::{BLOCK, Block, Marks, Masks};
+pub use classify::{Brackets, Classify, Gathered};
+pub use marks::{nested_end, nested_end_with};
 pub use portable::Portable;
 pub use strings::string_end_with;
 
@@ -28,8 +28,7 @@ use avx2::Avx2 as Vector;
 #[cfg(target_arch = "aarch64")]
 use neon::Neon as Vector;
 
-use crate::{Error, MAX_DEPTH};
-use marks::BlockDepth;
+use crate::{Error, MAX_DEPTH, marks::BlockDepth};
 use strings::{STRAY, StringState, padded};
 
 /// Scans over one container, which may continue in a later chunk.

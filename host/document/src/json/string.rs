@@ -1,69 +1,11 @@
 //! Conversion of strings between their escaped form and their text.
 
 use super::token::Quoted;
-use crate::Error;
+use crate::{
+    Error,
+    escape::{InvalidEscape, unescape, unescape_to},
+};
 use std::borrow::Cow;
-
-/// Unescapes the content of a JSON string. Errors count from the start of `raw`.
-pub(crate) fn unescape(raw: &str) -> Result<String, Error> {
-    let mut text = String::with_capacity(raw.len());
-    unescape_to(raw, |part| text.push_str(part))?;
-    Ok(text)
-}
-
-/// Unescapes piece by piece.
-pub(crate) fn unescape_to(raw: &str, mut write: impl FnMut(&str)) -> Result<(), Error> {
-    let mut rest = raw;
-    while let Some(plain) = memchr::memchr(b'\\', rest.as_bytes()) {
-        write(rest.get(..plain).unwrap_or_default());
-        let escape = rest.get(plain..).unwrap_or_default();
-        let offset = raw.len() - escape.len();
-        let (text, length) =
-            escaped(escape).ok_or_else(|| Error::malformed(offset, "an invalid escape in a string"))?;
-        write(text.encode_utf8(&mut [0; 4]));
-        rest = escape.get(length..).unwrap_or_default();
-    }
-    write(rest);
-    Ok(())
-}
-
-/// Returns the character of an escape, and the length of the escape.
-fn escaped(escape: &str) -> Option<(char, usize)> {
-    let text = match escape.as_bytes().get(1)? {
-        b'"' => '"',
-        b'\\' => '\\',
-        b'/' => '/',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b'n' => '\n',
-        b'r' => '\r',
-        b't' => '\t',
-        b'u' => return code_point(escape),
-        _ => return None,
-    };
-    Some((text, 2))
-}
-
-/// Parses `\uXXXX`, or a surrogate pair of them. Half a pair is an error, because parsers disagree about it.
-fn code_point(escape: &str) -> Option<(char, usize)> {
-    let first = hex4(escape.get(2..6)?)?;
-    if !(0xd800..0xe000).contains(&first) {
-        return Some((char::from_u32(first)?, 6));
-    }
-    let second = hex4(escape.get(6..12)?.strip_prefix("\\u")?)?;
-    if first >= 0xdc00 || !(0xdc00..0xe000).contains(&second) {
-        return None;
-    }
-    Some((char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))?, 12))
-}
-
-fn hex4(digits: &str) -> Option<u32> {
-    // `from_str_radix` alone would accept a sign.
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    u32::from_str_radix(digits, 16).ok()
-}
 
 /// Validates the content of a string: UTF-8, no control characters, valid escapes. Returns it in its spelling.
 pub(crate) fn checked(bytes: &[u8], quoted: Quoted) -> Result<&str, Error> {
@@ -83,7 +25,7 @@ pub(crate) fn text(bytes: &[u8], quoted: Quoted) -> Result<Cow<'_, str>, Error> 
     if quoted.plain {
         return Ok(Cow::Borrowed(raw));
     }
-    unescape(raw).map(Cow::Owned).map_err(|error| shifted(error, quoted.start))
+    unescape(raw).map(Cow::Owned).map_err(|error| invalid(error, quoted.start))
 }
 
 /// Validates a string without building its text.
@@ -92,7 +34,7 @@ pub(crate) fn validate(bytes: &[u8], quoted: Quoted) -> Result<(), Error> {
     if quoted.plain {
         return Ok(());
     }
-    unescape_to(raw, |_| ()).map_err(|error| shifted(error, quoted.start))
+    unescape_to(raw, |_| ()).map_err(|error| invalid(error, quoted.start))
 }
 
 /// Returns whether a key equals `name`. Keys are compared unescaped.
@@ -110,11 +52,9 @@ fn is_unescaped(bytes: &[u8], quoted: Quoted, name: &str) -> Result<bool, Error>
     Ok(text(bytes, quoted)? == name)
 }
 
-fn shifted(error: Error, by: usize) -> Error {
-    match error {
-        Error::Malformed { offset, reason } => Error::Malformed { offset: offset + by, reason },
-        other => other,
-    }
+/// Returns the error of a string whose content starts at `start`.
+fn invalid(escape: InvalidEscape, start: usize) -> Error {
+    Error::malformed(start + escape.offset, "an invalid escape in a string")
 }
 
 /// Returns the length of the text that [`write_string`] writes.
@@ -152,22 +92,7 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{unescape, write_string};
-
-    #[test]
-    fn escapes_become_the_characters_they_stand_for() {
-        assert_eq!(unescape(r#"a\"\\\/\b\f\n\r\tz"#).unwrap(), "a\"\\/\u{8}\u{c}\n\r\tz");
-        assert_eq!(unescape(r"\u0041\u00fC\ud83d\ude00\u0000").unwrap(), "Aü😀\0");
-    }
-
-    #[test]
-    fn invalid_escapes_and_half_pairs_are_refused() {
-        for raw in
-            [r"\x", r"\", r"\u12", r"\u12g4", r"\u+123", r"\ud800", r"\udc00", r"\ud800\u0041", r"\ud800x", "\\uü12"]
-        {
-            assert!(unescape(raw).is_err(), "{raw}");
-        }
-    }
+    use super::write_string;
 
     #[test]
     fn written_strings_read_back() {

@@ -7,10 +7,10 @@ use super::{
     decode,
     encode::{self, JsonText},
     object::Object,
-    place::{EnclosingLength, FieldSlot, ValueRef, entry, entry_parts, one, resolve},
+    place::{FieldSlot, ValueRef, entry, entry_parts, one, resolve},
     schema::{self, Cardinality, Field, ValueType},
     splice::Splices,
-    walk::{Gap, Relation, Visit},
+    walk::{Enclosing, Gap, Relation, Visit},
     wire::{Records, put_bytes},
 };
 use crate::{
@@ -50,28 +50,28 @@ pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Opti
 
 /// Removes members or elements in the rows. Returns the number of removed values.
 pub(crate) fn remove(object: &Object, path: &Path, rows: RowSet<'_>) -> Result<(u32, Option<Bytes>), Error> {
-    let Some((last, before)) = path.segments().split_last() else {
+    if path.segments().is_empty() {
         return Ok((0, None));
-    };
-    cut(object, path, before, last, rows, |row| rows.has(row))
+    }
+    cut(object, path, path.segments(), rows, |row| rows.has(row))
 }
 
 /// Removes the elements of the last `[*]` whose bit is 0.
 pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<Option<Bytes>, Error> {
-    let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
-    cut(object, path, before, &Segment::Wildcard, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes)
+    let rows = path.rows_in().and_then(|before| path.segments().get(..=before.len()));
+    let rows = rows.ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
+    cut(object, path, rows, keep, |row| !keep.has(row)).map(|(_, bytes)| bytes)
 }
 
 fn cut(
     object: &Object,
     path: &Path,
-    before: &[Segment],
-    last: &Segment,
+    segments: &[Segment],
     rows: RowSet<'_>,
     goes: impl Fn(usize) -> bool,
 ) -> Result<(u32, Option<Bytes>), Error> {
-    let mut cut = Cut { object, path, last, goes, row: 0, count: 0, splices: Splices::default() };
-    object.visit(before, &mut cut)?;
+    let mut cut = Cut { path, goes, row: 0, count: 0, splices: Splices::default() };
+    object.visit(segments, &mut cut)?;
     rows.check_length(cut.row)?;
     Ok((cut.count, finish(object, cut.splices)?))
 }
@@ -102,7 +102,8 @@ impl ValueWriter<'_> {
     }
 
     /// Fills a gap. It never creates list elements: such a row stays as it is.
-    fn fill(&mut self, bytes: &[u8], rest: &[Segment], gap: Gap, enclosing: &[EnclosingLength]) -> Result<(), Error> {
+    fn fill(&mut self, within: Enclosing<'_>, rest: &[Segment], gap: Gap) -> Result<(), Error> {
+        let bytes = within.bytes;
         if rest.iter().any(|segment| !matches!(segment, Segment::Name(_))) {
             return Ok(());
         }
@@ -115,11 +116,11 @@ impl ValueWriter<'_> {
                 if self.same(bytes, old.as_ref(), &records, new)? {
                     return Ok(());
                 }
-                self.put_field(bytes, &slot, records, enclosing)
+                self.put_field(within, &slot, &records)
             }
-            (Gap::Key { field, within }, [Segment::Name(key), below @ ..]) => {
+            (Gap::Key { field, map }, [Segment::Name(key), below @ ..]) => {
                 let record = self.entry(field, key, below)?;
-                self.splices.put(enclosing, within.end..within.end, &record);
+                self.splices.put(within.lengths, map.end..map.end, &record);
                 Ok(())
             }
             (Gap::Other { at }, _) => Err(Error::NotAnObject { path: self.path.clone(), offset: at }),
@@ -160,23 +161,14 @@ impl ValueWriter<'_> {
     }
 
     /// Replaces all records of a field, or appends records to its message.
-    fn put_field(
-        &mut self,
-        bytes: &[u8],
-        slot: &FieldSlot,
-        records: Vec<u8>,
-        enclosing: &[EnclosingLength],
-    ) -> Result<(), Error> {
-        let outer = slot.field.outer.len() - slot.missing.min(slot.field.outer.len());
-        let records = if records.is_empty() {
-            records
-        } else {
-            encode::wrap(slot.field.outer.get(outer..).unwrap_or_default(), records)
-        };
-        if !cut_field(bytes, slot, &records, enclosing, &mut self.splices)? && !records.is_empty() {
-            let end = slot.within.end;
-            self.splices.put(enclosing, end..end, &records);
+    fn put_field(&mut self, within: Enclosing<'_>, slot: &FieldSlot, records: &[u8]) -> Result<(), Error> {
+        if replace_field(within, slot, records, &mut self.splices)? || records.is_empty() {
+            return Ok(());
         }
+        let outer = slot.field.outer.len() - slot.missing.min(slot.field.outer.len());
+        let records = encode::wrap(slot.field.outer.get(outer..).unwrap_or_default(), records.to_vec());
+        let end = slot.within.end;
+        self.splices.put(within.lengths, end..end, &records);
         Ok(())
     }
 
@@ -195,17 +187,16 @@ impl ValueWriter<'_> {
 }
 
 /// Replaces the first record of a field with `records` and removes the others. Returns whether there was a record.
-fn cut_field(
-    bytes: &[u8],
+fn replace_field(
+    within: Enclosing<'_>,
     slot: &FieldSlot,
     records: &[u8],
-    enclosing: &[EnclosingLength],
     splices: &mut Splices,
 ) -> Result<bool, Error> {
     let mut first = true;
-    let mut all = Records::new(bytes, slot.values());
+    let mut all = Records::new(within.bytes, slot.values());
     while let Some(record) = all.of(slot.field.number)? {
-        splices.put(enclosing, record.whole(), if first { records } else { &[] });
+        splices.put(within.lengths, record.whole(), if first { records } else { &[] });
         first = false;
     }
     Ok(!first)
@@ -228,13 +219,8 @@ impl Visit for Set<'_> {
     const MAKES: bool = true;
     const ENCLOSING: bool = true;
 
-    fn value(
-        &mut self,
-        bytes: &[u8],
-        node: ValueRef,
-        relation: Relation,
-        enclosing: &[EnclosingLength],
-    ) -> Result<(), Error> {
+    fn value(&mut self, within: Enclosing<'_>, node: ValueRef, relation: Relation) -> Result<(), Error> {
+        let bytes = within.bytes;
         // Decodes the value completely, as for JSON. A value that cannot be decoded is an error in every row.
         decode::json(bytes, &node)?;
         if !self.next_row() {
@@ -247,7 +233,7 @@ impl Visit for Set<'_> {
                 let records = encode::field(slot.field, writer.text(), None).map_err(invalid)?;
                 let (new, _) = resolve(&records, slot.field, 0..records.len())?;
                 if !writer.same(bytes, Some(&node), &records, new)? {
-                    writer.put_field(bytes, &slot, records, enclosing)?;
+                    writer.put_field(within, &slot, &records)?;
                 }
                 Ok(())
             }
@@ -257,7 +243,7 @@ impl Visit for Set<'_> {
                 let mut records = Records::new(&new, 0..new.len());
                 let value = records.next()?.map(|record| one(&new, field.kind, record.value)).transpose()?;
                 if !writer.same(bytes, Some(&node), &new, value)? {
-                    writer.splices.put(enclosing, record, &new);
+                    writer.splices.put(within.lengths, record, &new);
                 }
                 Ok(())
             }
@@ -270,18 +256,18 @@ impl Visit for Set<'_> {
                 let value = entry(&new, field, 0..new.len(), key)?.map(|(_, value)| value);
                 let value = value.map(|value| one(&new, field.kind, value)).transpose()?;
                 if !writer.same(bytes, Some(&node), &new, value)? {
-                    writer.splices.put(enclosing, record, &new);
+                    writer.splices.put(within.lengths, record, &new);
                 }
                 Ok(())
             }
         }
     }
 
-    fn absent(&mut self, bytes: &[u8], rest: &[Segment], gap: Gap, enclosing: &[EnclosingLength]) -> Result<(), Error> {
+    fn absent(&mut self, within: Enclosing<'_>, rest: &[Segment], gap: Gap) -> Result<(), Error> {
         if !self.next_row() {
             return Ok(());
         }
-        self.writer.fill(bytes, rest, gap, enclosing)
+        self.writer.fill(within, rest, gap)
     }
 }
 
@@ -294,18 +280,13 @@ impl Visit for Append<'_> {
     const MAKES: bool = true;
     const ENCLOSING: bool = true;
 
-    fn value(
-        &mut self,
-        bytes: &[u8],
-        node: ValueRef,
-        relation: Relation,
-        enclosing: &[EnclosingLength],
-    ) -> Result<(), Error> {
+    fn value(&mut self, within: Enclosing<'_>, node: ValueRef, relation: Relation) -> Result<(), Error> {
+        let bytes = within.bytes;
         let (field, at) = match (node, &relation) {
             (_, Relation::Root | Relation::Inside) => return Err(self.writer.not_in_schema()),
             (ValueRef::Null, Relation::Field(slot)) if slot.field.cardinality == Cardinality::List => {
                 let records = self.writer.records(slot.field, &[])?;
-                return self.writer.put_field(bytes, slot, records, enclosing);
+                return self.writer.put_field(within, slot, &records);
             }
             // The strings of a map entry's value, which is a nested message.
             (ValueRef::List { .. }, Relation::Entry { .. }) => return Err(self.writer.not_in_schema()),
@@ -323,17 +304,17 @@ impl Visit for Append<'_> {
             last = Some(record.value.end);
         }
         if let Some(last) = last {
-            self.writer.splices.put(enclosing, last..last, &new);
+            self.writer.splices.put(within.lengths, last..last, &new);
         }
         Ok(())
     }
 
-    fn absent(&mut self, bytes: &[u8], rest: &[Segment], gap: Gap, enclosing: &[EnclosingLength]) -> Result<(), Error> {
+    fn absent(&mut self, within: Enclosing<'_>, rest: &[Segment], gap: Gap) -> Result<(), Error> {
         if let (Gap::Field(slot), [_]) = (&gap, rest)
             && slot.field.cardinality != Cardinality::List
         {
             return Err(Error::NotAnArray { path: self.writer.path.clone(), offset: slot.within.start });
         }
-        self.writer.fill(bytes, rest, gap, enclosing)
+        self.writer.fill(within, rest, gap)
     }
 }

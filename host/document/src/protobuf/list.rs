@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Error, TypeMeta,
     list::{BATCH, Batch, LIMIT, ListMeta, Piece, Split},
+    marks::BatchMarks,
     split::{Pending, SplitError},
 };
 use bytes::Bytes;
@@ -336,7 +337,7 @@ impl ListSplitter {
         let end = items.last().map_or(0, |item| item.end);
         self.at -= end.min(self.at);
         self.items.reserve(items.len());
-        Piece::Batch(Batch { bytes: self.pending.take(end), items, marks: crate::json::BatchMarks::default() })
+        Piece::Batch(Batch { bytes: self.pending.take(end), items, marks: BatchMarks::default() })
     }
 }
 

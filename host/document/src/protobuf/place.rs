@@ -198,6 +198,11 @@ pub(crate) fn entry_parts(
     Ok((key.unwrap_or_else(|| none.clone()), value.unwrap_or(none)))
 }
 
+/// Returns the record of the value in a map's entry.
+pub(crate) fn entry_value(bytes: &[u8], record: &Record) -> Result<Option<Record>, Error> {
+    Records::new(bytes, record.value.clone()).of(2)
+}
+
 /// Returns the value of a map's entry.
 pub(crate) fn map_value(bytes: &[u8], field: &'static Field, at: Range<usize>) -> Result<ValueRef, Error> {
     one(bytes, field.kind, at)

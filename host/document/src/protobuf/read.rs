@@ -3,9 +3,9 @@
 use super::{
     decode,
     object::Object,
-    place::{EnclosingLength, ValueRef, entry, entry_parts, map_value},
+    place::{ValueRef, entry, entry_parts, map_value},
     schema::ValueType,
-    walk::{Gap, Relation, Visit},
+    walk::{Enclosing, Gap, Relation, Visit},
     wire::Records,
 };
 use crate::{
@@ -28,12 +28,12 @@ impl<F: FnMut(&[u8], Option<ValueRef>) -> Result<(), Error>> Visit for RowVisito
     const MAKES: bool = false;
     const ENCLOSING: bool = false;
 
-    fn value(&mut self, bytes: &[u8], node: ValueRef, _: Relation, _: &[EnclosingLength]) -> Result<(), Error> {
-        (self.0)(bytes, Some(node))
+    fn value(&mut self, within: Enclosing<'_>, node: ValueRef, _: Relation) -> Result<(), Error> {
+        (self.0)(within.bytes, Some(node))
     }
 
-    fn absent(&mut self, bytes: &[u8], _: &[Segment], _: Gap, _: &[EnclosingLength]) -> Result<(), Error> {
-        (self.0)(bytes, None)
+    fn absent(&mut self, within: Enclosing<'_>, _: &[Segment], _: Gap) -> Result<(), Error> {
+        (self.0)(within.bytes, None)
     }
 }
 

@@ -62,8 +62,16 @@ impl Splices {
         if let Some(changed) = innermost.and_then(|innermost| self.changed.get_mut(innermost)) {
             changed.growth += growth;
         }
-        let text = if text.is_empty() { Replacement::None } else { Replacement::Value(self.shared(text)) };
-        self.list.push(Splice { at, text });
+        if !text.is_empty() {
+            let text = Replacement::Value(self.shared(text));
+            self.list.push(Splice { at, text });
+            return;
+        }
+        match self.list.last_mut() {
+            // Consecutive removals are one splice.
+            Some(Splice { at: last, text: Replacement::None }) if last.end == at.start => last.end = at.end,
+            _ => self.list.push(Splice { at, text: Replacement::None }),
+        }
     }
 
     /// Most rows get the same text, which is stored once.

@@ -4,7 +4,7 @@
 
 use super::{
     object::Object,
-    place::{EnclosingLength, FieldSlot, ValueRef, entry, locate, map_value, one, resolve},
+    place::{EnclosingLength, FieldSlot, ValueRef, entry, entry_value, locate, map_value, one, resolve},
     schema::{self, Cardinality, Field, Message, ValueType},
     wire::{Record, Records, WireType},
 };
@@ -40,13 +40,20 @@ pub(crate) enum Gap {
     /// JSON would omit the field.
     Field(FieldSlot),
     /// The map has no such entry.
-    Key { field: &'static Field, within: Range<usize> },
+    Key { field: &'static Field, map: Range<usize> },
     /// The list has no such element.
     Element,
     /// The value is of another kind.
     Other { at: usize },
     /// The schema has no such field, or the path leads into JSON text.
     Unknown,
+}
+
+/// The bytes of the object, and the lengths around the current value, the outermost first.
+#[derive(Clone, Copy)]
+pub(crate) struct Enclosing<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) lengths: &'a [EnclosingLength],
 }
 
 /// Handles the results of a walk.
@@ -58,17 +65,11 @@ pub(crate) trait Visit {
     const ENCLOSING: bool;
 
     /// The path leads to this value.
-    fn value(
-        &mut self,
-        bytes: &[u8],
-        node: ValueRef,
-        relation: Relation,
-        enclosing: &[EnclosingLength],
-    ) -> Result<(), Error>;
+    fn value(&mut self, within: Enclosing<'_>, node: ValueRef, relation: Relation) -> Result<(), Error>;
 
     /// The first of these segments leads nowhere. None of them is a [`Segment::Wildcard`], because a missing array has
     /// no rows.
-    fn absent(&mut self, bytes: &[u8], rest: &[Segment], gap: Gap, enclosing: &[EnclosingLength]) -> Result<(), Error>;
+    fn absent(&mut self, within: Enclosing<'_>, rest: &[Segment], gap: Gap) -> Result<(), Error>;
 }
 
 /// Follows the segments from the message of the object.
@@ -76,7 +77,7 @@ pub(crate) fn walk<V: Visit>(object: &Object, segments: &[Segment], visitor: &mu
     let mut walk = Walk { bytes: object.bytes(), enclosing: Vec::new(), visitor };
     match segments {
         // The kind of the root is not used: other functions read whole objects.
-        [] => walk.visitor.value(object.bytes(), ValueRef::Null, Relation::Root, &[]),
+        [] => walk.value(ValueRef::Null, Relation::Root),
         [Segment::Name(name), rest @ ..] => {
             let Some(field) = object.message().field(name) else {
                 return walk.absent(segments, Gap::Unknown);
@@ -108,7 +109,7 @@ impl<V: Visit> Walk<'_, V> {
         segments: &[Segment],
     ) -> Result<(), Error> {
         let Some((segment, rest)) = segments.split_first() else {
-            return self.visitor.value(self.bytes, node, relation, &self.enclosing);
+            return self.value(node, relation);
         };
         let depth = self.enclosing.len();
         if V::ENCLOSING {
@@ -187,15 +188,20 @@ impl<V: Visit> Walk<'_, V> {
         rest: &[Segment],
     ) -> Result<(), Error> {
         match entry(self.bytes, field, at.clone(), key)? {
-            None => self.absent(segments, Gap::Key { field, within: at }),
+            None => self.absent(segments, Gap::Key { field, map: at }),
             Some((record, value)) => {
                 let node = map_value(self.bytes, field, value)?;
-                self.node(
-                    node,
-                    Relation::Entry { field, record: record.whole() },
-                    &[EnclosingLength::from(&record)],
-                    rest,
-                )
+                let relation = Relation::Entry { field, record: record.whole() };
+                let inner = EnclosingLength::from(&record);
+                match node {
+                    // The list is in a message of its own: the value of the entry.
+                    ValueRef::List { .. } if V::ENCLOSING => {
+                        let value = entry_value(self.bytes, &record)?;
+                        let inner: Vec<_> = [inner].into_iter().chain(value.as_ref().map(Into::into)).collect();
+                        self.node(node, relation, &inner, rest)
+                    }
+                    _ => self.node(node, relation, &[inner], rest),
+                }
             }
         }
     }
@@ -221,6 +227,15 @@ impl<V: Visit> Walk<'_, V> {
 
     fn elements(&mut self, field: &'static Field, at: Range<usize>, rest: &[Segment]) -> Result<(), Error> {
         let mut records = Records::new(self.bytes, at);
+        if let (ValueType::Message(_), []) = (field.kind, rest) {
+            // Whole messages, of which nothing is read.
+            while let Some(record) = records.of(field.number)? {
+                record.written_as(WireType::Bytes)?;
+                let relation = Relation::Element { field, record: record.whole() };
+                self.value(ValueRef::One { kind: field.kind, at: record.value }, relation)?;
+            }
+            return Ok(());
+        }
         // The requested field of all elements is looked up once.
         let wanted = match (field.kind, rest) {
             (ValueType::Message(number), [Segment::Name(name), below @ ..]) => {
@@ -249,7 +264,7 @@ impl<V: Visit> Walk<'_, V> {
                 match found {
                     Some((_, at)) if wanted.pointer || !at.is_empty() => {
                         let node = ValueRef::One { kind: wanted.kind, at };
-                        self.visitor.value(self.bytes, node, Relation::Field(slot), &self.enclosing)?;
+                        self.value(node, Relation::Field(slot))?;
                     }
                     _ => self.absent(rest, Gap::Field(slot))?,
                 }
@@ -274,10 +289,9 @@ impl<V: Visit> Walk<'_, V> {
     /// Follows the segments into JSON text.
     fn inside(&mut self, at: Range<usize>, segments: &[Segment]) -> Result<(), Error> {
         struct Inside<'a, V> {
-            bytes: &'a [u8],
             start: usize,
             visitor: &'a mut V,
-            enclosing: &'a [EnclosingLength],
+            within: Enclosing<'a>,
         }
         impl<V: Visit> json::walk::Visit for Inside<'_, V> {
             fn value(&mut self, text: Marked<'_>, at: usize) -> Result<usize, Error> {
@@ -286,26 +300,31 @@ impl<V: Visit> Walk<'_, V> {
                     Some(b'n') => ValueRef::Null,
                     _ => ValueRef::Json(self.start + at..self.start + end),
                 };
-                self.visitor.value(self.bytes, node, Relation::Inside, self.enclosing)?;
+                self.visitor.value(self.within, node, Relation::Inside)?;
                 Ok(end)
             }
 
             fn absent(&mut self, rest: &[Segment], _: json::walk::Gap) -> Result<(), Error> {
-                self.visitor.absent(&[], rest, Gap::Unknown, self.enclosing)
+                self.visitor.absent(self.within, rest, Gap::Unknown)
             }
         }
         let text = self.bytes.get(at.clone()).unwrap_or_default();
         let marks = Marks::of(text);
-        let mut inside =
-            Inside { bytes: self.bytes, start: at.start, visitor: self.visitor, enclosing: &self.enclosing };
+        let within = Enclosing { bytes: self.bytes, lengths: &self.enclosing };
+        let mut inside = Inside { start: at.start, visitor: self.visitor, within };
         json::walk::walk(Marked::new(text, &marks), 0, segments, &mut inside)?;
         Ok(())
+    }
+
+    #[inline(always)]
+    fn value(&mut self, node: ValueRef, relation: Relation) -> Result<(), Error> {
+        self.visitor.value(Enclosing { bytes: self.bytes, lengths: &self.enclosing }, node, relation)
     }
 
     fn absent(&mut self, segments: &[Segment], gap: Gap) -> Result<(), Error> {
         if segments.contains(&Segment::Wildcard) {
             return Ok(());
         }
-        self.visitor.absent(self.bytes, segments, gap, &self.enclosing)
+        self.visitor.absent(Enclosing { bytes: self.bytes, lengths: &self.enclosing }, segments, gap)
     }
 }

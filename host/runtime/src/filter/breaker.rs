@@ -1,9 +1,10 @@
-//! Stops calling a module that fails again and again: every call of it would cost its whole time budget.
+//! The circuit breaker of a filter. It suspends calls of a module that fails repeatedly, because each call could cost
+//! its whole time budget.
 //!
-//! Only faults of the module count (traps, time, memory, …), not errors that it returns for single objects and not
-//! unreadable objects: one odd object must not switch a filter off for all others. After [`FAULTS`] in a row the breaker
-//! opens for one second, then for twice as long each time, up to a minute. After each pause exactly one batch probes the
-//! module: its first verdict closes the breaker, its first fault opens it again.
+//! Only faults of the module count: traps, time, memory and the like. Errors that it returns for an object and
+//! unreadable objects do not count, so that one object does not suspend the filter for all others. The breaker opens
+//! after [`FAULTS`] consecutive faults: for one second, then each time for twice as long, up to a minute. After each
+//! pause exactly one batch probes the module. Its first verdict closes the breaker, and its first fault opens it again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,18 +14,18 @@ use tokio::time::Instant;
 
 use crate::FailureClass;
 
-/// Faults in a row that open the breaker.
+/// The number of consecutive faults that open the breaker.
 const FAULTS: u32 = 5;
 /// The first pause.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The breaker of one filter.
+/// The circuit breaker of one filter.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     state: Mutex<State>,
-    /// Whether faults are counted: replays look here first.
+    /// Whether there are counted faults. Replays check it before they take the lock.
     counting: AtomicBool,
 }
 
@@ -43,18 +44,18 @@ enum Phase {
     Open {
         until: Instant,
     },
-    /// One batch tries the module.
+    /// One batch probes the module.
     Probing {
         probe: u64,
     },
 }
 
-/// Whether a batch may call the module.
+/// The breaker's decision at the start of a batch.
 #[derive(Debug)]
 pub(super) enum Admission<'a> {
     /// The breaker is closed.
     Admitted,
-    /// This batch is the one that probes the module.
+    /// This batch probes the module.
     Probe(Probe<'a>),
     /// The breaker is open, or another batch probes.
     Refused,
@@ -67,24 +68,24 @@ pub(super) struct Probe<'a> {
     probe: u64,
 }
 
-/// A change of the breaker at the end of a call.
+/// A transition of the breaker at the end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
     /// None.
     None,
-    /// It opened, for this long.
+    /// It opened for this long.
     Opened(Duration),
     /// It closed: the module works again.
     Closed,
 }
 
 impl Breaker {
-    /// Whether calls are suspended.
+    /// Returns whether calls are suspended.
     pub(super) fn is_open(&self) -> bool {
         self.lock().phase != Phase::Closed
     }
 
-    /// A batch begins.
+    /// Decides whether a new batch may call the module.
     pub(super) fn admit(&self) -> Admission<'_> {
         let mut state = self.lock();
         match state.phase {
@@ -99,7 +100,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a batch may call the module now: the breaker may have moved since it was admitted.
+    /// Returns whether a batch may call the module now. The breaker may have changed since the batch started.
     pub(super) fn permits(&self, admission: &Admission<'_>) -> bool {
         match (self.lock().phase, admission) {
             (Phase::Closed, _) => true,
@@ -108,7 +109,7 @@ impl Breaker {
         }
     }
 
-    /// A verdict was replayed. It proves nothing for the module, but faults on objects among it are not in a row.
+    /// Handles a replayed verdict. It does not close the breaker, but faults before and after it are not consecutive.
     pub(super) fn replayed(&self) {
         if self.counting.load(Ordering::Relaxed) {
             let mut state = self.lock();
@@ -117,7 +118,7 @@ impl Breaker {
         }
     }
 
-    /// A call returned a verdict.
+    /// Handles a call that returned a verdict.
     pub(super) fn succeeded(&self) -> Transition {
         let mut state = self.lock();
         state.faults = 0;
@@ -129,7 +130,7 @@ impl Breaker {
         }
     }
 
-    /// A call failed.
+    /// Handles a call that failed.
     pub(super) fn failed(&self, class: FailureClass) -> Transition {
         if matches!(class, FailureClass::Refused | FailureClass::Document | FailureClass::BreakerOpen) {
             return Transition::None;
@@ -137,7 +138,7 @@ impl Breaker {
         let mut state = self.lock();
         state.faults += 1;
         self.counting.store(true, Ordering::Relaxed);
-        // After a pause the first fault opens it again.
+        // After a pause, the first fault opens the breaker again.
         if state.faults < FAULTS && state.phase == Phase::Closed {
             return Transition::None;
         }
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn opens_after_faults_in_a_row_and_backs_off() {
+    async fn consecutive_faults_open_the_breaker_with_back_off() {
         let breaker = Breaker::default();
         for _ in 1..FAULTS {
             assert_eq!(breaker.failed(FailureClass::Time), Transition::None);
@@ -186,7 +187,7 @@ mod tests {
         drop(probe);
         tokio::time::advance(2 * FIRST).await;
         assert_eq!(breaker.succeeded(), Transition::Closed);
-        assert_eq!(breaker.failed(FailureClass::Trap), Transition::None, "an answer begins the count anew");
+        assert_eq!(breaker.failed(FailureClass::Trap), Transition::None, "a verdict resets the count");
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_with_replayed_verdicts_between_them_are_not_in_a_row() {
+    fn faults_with_replayed_verdicts_between_them_are_not_consecutive() {
         let breaker = Breaker::default();
         for _ in 0..10 * FAULTS {
             assert_eq!(breaker.failed(FailureClass::Trap), Transition::None);

@@ -1,4 +1,4 @@
-//! The chain of filters of one (component, resource): get, list and watch always run the same one.
+//! The chain of filters for one component and resource. Get, list and watch run the same chain.
 
 mod write;
 
@@ -16,31 +16,31 @@ use crate::Writes;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
-/// One filter as a chain runs it: a configured module, or a test double.
+/// A filter in a chain: a configured module, or a test double.
 pub trait DocumentFilter: Send + Sync + fmt::Debug {
-    /// As configured.
+    /// Returns the name in the configuration.
     fn name(&self) -> &Arc<str>;
-    /// A number of [`tick`](super::tick) that no other filter has.
+    /// Returns a number from [`tick`](super::tick) that identifies the filter.
     fn identity(&self) -> u64;
-    /// Whether it applies to a request. `component` is compared without regard to case.
+    /// Returns whether the filter applies to a request. The comparison of `component` ignores case.
     fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool;
-    /// What becomes of writes of objects that it edits or hides.
+    /// Returns the policy for writes of objects that the filter edits or hides.
     fn writes(&self) -> Writes;
-    /// A number of [`tick`](super::tick) that grows when a value changes that the filter looked up.
+    /// Returns a number from [`tick`](super::tick). It grows when a looked-up value changes.
     fn generation(&self) -> u64;
-    /// The generation as a channel.
+    /// Subscribes to the generation.
     fn subscribe(&self) -> watch::Receiver<u64>;
-    /// Filters those documents of a batch that are kept so far. `guarded`: the objects have fields that only filters named
-    /// for them may edit.
+    /// Filters the documents of a batch that earlier filters have kept. `guarded`: the objects have fields that a
+    /// filter may only edit if its configuration names them.
     fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()>;
 }
 
-/// The filters that apply to one component's reads of one resource, in order. Clones are cheap.
+/// The filters for one component and resource, in order. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Chain {
     filters: Arc<[Arc<dyn DocumentFilter>]>,
     guarded: bool,
-    /// When a chain of these filters was made first, by the clock.
+    /// The time of the clock at which a chain of these filters was first created.
     made: u64,
 }
 
@@ -49,8 +49,8 @@ impl Chain {
         Self { filters, guarded: resource.group.is_empty() && resource.resource == "pods", made }
     }
 
-    /// Runs the chain over a batch; one outcome per document, in order. An instance per filter is checked out for the
-    /// batch only. Dropping the future discards those instances; nothing else is lost.
+    /// Runs the chain on a batch. Returns one outcome per document, in order. Checks out at most one instance per
+    /// filter, for the batch only. Dropping the future discards these instances and nothing else.
     pub async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
         let mut batch: Vec<_> = documents.into_iter().map(Filtered::Kept).collect();
         for filter in self.filters.iter() {
@@ -62,24 +62,24 @@ impl Chain {
         batch.into_iter().map(Outcome::from).collect()
     }
 
-    /// The version at this moment.
+    /// Returns the current version.
     #[must_use]
     pub fn version(&self) -> ChainVersion {
         let clock = self.filters.iter().map(|filter| filter.generation()).fold(self.made, u64::max);
         ChainVersion::new(clock, self.made)
     }
 
-    /// Whether two chains are the same filters in the same order (a swap of the set need not change every chain).
+    /// Returns whether two chains have the same filters in the same order. A reload does not change every chain.
     #[must_use]
     pub fn same_filters(&self, other: &Self) -> bool {
         self.filters.len() == other.filters.len()
             && self.filters.iter().zip(other.filters.iter()).all(|(a, b)| a.identity() == b.identity())
     }
 
-    /// Resolves when something that these filters looked up has changed its value since a version (debounced).
+    /// Resolves when a value that these filters looked up has changed since a version. Changes are debounced.
     /// Cancel-safe.
     pub async fn changed_since(&self, version: ChainVersion) {
-        // Subscribed before the comparison, so that no change falls between.
+        // Subscribes before it compares versions, so that it misses no change.
         let mut followed: Vec<_> = self.filters.iter().map(|filter| filter.subscribe()).collect();
         while self.version() == version {
             let changes = followed.iter_mut().map(|generation| Box::pin(generation.changed()));

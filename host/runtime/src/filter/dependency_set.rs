@@ -1,12 +1,13 @@
-//! The dependency set of one filter: what its calls read beside their objects, so that a change that counts is told from
-//! one that does not. A Node's heartbeat is no change to a filter that read the Node's pool label.
+//! The dependency set of one filter: the values that its calls read besides their objects. It distinguishes relevant
+//! changes of the cluster from others. A Node's heartbeat is irrelevant for a filter that reads the Node's pool label.
 //!
-//! A call's dependencies are stored with its outcome. If the cluster has moved on since the call's snapshot, they are
-//! validated at once; from then on each change of the cluster validates those that it concerns. Where a value differs
-//! the generation moves, and every outcome of an earlier generation is out of date.
+//! The dependencies of a call are stored with its outcome. If the cluster has changed since the call's snapshot, they
+//! are validated at once. Each later change of the cluster validates the dependencies that it affects. If a value
+//! differs, the generation advances, and every outcome of an earlier generation is out of date.
 //!
-//! Bounded by [`DEPENDENCIES`]; beyond, every change of the cluster counts, which costs re-lists, never correctness. The lock
-//! is held for one call's dependencies, or to copy [`CHUNK`] pointers; values are read without it.
+//! Bounded by [`DEPENDENCIES`]. Beyond the bound, every change of the cluster counts as relevant, which causes more
+//! re-lists but no wrong outcomes. The lock is held to store the dependencies of one call, or to copy [`CHUNK`]
+//! pointers. Values are read without it.
 
 mod change_set;
 mod table;
@@ -20,9 +21,9 @@ use self::table::Table;
 use super::version::tick;
 use crate::{ClusterView, Dependencies, Epoch, Snapshot};
 
-/// Dependencies of one filter.
+/// The maximum number of dependencies of one filter.
 pub(super) const DEPENDENCIES: usize = 100_000;
-/// Dependencies that are taken from the table at a time.
+/// The number of dependencies that are copied from the table at once.
 const CHUNK: usize = 512;
 
 /// The dependency set of one filter. Clones share it.
@@ -45,18 +46,18 @@ impl Default for DependencySet {
 }
 
 impl DependencySet {
-    /// For the instances of the filter.
+    /// Returns the epoch, for the instances of the filter.
     #[must_use]
     pub fn epoch(&self) -> Arc<Epoch> {
         self.0.epoch.clone()
     }
 
-    /// Grows when outcomes become out of date. Follow it with [`DependencySet::subscribe`].
+    /// Returns the generation. It grows when outcomes become out of date.
     pub(super) fn generation(&self) -> u64 {
         *self.0.generation.borrow()
     }
 
-    /// The generation as a channel.
+    /// Subscribes to the generation.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.generation.subscribe()
     }
@@ -69,7 +70,7 @@ impl DependencySet {
         let mut table = self.lock();
         for (dependency, value) in dependencies.iter() {
             if !table.store(dependency, value) {
-                // Two calls read different values: the outcome of one of them is out of date.
+                // Two calls read different values, so the outcome of one of them is out of date.
                 self.advance(&mut table);
                 table.store(dependency, value);
             }
@@ -77,7 +78,7 @@ impl DependencySet {
         let mark = self.0.epoch.mark();
         drop(table);
         dependencies.mark_stored(mark);
-        // Stored before the versions are compared: a later change finds them in the table.
+        // The dependencies are in the table before the versions are compared, so that a later change finds them.
         let is_current = dependencies.snapshot().is_none_or(|snapshot| snapshot.version() == view.version());
         if !is_current {
             let now = view.snapshot();
@@ -87,8 +88,8 @@ impl DependencySet {
         }
     }
 
-    /// Reads again what a change concerns, and moves the generation if a value differs. Returns whether it did. Gives way
-    /// to other tasks between chunks.
+    /// Validates the dependencies that a change affects. Advances the generation and returns true if a value differs.
+    /// Yields to other tasks between chunks.
     pub(super) async fn validate(&self, snapshot: &dyn Snapshot, changes: &ChangeSet) -> bool {
         let (scan, generation) = {
             let table = self.lock();
@@ -99,7 +100,7 @@ impl DependencySet {
             let chunk = {
                 let table = self.lock();
                 if self.generation() != generation {
-                    // All that was stored is out of date already.
+                    // All stored dependencies are already out of date.
                     return true;
                 }
                 table.chunk(&mut scan, CHUNK)
@@ -112,12 +113,12 @@ impl DependencySet {
         }
     }
 
-    /// All outcomes so far are out of date.
+    /// Advances the generation: all earlier outcomes are out of date.
     pub(super) fn invalidate(&self) {
         self.advance(&mut self.lock());
     }
 
-    /// As [`DependencySet::invalidate`], unless it has happened since.
+    /// Like [`DependencySet::invalidate`], unless the generation has advanced since.
     fn invalidate_since(&self, generation: u64) -> bool {
         let mut table = self.lock();
         if self.generation() == generation {
@@ -126,8 +127,8 @@ impl DependencySet {
         true
     }
 
-    /// INVARIANT: the table is cleared and the generation moved under the table's lock, so that what a call stores belongs
-    /// to the generation that it is marked with.
+    /// INVARIANT: the table's lock is held while the table is cleared and the generation advances. A stored dependency
+    /// therefore belongs to the generation of its mark.
     fn advance(&self, table: &mut Table) {
         *table = Table::default();
         let generation = tick();
@@ -135,19 +136,19 @@ impl DependencySet {
         self.0.generation.send_replace(generation);
     }
 
-    /// How many dependencies are stored.
+    /// Returns the number of stored dependencies.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether none is stored.
+    /// Returns whether no dependency is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All stored dependencies, for tests and diagnosis.
+    /// Returns all stored dependencies, for tests and diagnostics.
     #[must_use]
     pub fn all(&self) -> Vec<(crate::Dependency, u64)> {
         self.lock().all()

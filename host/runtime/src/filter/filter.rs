@@ -25,10 +25,10 @@ use crate::{FilterEntry, MatchRule, Writes};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
-/// One object in this many is filtered again by a fresh instance, and the outcomes are compared.
+/// One object of this many is filtered again by a fresh instance, to compare the outcomes.
 const SPOT_CHECK: u64 = 1024;
-/// Time between two spot checks, at least: making an instance costs as much as filtering a hundred objects, which a list
-/// of many small ones would pay again and again.
+/// The minimum time between two spot checks. A fresh instance costs as much as filtering a hundred objects, too much
+/// for each list of many small objects.
 const SPOT_CHECK_PAUSE: Duration = Duration::from_millis(100);
 
 /// One filter in force.
@@ -53,32 +53,32 @@ pub struct Filter {
     _lookups: Lookups,
 }
 
-/// Keeps a filter's lookups up to date; dropped with the filter.
+/// Keeps the lookups of a filter up to date until it is dropped.
 pub type Lookups = Box<dyn LookupSubscription>;
 
-/// The parts of a filter, validated by its loading.
+/// The parts of a filter. The loader has validated them.
 #[derive(Debug)]
 pub struct FilterParts {
-    /// As configured.
+    /// The configuration.
     pub entry: FilterEntry,
-    /// Of the module's bytes.
+    /// The digest of the module.
     pub digest: crate::Digest,
-    /// Where the module's bytes came from: `binaryData`, or a path.
+    /// The source of the module: `binaryData`, or a path.
     pub source: String,
     /// The module's description of itself.
     pub description: Description,
-    /// From the configuration, else from the module's plan.
+    /// The match rules of the configuration, else of the module's plan.
     pub matches: Vec<MatchRule>,
-    /// Configured instances.
+    /// The pool of configured instances.
     pub pool: Pool,
-    /// The dependency set whose epoch those instances have.
+    /// The dependency set whose epoch the instances have.
     pub dependencies: DependencySet,
-    /// Keeps the lookups up to date.
+    /// The subscription of the lookups.
     pub lookups: Lookups,
 }
 
 impl Filter {
-    /// A filter of its validated parts.
+    /// Creates a filter from its validated parts.
     #[must_use]
     pub fn new(parts: FilterParts, metrics: Arc<RuntimeMetrics>) -> Self {
         let FilterParts { entry, digest, source, description, matches, pool, dependencies, lookups } = parts;
@@ -103,92 +103,102 @@ impl Filter {
         }
     }
 
-    /// As configured.
+    /// Returns the name in the configuration.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The configuration that it was made from.
+    /// Returns the configuration.
     #[must_use]
     pub fn entry(&self) -> &FilterEntry {
         &self.entry
     }
 
-    /// The digest of its module's bytes.
+    /// Returns the digest of the module.
     #[must_use]
     pub fn digest(&self) -> &crate::Digest {
         &self.digest
     }
 
-    /// Its module's description of itself.
+    /// Returns the module's description.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Where its module came from: `binaryData`, or a path.
+    /// Returns the source of the module: `binaryData`, or a path.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The last failure on an object, if there was one.
+    /// Returns the last failure on an object.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its match rules.
+    /// Returns the match rules.
     #[must_use]
     pub fn rules(&self) -> &[MatchRule] {
         &self.matches
     }
 
-    /// Whether calls are suspended because the module failed again and again.
+    /// Returns the warnings about the match rules of the module's plan, if they apply. The configuration reports those
+    /// about its own rules before the filter is loaded.
+    #[must_use]
+    pub fn plan_warnings(&self) -> Vec<String> {
+        match self.entry.matches {
+            Some(_) => Vec::new(),
+            None => self.entry.rule_warnings(&self.matches),
+        }
+    }
+
+    /// Returns whether the circuit breaker is open: the module failed repeatedly and is not called.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.breaker.is_open()
     }
 
-    /// Instances that wait for work.
+    /// Returns the number of idle instances.
     #[must_use]
     pub fn warm_instances(&self) -> usize {
         self.pool.idle()
     }
 
-    /// What its calls read beside their objects.
+    /// Returns the dependencies of its calls.
     #[must_use]
     pub fn dependencies(&self) -> &DependencySet {
         &self.dependencies
     }
 
-    /// Reads again those of its dependencies that a change concerns. Returns true when a value differs: outcomes so far are
-    /// out of date, and watches must re-list.
+    /// Validates the dependencies that a change affects. Returns true if a value differs. Earlier outcomes are then out
+    /// of date, and watches must re-list.
     pub async fn validate_dependencies(&self, snapshot: &dyn Snapshot, changes: &ChangeSet) -> bool {
         self.dependencies.validate(snapshot, changes).await
     }
 
-    /// From here on the module is called for each object.
+    /// Disables replay. The module is called for each object.
     pub fn disable_replay(&self) {
         self.trace_cache.disable();
     }
 
-    /// Two calls that read the same contradicted each other. The filter goes on, with a call for each object; what was
-    /// replayed so far is out of date.
+    /// Handles two calls that read the same values and returned different results. The filter continues with a call for
+    /// each object. Replayed outcomes are out of date.
     fn found_impure(&self, how: &str) {
         self.metrics.impure(&self.name);
         if self.trace_cache.disable() {
             tracing::warn!(
                 filter = %self.name,
                 digest = %self.digest,
-                "{how}: the filter module keeps state between objects; its calls are not replayed any more"
+                "{how}: the filter module keeps state between objects; replay is disabled for it"
             );
             self.dependencies.invalidate();
         }
     }
 
-    /// Whether this object is the one in [`SPOT_CHECK`] that is filtered twice.
+    /// Returns whether this object is due for a spot check.
     fn is_check_due(&self) -> bool {
         if self.filtered.fetch_add(1, Ordering::Relaxed) % SPOT_CHECK != SPOT_CHECK / 2 {
             return false;

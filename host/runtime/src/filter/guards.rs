@@ -1,4 +1,4 @@
-//! Fields of a Pod that decide what runs on the node, and with which rights. A filter edits them only if its
+//! The fields of a Pod that decide what runs on the node, and with which rights. A filter may only edit them if its
 //! configuration names them under `edits:`.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const POD: &[&str] = &[
     "spec.ephemeralContainers[*].volumeDevices",
 ];
 
-/// The guarded fields of a Pod without those that a filter's configuration names.
+/// Returns the guarded fields of a Pod without those that a filter's configuration names.
 pub(super) fn guards(edits: &[Path]) -> Arc<[Path]> {
     let open: Vec<&str> = edits.iter().map(Path::text).collect();
     POD.iter().filter(|guard| !open.contains(guard)).filter_map(|guard| Path::parse(guard).ok()).collect()

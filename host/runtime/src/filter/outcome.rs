@@ -1,4 +1,4 @@
-//! Outcomes: what a chain, or the filters of it so far, made of one document.
+//! Outcomes of one document: of a complete chain, and of the filters that have run so far.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use weir_document::Document;
 
 use crate::FailureClass;
 
-/// What a chain made of one document.
+/// The outcome of a chain for one document.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// No filter changed it: send the bytes that came in.
+    /// No filter changed it. The caller sends the original bytes.
     Unchanged,
-    /// Send these bytes instead.
+    /// The caller sends these bytes.
     Edited(Bytes),
-    /// The client does not see this object.
+    /// The client does not see the object.
     Hidden,
-    /// A filter with policy `Fail` returned no verdict: the answer as a whole fails (500 before the first body byte, an
-    /// aborted body or an ERROR event after it). Never send the object.
+    /// A filter with the policy `Fail` returned no verdict. The caller must not send the object, and the whole response
+    /// fails: with 500 before the first byte of the body, later by an aborted body or an ERROR event.
     Failed(Failure),
 }
 
-/// What the filters of a chain have made of one document so far.
+/// The outcome of the filters that have run so far for one document.
 #[derive(Debug)]
 pub enum Filtered {
-    /// The client sees it, edited or not.
+    /// The client sees the document, edited or not.
     Kept(Document),
-    /// The client does not see it; the filters that follow do not either.
+    /// The client and the later filters do not see the document.
     Hidden,
-    /// A filter failed on it; the filters that follow do not see it.
+    /// A filter failed on the document. Later filters do not see it.
     Failed(Failure),
 }
 
-/// Which filter failed on an object, and how.
+/// The failure of a filter on an object.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// Name of the filter as configured.
+    /// The name of the filter in the configuration.
     pub filter: Arc<str>,
-    /// The class, a metric label.
+    /// The class, which is a metric label.
     pub class: FailureClass,
-    /// One line, bounded, control characters escaped.
+    /// One bounded line with escaped control characters.
     pub message: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! What is in force: one pointer, swapped whole. Requests borrow it; waiting ones are woken by the swap.
+//! The filter set in force, behind one pointer. A reload swaps the pointer and wakes waiting requests.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use tokio::sync::watch;
 use super::set::FilterSet;
 use crate::MatchRule;
 
-/// What the daemon may serve at this moment.
+/// The state of the configuration, which decides which requests can be served.
 #[derive(Debug, Clone)]
 pub enum Serving {
-    /// No configuration was read yet: every read of a resource waits.
+    /// No configuration has been read yet. Every read of a resource waits.
     Unknown,
-    /// A configuration is known but its filters are not ready: reads that one of these rules matches wait.
-    /// `None`: some filter takes its rules from its module, which could not be loaded, so every read waits.
+    /// The configuration has been read, but its filters are not ready. Reads that match one of these rules wait.
+    /// `None`: a filter takes its rules from its module, which is not loaded yet, so every read waits.
     Pending(Option<Arc<[MatchRule]>>),
-    /// This set is in force.
+    /// This filter set is in force.
     Live(Arc<FilterSet>),
 }
 
-/// Where the one reloader puts what is in force.
+/// The sender of the state, which only the reload uses.
 pub type ServingSender = watch::Sender<Serving>;
-/// Where requests see it; `changed()` wakes the waiting ones and the open watches.
+/// The receiver of the state. `changed()` wakes waiting requests and open watches.
 pub type ServingReceiver = watch::Receiver<Serving>;

@@ -1,4 +1,4 @@
-//! The immutable set of filters that one configuration made. It is built aside, validated, and swapped in whole.
+//! The filters of one configuration. The set is immutable. A reload creates and validates it, then swaps it in.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use super::version::tick;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
-/// Chains remembered by (component, resource, class); further ones are put together for each request.
+/// The maximum number of cached chains. Further chains are created for each request.
 const CHAINS: usize = 1024;
 
 /// All filters of one configuration, in order.
@@ -24,7 +24,7 @@ pub struct FilterSet {
 #[derive(Debug, Default)]
 struct Chains {
     by_request: HashMap<(String, GroupResource, VerbClass), Option<Chain>>,
-    /// When chains of these filters, by their identities, were made first.
+    /// The time at which a chain of these filters was first created, by their identities.
     made: HashMap<Box<[u64]>, u64>,
 }
 
@@ -35,14 +35,14 @@ impl Default for FilterSet {
 }
 
 impl FilterSet {
-    /// A set of validated filters.
+    /// Creates a set of validated filters.
     #[must_use]
     pub fn new(filters: Vec<Arc<Filter>>) -> Self {
         let links = filters.iter().map(|filter| filter.clone() as Arc<dyn DocumentFilter>).collect();
         Self { filters, ..Self::of(links) }
     }
 
-    /// The set that follows another one: chains of the same filters keep their versions.
+    /// Creates the set that replaces another one. Chains of the same filters keep their versions.
     #[must_use]
     pub fn succeeding(before: &Self, filters: Vec<Arc<Filter>>) -> Self {
         let set = Self::new(filters);
@@ -53,20 +53,20 @@ impl FilterSet {
         set
     }
 
-    /// A set of filters that are no configured modules; [`FilterSet::filters`] is empty.
+    /// Creates a set of filters that are not configured modules. [`FilterSet::filters`] is empty.
     #[must_use]
     pub fn of(links: Vec<Arc<dyn DocumentFilter>>) -> Self {
         Self { filters: Vec::new(), links, made: tick(), chains: Mutex::default() }
     }
 
-    /// The filters, in configured order.
+    /// Returns the filters in the order of the configuration.
     #[must_use]
     pub fn filters(&self) -> &[Arc<Filter>] {
         &self.filters
     }
 
-    /// The chain for one component's requests of a class for a resource; none: no filter matches.
-    /// `component` is compared without regard to case.
+    /// Returns the chain for a component, a resource and a verb class, or none if no filter matches. The comparison of
+    /// `component` ignores case.
     #[must_use]
     pub fn chain(&self, component: &str, resource: &GroupResource, class: VerbClass) -> Option<Chain> {
         let key = (component.to_ascii_lowercase(), resource.clone(), class);
@@ -92,7 +92,8 @@ impl FilterSet {
 }
 
 impl Chains {
-    /// When a chain of these filters was made first; past the bound, when the set was.
+    /// Returns the time at which a chain of these filters was first created. Beyond the bound, returns the time of the
+    /// set.
     fn made(&mut self, filters: &[Arc<dyn DocumentFilter>], set: u64) -> u64 {
         let identities: Box<[u64]> = filters.iter().map(|filter| filter.identity()).collect();
         if let Some(made) = self.made.get(&identities) {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chains_version_grows_with_each_change_and_is_equal_to_no_other_chains() {
+    fn a_chains_version_grows_with_each_change_and_never_equals_that_of_another_chain() {
         let (all, one) = (TestFilter::new("*/services"), TestFilter::new("a/services"));
         let set = set_of(&[&all, &one]);
         let (a, b) = (chain(&set, "a"), chain(&set, "b"));
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_value_resolves_whoever_follows_the_chain() {
+    async fn a_changed_value_resolves_changed_since() {
         let filter = TestFilter::new("*/services");
         let chain = chain(&set_of(&[&filter]), "a");
         let version = chain.version();

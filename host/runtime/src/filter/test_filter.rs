@@ -31,7 +31,7 @@ impl TestFilter {
         }
     }
 
-    /// As if a value had changed that it looked up.
+    /// Simulates the change of a looked-up value.
     pub(super) fn change(&self) {
         self.generation.send_replace(tick());
     }

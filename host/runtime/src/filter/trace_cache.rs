@@ -1,14 +1,14 @@
-//! The trace cache of one filter: its recorded traces as a tree of host calls. An object on which every host call returns
-//! what it returned before needs no call of the module: nine Services in ten are left alone by every filter for one
-//! missing annotation, and of the slices of a Service that asks for it, all are cut by the same pool.
+//! The trace cache of one filter: its recorded traces as a tree of host calls. If every host call on an object returns
+//! what it returned before, the module need not be called. Typically nine of ten Services lack the annotation that a
+//! filter looks for, and the slices of one Service are cut by the same pool.
 //!
-//! This relies on the one rule of the contract: a filter is a pure function of what it reads. A verdict is replayed after
-//! [`AGREED`](tree::AGREED) calls returned it. A call that contradicts the tree proves that the module is no pure function; the filter
-//! then disables the cache for good.
+//! The cache relies on the contract: a filter is a pure function of what it reads. A verdict is replayed after
+//! [`AGREED`](tree::AGREED) calls have returned it. A call that contradicts the tree proves that the module is not a
+//! pure function. The filter then disables the cache until the next reload.
 //!
-//! A batch replays from the tree that was published when it began, and publishes once, at its end, what it has recorded.
-//! Bounds: [`NODES`](tree::NODES) nodes of a few hundred bytes, some megabytes of text sets. A full tree is cleared; one that
-//! filled up with less use than cost is left empty for the next [`REST`] calls.
+//! A batch replays from the tree that was published when it began. At its end it publishes the traces that it has
+//! recorded. Bounds: [`NODES`](tree::NODES) nodes of a few hundred bytes, and some megabytes of string sets. A full
+//! tree is cleared. If it recorded more calls than it replayed, the next [`REST`] calls are not recorded.
 
 mod tree;
 
@@ -22,9 +22,9 @@ pub(super) use self::tree::Contradiction;
 use self::tree::{Found, TraceTree};
 use crate::{Scope, Trace};
 
-/// Scopes that are kept for the next batches.
+/// The number of scopes that are kept for the next batches.
 const SCOPES: usize = 4;
-/// Calls that are not recorded after a tree was cleared that recorded more calls than it replayed.
+/// The number of calls that are not recorded after a tree was cleared that recorded more calls than it replayed.
 const REST: u64 = 4096;
 
 /// The trace cache of one filter, shared by all its batches.
@@ -32,10 +32,10 @@ const REST: u64 = 4096;
 pub(super) struct TraceCache {
     tree: ArcSwap<TraceTree>,
     disabled: AtomicBool,
-    /// Objects that were replayed, and calls that were recorded, since the tree was cleared.
+    /// The numbers of replayed objects and recorded calls since the tree was cleared.
     replayed: AtomicU64,
     recorded: AtomicU64,
-    /// Calls that are still not to be recorded.
+    /// The number of next calls that are not recorded.
     resting: AtomicU64,
     scopes: Mutex<Vec<Scope>>,
 }
@@ -55,7 +55,7 @@ pub(super) struct BatchCache<'a> {
     unrecorded: u64,
 }
 
-/// What the trace cache has for an object.
+/// The result of a replay.
 #[derive(Debug)]
 pub(super) enum Replay {
     /// The verdict, and the object as the filter leaves it.
@@ -65,7 +65,7 @@ pub(super) enum Replay {
         /// The object after the filter's edits.
         object: Document,
     },
-    /// Nothing: the module is to be called.
+    /// There is no verdict. The caller calls the module.
     Call {
         /// Whether its trace is worth recording.
         record: bool,
@@ -73,7 +73,7 @@ pub(super) enum Replay {
 }
 
 impl TraceCache {
-    /// A batch begins; `scope` makes a scope for its lookups.
+    /// Begins a batch. `scope` creates a scope for its lookups.
     pub(super) fn begin(&self, scope: impl FnOnce() -> Scope) -> BatchCache<'_> {
         let published = self.tree.load_full();
         let scope = self.scopes().pop().unwrap_or_else(scope);
@@ -90,7 +90,7 @@ impl TraceCache {
         }
     }
 
-    /// Nothing is replayed from here on. Returns whether anything was before.
+    /// Disables the cache. Returns whether it was enabled.
     pub(super) fn disable(&self) -> bool {
         !self.disabled.swap(true, Ordering::AcqRel)
     }
@@ -101,7 +101,7 @@ impl TraceCache {
 }
 
 impl BatchCache<'_> {
-    /// Replays the filter on an object. The scope holds what the replay looked up, until [`Scope::end`].
+    /// Replays the filter on an object. The scope holds the lookups of the replay until [`Scope::end`].
     pub(super) fn replay(&mut self, object: &Document) -> (Replay, Option<&mut Scope>) {
         if !self.enabled {
             return (Replay::Call { record: false }, None);
@@ -126,7 +126,7 @@ impl BatchCache<'_> {
     /// Adds the trace of a call that returned a verdict.
     ///
     /// # Errors
-    /// When it contradicts an earlier one: the module is no pure function of what it reads.
+    /// If it contradicts an earlier one. The module is then not a pure function of what it reads.
     pub(super) fn add(&mut self, trace: &Trace, keep: bool) -> Result<(), Contradiction> {
         if !self.enabled || self.tree.holds(trace, keep) {
             return Ok(());
@@ -135,12 +135,13 @@ impl BatchCache<'_> {
         Arc::make_mut(&mut self.tree).add(trace, keep)
     }
 
-    /// Nothing is replayed in this batch from here on.
+    /// Disables replay for the rest of the batch.
     pub(super) fn disable(&mut self) {
         self.enabled = false;
     }
 
-    /// The batch is over: publishes what it has recorded, unless another batch was faster. Then the next calls record it.
+    /// Ends the batch and publishes the recorded traces, unless another batch has published since. In that case the
+    /// traces are discarded, and later calls record them again.
     pub(super) fn end(mut self) {
         let cache = self.cache;
         if let Some(scope) = self.scope.take() {

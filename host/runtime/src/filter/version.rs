@@ -1,11 +1,11 @@
-//! Versions of chains, and the process-wide clock that numbers them.
+//! Versions of chains, and the process-wide clock that they are taken from.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The version of a chain: while it is the same, so is the outcome of every object. It grows when the chain is made, and when
-/// a value changes that one of its filters looked up.
+/// The version of a chain. At the same version, the chain has the same outcome for the same object. The version grows
+/// with each new chain, and when a value changes that a filter of the chain looked up.
 ///
-/// Versions of one chain are ordered by age. A version of another chain is never equal.
+/// Versions of one chain are ordered by age. Versions of different chains are never equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainVersion {
     clock: u64,
@@ -13,17 +13,17 @@ pub struct ChainVersion {
 }
 
 impl ChainVersion {
-    /// The version of no chain at all: an object that was not filtered.
+    /// The version of unfiltered objects.
     pub const UNFILTERED: Self = Self { clock: 0, chain: 0 };
 
-    /// The version at a time of the clock, of the chain that was made at another.
+    /// Creates the version at the time `clock` of the chain that was created at the time `chain`.
     #[must_use]
     pub const fn new(clock: u64, chain: u64) -> Self {
         Self { clock, chain }
     }
 }
 
-/// The next number of the clock; never 0.
+/// Returns the next number of the clock. It is never 0.
 #[must_use]
 pub fn tick() -> u64 {
     static CLOCK: AtomicU64 = AtomicU64::new(1);

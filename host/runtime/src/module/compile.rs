@@ -1,7 +1,7 @@
-//! Compiling happens in a child process of the same binary, which fills the compiled-code cache: compiling hostile
-//! bytes may take any amount of time and memory, and even for a good module it would leave the daemon 18 MB larger
-//! (300 MB for a Python or JavaScript one) for good. The child's memory and processor time are limited by the system,
-//! its wall time by us.
+//! Compiles modules in a child process of the same binary. The child fills the cache of compiled code. Hostile modules
+//! can take any amount of time and memory to compile. Even a harmless module would leave the daemon 18 MB larger, and
+//! one from Python or JavaScript 300 MB. The kernel limits the child's memory and processor time. The daemon limits its
+//! wall time.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,59 +15,59 @@ use tokio::process::Command;
 use crate::Digest;
 use crate::{Engine, EngineError, LinkError, Linked, one_line};
 
-/// Largest module, in bytes.
+/// The maximum size of a module in bytes.
 pub const MAX_MODULE: usize = 64 << 20;
-/// This very program, also after its file was replaced by a newer one: another version would fill the cache for itself.
+/// The running program, even if a newer file has replaced it. Another version would fill the cache for itself only.
 const PROGRAM: &str = "/proc/self/exe";
-/// The child's address space: a 12 MB JavaScript module takes 400 MB to compile; threads and mappings come on top.
+/// The child's address space. A JavaScript module of 12 MB takes 400 MB to compile. Threads and mappings need more.
 const MEMORY: u64 = 3 << 30;
-/// The child's processor time, all threads together.
+/// The child's processor time, the sum over its threads.
 const PROCESSOR: Duration = Duration::from_secs(120);
 /// The child's wall time.
 const WALL: Duration = Duration::from_secs(120);
-/// Longest explanation taken from the child.
-const WORDS: usize = 4096;
+/// The maximum length of the child's error message in bytes.
+const MAX_ERROR: usize = 4096;
 
-/// Starts compiling children that fill one code cache.
+/// Starts compiler processes that fill one code cache.
 #[derive(Debug)]
 pub struct Compiler {
     cache: PathBuf,
-    /// One child at a time: a node must not be flooded by a reload of many modules.
+    /// At most one child runs, so that a reload of many modules does not overload the node.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// Why a module was not compiled.
+/// The reason why a module was not compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// Larger than [`MAX_MODULE`].
-    #[error("it has {0} bytes, more than the {MAX_MODULE} allowed")]
+    /// The module is larger than [`MAX_MODULE`].
+    #[error("it has {0} bytes, more than the limit of {MAX_MODULE}")]
     TooLarge(usize),
-    /// The child said why.
+    /// The child returned an error.
     #[error("{0}")]
     Refused(String),
-    /// The child was ended by a signal: it hit its memory or processor limit.
+    /// A signal ended the child, because it reached its memory or processor limit.
     #[error("compiling it was stopped: {0} (limits: {memory} MiB of memory, {PROCESSOR:?} of processor time)", memory = MEMORY >> 20)]
     Stopped(String),
-    /// The child did not end in time.
+    /// The child took too long.
     #[error("compiling it took longer than {WALL:?}")]
     Time,
-    /// The child could not be started or spoken to.
+    /// The child could not be started, or its pipes failed.
     #[error("the compiling process could not be run")]
     Process(#[source] std::io::Error),
 }
 
 impl Compiler {
-    /// `directory` is the daemon's cache directory, in which [`code_cache`] is filled.
+    /// Creates a compiler. `directory` is the daemon's cache directory, which contains [`code_cache`].
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { cache: directory.to_owned(), turn: tokio::sync::Mutex::default() }
     }
 
-    /// Has a module compiled into the cache, if it is not there yet. Cancel-safe: the child dies with the future.
+    /// Compiles a module into the cache unless the cache has it. Cancel-safe: dropping the future kills the child.
     ///
     /// # Errors
-    /// When the module can't be compiled within the limits.
+    /// If the module cannot be compiled within the limits.
     pub async fn compile(&self, digest: &Digest, module: &[u8]) -> Result<(), CompileError> {
         if module.len() > MAX_MODULE {
             return Err(CompileError::TooLarge(module.len()));
@@ -99,45 +99,45 @@ impl Compiler {
             .spawn()
             .map_err(CompileError::Process)?;
         let (input, errors) = (child.stdin.take(), child.stderr.take());
-        let feed = async {
+        let write_module = async {
             if let Some(mut input) = input {
-                // A child that gave up early closes its end; why is in its words.
+                // A child that fails early closes the pipe. Its standard error has the reason.
                 let _ = input.write_all(module).await;
             }
         };
-        let listen = async {
-            let mut words = Vec::new();
+        let read_error = async {
+            let mut message = Vec::new();
             if let Some(errors) = errors {
-                let _ = errors.take(WORDS as u64).read_to_end(&mut words).await;
+                let _ = errors.take(MAX_ERROR as u64).read_to_end(&mut message).await;
             }
-            // The engine's messages run over lines; in a log they are one.
-            let words = String::from_utf8_lossy(&words);
-            words.trim_start_matches("weir: ").split_whitespace().collect::<Vec<_>>().join(" ")
+            // The engine's messages have several lines. A log message has one.
+            let message = String::from_utf8_lossy(&message);
+            message.trim_start_matches("weir: ").split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        let ((), words, status) = tokio::join!(feed, listen, child.wait());
+        let ((), message, status) = tokio::join!(write_module, read_error, child.wait());
         let status = status.map_err(CompileError::Process)?;
         match status.code() {
             Some(0) => Ok(()),
-            Some(_) if !words.is_empty() => Err(CompileError::Refused(one_line(&words, WORDS))),
-            _ => Err(CompileError::Stopped(one_line(&format!("{status} {words}"), WORDS))),
+            Some(_) if !message.is_empty() => Err(CompileError::Refused(one_line(&message, MAX_ERROR))),
+            _ => Err(CompileError::Stopped(one_line(&format!("{status} {message}"), MAX_ERROR))),
         }
     }
 }
 
-/// Where compiled code lies in the daemon's cache directory.
+/// Returns the folder of the compiled code in the daemon's cache directory.
 #[must_use]
 pub fn code_cache(directory: &Path) -> PathBuf {
     directory.join("code")
 }
 
-/// Why the child failed, for its standard error.
+/// The reason why the child failed. It writes it to its standard error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// The engine could not be built.
+    /// The engine could not be created.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The module is refused.
+    /// The module was refused.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// Standard input or the limits failed.
@@ -145,10 +145,10 @@ pub enum ChildError {
     System(#[from] std::io::Error),
 }
 
-/// The child's side: reads a module from standard input and leaves its code in the cache.
+/// Runs in the child: reads a module from standard input and compiles it into the cache.
 ///
 /// # Errors
-/// When the module is no filter, or does not compile.
+/// If the module is not a filter, or does not compile.
 pub fn compile_child(directory: &Path) -> Result<(), ChildError> {
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     setrlimit(Resource::As, limit(MEMORY)).map_err(std::io::Error::from)?;

@@ -1,5 +1,5 @@
-//! From a module's bytes to a proven filter: digest, compile, link, describe, configure, grants, lookups synced.
-//! Nothing here touches what is in force.
+//! Loads filters: checks the digest, compiles and links the module, calls `describe` and `configure`, checks the
+//! grants, and waits for the lookups. Loading does not affect the filter set in force.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,69 +13,70 @@ use crate::{Bounds, ClusterView, Engine, InstanceContext, LinkError, Linked, Poo
 use crate::{DependencySet, Filter, FilterParts, Lookups};
 use crate::{Digest, FilterEntry, MatchRule};
 use weir_kube::GroupResource;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
-/// Where lookups come from: feeds in the daemon, files in `weir run`.
+/// The source of lookups: reflectors in the daemon, files in `weir run`.
 pub trait LookupSource: Send + Sync + std::fmt::Debug {
-    /// What filters read.
+    /// Returns the view that filters read from.
     fn view(&self) -> Arc<dyn ClusterView>;
 
-    /// Begins to follow these kinds, and ends when all are complete once. They are followed while the returned value
-    /// lives. Waits as long as the API server can't be reached; fails when waiting would not help.
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>>;
+    /// Subscribes to these lookups, and resolves when the first list of each is complete. The subscription ends when
+    /// the returned value is dropped. Waits while the API server cannot be reached. Returns an error if waiting cannot
+    /// help.
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>>;
 }
 
 /// Loads filters.
 #[derive(Debug)]
 pub struct Loader {
     engine: Engine,
-    /// None: modules are compiled in this process (`weir run`, where the author waits for his own module).
+    /// None: this process compiles modules itself, as in `weir run`.
     compiler: Option<Compiler>,
     lookups: Arc<dyn LookupSource>,
     metrics: Arc<RuntimeMetrics>,
-    /// Instances of one filter that may be out at once.
+    /// The maximum number of instances of one filter that are checked out.
     instances: usize,
-    /// Code by digest: filters that share a module share its code.
+    /// The code by digest. Filters with the same module share it.
     linked: Mutex<HashMap<Digest, Linked>>,
 }
 
-/// Why a filter did not load.
+/// The reason why a filter did not load.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The module is not what the configuration pins.
+    /// The module has another digest than the configuration.
     #[error("its digest is {found}, the configuration says {wanted}")]
     Digest {
-        /// Of the bytes at hand.
+        /// The digest of the module.
         found: Digest,
-        /// As configured.
+        /// The digest in the configuration.
         wanted: Digest,
     },
     /// The module did not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The module can't be linked.
+    /// The module cannot be linked.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The module failed its probe, or refused its settings.
+    /// The first instance failed, or refused the settings.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The plan names something that is no match rule or no resource.
-    #[error("its plan is wrong: {0}")]
+    /// The plan contains an invalid match rule or resource.
+    #[error("its plan is invalid: {0}")]
     Plan(String),
-    /// The plan wants to look up what the configuration does not grant.
+    /// The plan looks up a resource that the configuration does not grant.
     #[error("it looks up {0}, which its `grants` do not name")]
     Grant(GroupResource),
-    /// The configuration names no rules and neither does the module.
+    /// Neither the configuration nor the module has match rules.
     #[error("it matches nothing: neither its entry nor the module names match rules")]
     NoRules,
-    /// What it looks up can't be had.
+    /// The lookups cannot be followed.
     #[error("{0}")]
     Lookups(String),
 }
 
 impl Loader {
-    /// A loader for one daemon.
+    /// Creates a loader.
     #[must_use]
     pub fn new(
         engine: Engine,
@@ -87,10 +88,10 @@ impl Loader {
         Self { engine, compiler, lookups, metrics, instances, linked: Mutex::default() }
     }
 
-    /// Proves a filter. Cancel-safe.
+    /// Loads a filter. Cancel-safe.
     ///
     /// # Errors
-    /// When anything on the way fails; the message names the reason, the caller names the filter and the module.
+    /// If a step fails. The message gives the reason. The caller adds the filter and the module.
     pub async fn load(
         &self,
         entry: &FilterEntry,
@@ -137,7 +138,7 @@ impl Loader {
         Ok(Filter::new(parts, self.metrics.clone()))
     }
 
-    /// Forgets code that no filter of these digests uses.
+    /// Drops the code of modules whose digest is not used any more.
     pub fn retain(&self, used: impl Fn(&Digest) -> bool) {
         self.linked.lock().unwrap_or_else(PoisonError::into_inner).retain(|digest, _| used(digest));
     }
@@ -171,7 +172,7 @@ fn rules(entry: &FilterEntry, planned: &[String]) -> Result<Vec<MatchRule>, Load
     Ok(rules)
 }
 
-fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<Lookup>>, LoadError> {
+fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<LookupSpec>>, LoadError> {
     let granted = entry.granted();
     planned
         .iter()
@@ -181,7 +182,7 @@ fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<Lookup>
             if !granted.contains(&resource) {
                 return Err(LoadError::Grant(resource));
             }
-            Ok(Arc::new(Lookup {
+            Ok(Arc::new(LookupSpec {
                 resource,
                 versions: raw.versions.clone(),
                 name: raw.name.clone(),

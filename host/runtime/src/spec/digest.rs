@@ -1,4 +1,5 @@
-//! A module's digest: what pins it in the configuration and names it in the code cache, in logs and on `/filters`.
+//! The digest of a module. The configuration pins modules by it. The code cache, the log and `/filters` identify
+//! modules by it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +10,19 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
-/// The text is not a digest.
+/// The text is not a valid digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a digest: write `sha256:` and 64 hexadecimal digits")]
 pub struct DigestError(String);
 
 impl Digest {
-    /// The digest of some bytes.
+    /// Computes the digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The 64 hexadecimal digits alone, as a file name takes them.
+    /// Returns the 64 hexadecimal digits without the prefix, for file names.
     #[must_use]
     pub fn hex(&self) -> String {
         self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|n| char::from_digit(n.into(), 16)).collect()
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_reads_back_as_written() {
+    fn a_digest_parses_and_prints_the_same_text() {
         let digest = Digest::of(b"");
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(digest.to_string(), text);
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_name() {
+    fn invalid_digests_are_refused() {
         for bad in [
             "",
             "sha256:",

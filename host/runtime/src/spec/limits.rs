@@ -1,44 +1,44 @@
-//! A filter's limits, written as Kubernetes and Go write them: `64Mi`, `20ms`.
+//! The limits of a filter, in the notation of Kubernetes and Go: `64Mi`, `20ms`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What one call of a filter may use.
+/// The limits of one call of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Linear memory of one instance.
+    /// The linear memory of one instance.
     pub memory: MemoryLimit,
-    /// Time for one object.
+    /// The time for one object.
     pub time: TimeLimit,
 }
 
-/// Bytes of linear memory that one instance may have: 1Mi to 512Mi, 64Mi when not given.
+/// The limit of an instance's linear memory, in bytes: 1Mi to 512Mi, by default 64Mi.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemoryLimit(u64);
 
-/// Time that a filter may take for one object: 1ms to 10s, 20ms when not given. Kept in whole nanoseconds.
+/// The time limit for one object: 1ms to 10s, by default 20ms, in whole nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeLimit(Duration);
 
-/// A limit was refused.
+/// The reason why a limit is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// Not a quantity.
+    /// The text is not a quantity.
     #[error("{0:?} is not an amount of memory: write it as 64Mi, 1Gi or a number of bytes")]
     Quantity(String),
-    /// Not a duration.
+    /// The text is not a duration.
     #[error("{0:?} is not a duration: write it as 20ms or 1.5s")]
     Duration(String),
-    /// Not between the bounds.
+    /// The limit is out of range.
     #[error("{given} is outside {least} to {most}")]
     Range {
-        /// As written.
+        /// The text.
         given: String,
-        /// Lower bound.
+        /// The lower bound.
         least: &'static str,
-        /// Upper bound.
+        /// The upper bound.
         most: &'static str,
     },
 }
@@ -46,7 +46,7 @@ pub enum LimitError {
 const MI: u64 = 1 << 20;
 
 impl MemoryLimit {
-    /// The limit in bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.0
@@ -54,7 +54,7 @@ impl MemoryLimit {
 }
 
 impl TimeLimit {
-    /// The limit.
+    /// Returns the limit.
     #[must_use]
     pub fn duration(self) -> Duration {
         self.0
@@ -99,7 +99,7 @@ impl FromStr for TimeLimit {
     }
 }
 
-/// A Kubernetes quantity as whole bytes (rounded up, as Kubernetes does).
+/// Parses a Kubernetes quantity to whole bytes, rounded up as in Kubernetes.
 pub fn quantity(text: &str) -> Option<u64> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(at);
@@ -116,7 +116,7 @@ pub fn quantity(text: &str) -> Option<u64> {
     u64::try_from(scaled(number, unit.into())?).ok()
 }
 
-/// A Go duration: a sequence of decimal numbers with a unit each, `1m30s`, `1.5s`, `20ms`.
+/// Parses a Go duration: decimal numbers, each with a unit, such as `1m30s`, `1.5s` or `20ms`.
 pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -143,7 +143,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(nanoseconds).and_then(|n| u64::try_from(n).ok()).map(Duration::from_nanos)
 }
 
-/// `number` (digits with at most one point) times `unit`, rounded up.
+/// Returns `number` times `unit`, rounded up. A number consists of digits and at most one point.
 fn scaled(number: &str, unit: u128) -> Option<u128> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && part.is_empty()) || part.contains('.') || whole.len() > 19 || part.len() > 9 {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_have_bounds_that_the_message_names() {
+    fn the_message_names_the_bounds_of_a_limit() {
         assert_eq!("1Gi".parse::<MemoryLimit>().unwrap_err().to_string(), "1Gi is outside 1Mi to 512Mi");
         assert_eq!("0".parse::<TimeLimit>().unwrap_err().to_string(), "0 is outside 1ms to 10s");
         assert_eq!("11s".parse::<TimeLimit>().unwrap_err().to_string(), "11s is outside 1ms to 10s");

@@ -1,39 +1,39 @@
-//! Names in the configuration: of filters and of module files.
+//! The names of filters and of module files in the configuration.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A filter's name: lower-case letters, digits and dashes, so that it can stand in a ConfigMap key, a metric label and a
+/// The name of a filter: lower-case letters, digits and dashes. It is valid as a ConfigMap key, a metric label and a
 /// log field.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FilterName(Arc<str>);
 
-/// A module's file name: a plain name, never a path, so that the configuration reaches nothing but the modules directory
-/// and the ConfigMap's own `binaryData`.
+/// The file name of a module. It is never a path, so that a configuration can only name files of the modules directory
+/// and keys of the ConfigMap's `binaryData`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleFile(Box<str>);
 
-/// A name was refused.
+/// The reason why a name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Not a filter's name.
+    /// The text is not a filter name.
     #[error("{0:?} is not a filter name: 1 to 63 lower-case letters, digits and inner dashes")]
     Filter(String),
-    /// Not a file name.
+    /// The text is not a module file name.
     #[error("{0:?} is not a module file name: 1 to 253 letters, digits, `-`, `_` and `.`, no path, ending in .wasm")]
     Module(String),
 }
 
 impl FilterName {
-    /// The name as a shared string, as labels and failures take it.
+    /// Returns the name as a shared string, for labels and failures.
     #[must_use]
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -41,13 +41,13 @@ impl FilterName {
 }
 
 impl ModuleFile {
-    /// The file that a filter uses when its entry names none.
+    /// Returns the default file of a filter.
     #[must_use]
     pub fn of_filter(name: &FilterName) -> Self {
         Self(format!("{name}.wasm").into())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -73,7 +73,7 @@ impl FromStr for ModuleFile {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        // As a ConfigMap's keys: what is valid there is valid here.
+        // The characters of ConfigMap keys.
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let valid = text.len() <= 253
             && text.strip_suffix(".wasm").is_some_and(|stem| !stem.is_empty() && !stem.starts_with('.'))
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filter_names_fit_a_key_and_a_label() {
+    fn filter_names_are_valid_keys_and_labels() {
         for good in ["a", "servicetopology", "my-filter-2"] {
             assert_eq!(good.parse::<FilterName>().unwrap().as_str(), good);
         }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_a_plain_file_name_never_a_path() {
+    fn a_module_file_name_is_never_a_path() {
         for good in ["a.wasm", "My_filter-1.2.wasm"] {
             assert_eq!(good.parse::<ModuleFile>().unwrap().as_str(), good);
         }

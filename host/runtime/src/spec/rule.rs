@@ -1,11 +1,11 @@
-//! Match rules: `component/resource[.group]#verb;verb`, as `kube-proxy/endpointslices#list;watch`.
+//! Match rules: `component/resource[.group]#verb;verb`, for example `kube-proxy/endpointslices#list;watch`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use weir_kube::{GroupResource, ResourceNameError, VerbClass};
 
-/// One validated rule. Shown as it was written.
+/// One validated rule. Its `Display` is the text in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchRule {
     text: Box<str>,
@@ -14,66 +14,64 @@ pub struct MatchRule {
     /// None: any.
     resource: Option<GroupResource>,
     classes: Classes,
-    /// Whether the read verbs named are only some of the three that the rule covers.
+    /// Whether the rule names one or two of the three read verbs. It covers all three.
     partial_read: bool,
 }
 
-/// Why a rule was refused. Never retryable: the text must change.
+/// The reason why a rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// No `/`, or more than one part missing.
+    /// There is no `/`, or a part is empty.
     #[error("rule {0:?}: write it as component/resource[.group]#verb;verb, e.g. kube-proxy/endpointslices#list;watch")]
     Malformed(String),
-    /// The component has characters that no User-Agent's first token has.
+    /// The component has characters that the first token of a User-Agent cannot have.
     #[error(
         "rule {rule:?}: {component:?} is not a component name: it is the first word of a User-Agent, up to its `/`"
     )]
     Component {
-        /// The whole rule.
+        /// The rule.
         rule: String,
-        /// Its component.
+        /// The invalid component.
         component: String,
     },
-    /// The resource is none.
+    /// The resource name is invalid.
     #[error("rule {rule:?}: {source}")]
     Resource {
-        /// The whole rule.
+        /// The rule.
         rule: String,
-        /// What is wrong with its resource.
+        /// The reason.
         source: ResourceNameError,
     },
-    /// A sub-resource: those are matched with their parent.
-    #[error(
-        "rule {rule:?}: {resource:?} names a sub-resource; name only {parent:?}, its sub-resources are matched with it"
-    )]
+    /// The rule names a subresource. A rule for the parent covers its subresources.
+    #[error("rule {rule:?}: {resource:?} names a subresource; name only {parent:?}, which covers its subresources")]
     SubResource {
-        /// The whole rule.
+        /// The rule.
         rule: String,
-        /// What was named.
+        /// The subresource.
         resource: String,
-        /// The part to name instead.
+        /// The parent, which the rule must name instead.
         parent: String,
     },
-    /// A verb is none of Kubernetes'.
+    /// The verb does not exist in Kubernetes.
     #[error("rule {rule:?}: unknown verb {verb:?}: one of get, list, watch, create, update, patch, delete or *")]
     Verb {
-        /// The whole rule.
+        /// The rule.
         rule: String,
-        /// The verb.
+        /// The unknown verb.
         verb: String,
     },
 }
 
-/// A set of classes.
+/// A set of verb classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Classes(u8);
 
-/// Longer texts are refused: no component or resource name comes near.
+/// The maximum length of a rule in bytes.
 const MAX_RULE: usize = 512;
 
 impl MatchRule {
-    /// Whether the rule names this request. `component` is compared without regard to case.
+    /// Returns whether the rule covers a request. The comparison of `component` ignores case.
     #[must_use]
     pub fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool {
         self.classes.has(class)
@@ -81,18 +79,18 @@ impl MatchRule {
             && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
     }
 
-    /// What `weir check` should tell about the rule: it is valid, but does more than it says.
+    /// Returns a warning for a valid rule that covers other requests than it names: more of them, or none.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         if !self.classes.has(VerbClass::Read) {
             return Some(format!(
-                "rule {:?} names none of get, list and watch: filters see only what is read, so the rule matches nothing",
+                "rule {:?} names none of get, list and watch: filters run on reads only, so the rule matches nothing",
                 self.text
             ));
         }
         self.partial_read.then(|| {
             format!(
-                "rule {:?} names only some of get, list and watch: it covers all three, so that a list and its watch never disagree",
+                "rule {:?} names only some of get, list and watch: it covers all three, so that a list and its watch agree",
                 self.text
             )
         })
@@ -145,7 +143,7 @@ fn resource_name(rule: &str, resource: &str) -> Result<GroupResource, RuleError>
     resource.parse().map_err(|source| RuleError::Resource { rule: rule.to_owned(), source })
 }
 
-/// The classes that a list of verbs names, and whether it names some but not all of the read verbs.
+/// Returns the classes of a list of verbs, and whether it names some but not all read verbs.
 fn verb_list(rule: &str, verbs: &str) -> Result<(Classes, bool), RuleError> {
     let mut classes = Classes::default();
     let mut reads: u8 = 0;
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn naming_list_covers_get_and_watch_and_is_warned_of() {
+    fn a_rule_for_some_read_verbs_covers_all_of_them_and_has_a_warning() {
         for verbs in ["#list", "#list;watch", "#watch", "#get", "#list; watch"] {
             let rule = rule(&format!("kube-proxy/endpointslices{verbs}"));
             assert!(rule.matches("kube-proxy", &slices(), VerbClass::Read), "{verbs}");
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_a_read_verb_is_warned_of_because_it_matches_nothing() {
+    fn a_rule_without_a_read_verb_has_a_warning_that_it_matches_nothing() {
         for verbs in ["#update", "#patch;update", "#create", "#delete"] {
             let text = format!("kubelet/pods{verbs}");
             let warning = rule(&text).warning().unwrap();
@@ -258,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn component_matches_without_regard_to_case() {
+    fn the_comparison_of_components_ignores_case() {
         assert!(rule("coredns/endpointslices").matches("CoreDNS", &slices(), VerbClass::Read));
         assert!(!rule("coredns/endpointslices").matches("CoreDNS2", &slices(), VerbClass::Read));
     }
 
     #[test]
-    fn a_star_stands_for_any_component_or_resource_and_a_group_is_exact() {
+    fn a_star_matches_any_component_or_resource_and_groups_match_exactly() {
         assert!(rule("*/endpointslices").matches("", &slices(), VerbClass::Read));
         assert!(rule("kubelet/*").matches("kubelet", &slices(), VerbClass::Read));
         let knative = GroupResource::new("services", "serving.knative.dev");
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_names_the_rule_and_the_part() {
+    fn every_error_names_the_rule_and_its_invalid_part() {
         for bad in ["", "kube-proxy", "/services", "kube-proxy/", "kube-proxy/#list"] {
             assert!(refused(bad).starts_with(&format!("rule {bad:?}: write it as component/resource")), "{bad}");
         }
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_shown_as_written() {
+    fn a_rule_prints_the_text_of_the_configuration() {
         assert_eq!(rule(" test/endpoints#list;watch ").to_string(), "test/endpoints#list;watch");
     }
 }

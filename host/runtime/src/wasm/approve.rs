@@ -1,4 +1,4 @@
-//! Judges a module by its imports and exports before anything of it runs, so that a refusal names the interface.
+//! Checks the imports and exports of a module before any of its code runs, so that an error names the interface.
 
 use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
@@ -6,26 +6,26 @@ use wasmtime::component::types::ComponentItem;
 use super::engine::Engine;
 use super::wasi;
 
-/// Interfaces of the contract that a filter may import, and the one it must export.
+/// The interfaces of the contract that a filter may import. It must export [`EXPORT`].
 const CONTRACT: &[&str] = &["weir:filter/objects", "weir:filter/cluster", "weir:filter/node", "weir:filter/log"];
 const EXPORT: &str = "weir:filter/module";
 
-/// Why a module was refused unseen.
+/// The reason why a module was refused before it ran.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It asks for something that filters do not get: files, sockets, another host's interface.
+    /// It imports an interface that filters cannot use: files, sockets, or an interface of another host.
     #[error("it imports {0}, which a filter may not have")]
     Import(String),
-    /// It does not export the filter interface: a module of another world, or a library.
+    /// It does not export the filter interface. It is a module for another world, or a library.
     #[error("it does not export {EXPORT}: it is not a Weir filter{0}")]
     World(String),
 }
 
-/// Says whether a component's imports are all ones that a filter may have, and whether it exports a filter.
+/// Checks that a filter may have all imports of a component, and that the component exports a filter.
 ///
 /// # Errors
-/// With the first import that is not allowed, or when the export is missing.
+/// Names the first import that is not allowed, or the missing export.
 pub(super) fn approve(engine: &Engine, component: &Component) -> Result<(), Refused> {
     let component = component.component_type();
     for (name, item) in component.imports(engine.inner()) {

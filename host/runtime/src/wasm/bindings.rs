@@ -1,5 +1,5 @@
-//! The host's side of `wit/`, generated. Every import may trap, so that a bad handle, an undeclared lookup or an
-//! unreadable object ends the call instead of inventing an answer.
+//! The generated host side of `wit/`. Every import may trap: an invalid handle, an undeclared lookup and an unreadable
+//! object end the call.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! The `cluster` import: other objects, from memory, only of the kinds that the plan declares.
+//! The `cluster` import: lookups of other objects, from memory, restricted to the kinds that the plan declares.
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
@@ -11,7 +11,7 @@ use super::lookup::Declared;
 use super::state::{GuestState, ObjectHandle, PathHandle, Phase, SelectionHandle};
 
 impl GuestState {
-    /// The declared lookups of a kind that `filter` asks for.
+    /// Returns the declared lookups of a kind. Only `filter` may look up.
     fn declared(&mut self, resource: String) -> Result<Declared> {
         if self.phase == Phase::Configure {
             return Err(Refusal::LookupInConfigure(resource).into());
@@ -19,7 +19,7 @@ impl GuestState {
         self.scope.lookups.declared(&resource)
     }
 
-    /// Evaluates a host call that returns an object, or none.
+    /// Evaluates a host call that returns an object or none.
     fn look_up(&mut self, call: HostCall) -> Result<Option<Resource<ObjectHandle>>> {
         let Observed::Hit(hit) = self.evaluate(call)? else { return Ok(None) };
         Ok(Some(Resource::new_own(self.scope.hits.number(hit)?)))
@@ -107,7 +107,7 @@ impl cluster::HostSelection for GuestState {
     }
 }
 
-/// A host call returned what it never returns: a mistake of the host, contained as a fault of this call.
+/// Returns the error for a result of the wrong type. This is a bug in the host, and ends this call only.
 pub(super) fn unexpected(observed: &Observed<'_>) -> wasmtime::Error {
     wasmtime::Error::msg(format!("the host returned {observed:?}"))
 }

@@ -1,57 +1,56 @@
-//! What filter calls depend on beside their object: values of looked-up objects and of the node, as fingerprints.
+//! The dependencies of filter calls besides their object: values of looked-up objects and of the node, as fingerprints.
 //!
-//! A call collects its dependencies in [`Dependencies`]; the filter stores them when the call's outcome is stored. A value
-//! that the filter has stored already is collected no more: the looked-up object remembers in which [`Epoch`] of the
-//! filter's dependency set it was stored.
+//! A call collects its dependencies in [`Dependencies`]. The filter stores them with the outcome of the call. A stored
+//! value is not collected again: its looked-up object has a mark with the [`Epoch`] of the filter's dependency set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_document::{CachedObject, Path, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
 use super::view::Snapshot;
 
-/// Stands for a value that can not be read.
+/// The fingerprint of a value that cannot be read.
 const UNREADABLE: u64 = 0x7265_6164_6572_726f;
 
-/// A value that a filter read beside its object: enough to read it again.
+/// A value that a filter read besides its object, with everything that is needed to read it again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Dependency {
-    /// Whether an object exists (`at: None`), or a value in it.
+    /// The existence of an object (`at: None`), or a value in it.
     Object {
-        /// The lookup that answered.
-        lookup: Arc<Lookup>,
-        /// As asked.
+        /// The lookup that covers it.
+        lookup: Arc<LookupSpec>,
+        /// An argument of the lookup.
         namespace: Option<Box<str>>,
-        /// As asked.
+        /// An argument of the lookup.
         name: Box<str>,
-        /// The path read; none: only whether the object exists.
+        /// The path. None: the existence of the object.
         at: Option<Path>,
     },
-    /// Which objects a selection holds (`at: None`), or a value in all of them.
+    /// The identity of the objects in a selection (`at: None`), or a value in all of them.
     Selection {
-        /// The lookup that answered.
-        lookup: Arc<Lookup>,
-        /// As asked.
+        /// The lookup that covers it.
+        lookup: Arc<LookupSpec>,
+        /// An argument of the lookup.
         namespace: Option<Box<str>>,
-        /// As asked.
+        /// An argument of the lookup.
         label_selector: Box<str>,
-        /// The path read; none: only which objects.
+        /// The path. None: the identity of the objects.
         at: Option<Path>,
     },
     /// The node's addresses.
     Addresses,
 }
 
-/// The dependencies of one call that the filter has not stored yet, and the snapshot that they were read from.
+/// The dependencies of one call that the filter has not stored yet, and their snapshot.
 #[derive(Debug, Default)]
 pub struct Dependencies {
     pub(super) snapshot: Option<Arc<dyn Snapshot>>,
     pub(super) new: Vec<Collected>,
 }
 
-/// One of them.
+/// A collected dependency.
 #[derive(Debug)]
 pub(super) struct Collected {
     pub(super) dependency: Dependency,
@@ -59,7 +58,7 @@ pub(super) struct Collected {
     pub(super) memory: Remembering,
 }
 
-/// Where it is remembered that the value was stored.
+/// The object or selection that is marked when the value has been stored.
 #[derive(Debug)]
 pub(super) enum Remembering {
     Nowhere,
@@ -67,18 +66,18 @@ pub(super) enum Remembering {
     Selection(Arc<Selection>),
 }
 
-/// Identifies a dependency set and how often it was cleared. What was stored in an earlier epoch is to be stored again.
+/// Identifies a dependency set and its generation. Values that were stored in an earlier epoch must be stored again.
 #[derive(Debug)]
 pub struct Epoch {
     set: u64,
     generation: AtomicU64,
 }
 
-/// The epoch at one moment: the number of the set, and its generation.
+/// An epoch at one moment: the number of the set, and its generation.
 pub type EpochMark = (u64, u64);
 
 impl Dependency {
-    /// Reads the value again. Equal to the stored one while nothing has changed that counts.
+    /// Reads the value again. It equals the stored one unless a relevant change has happened.
     #[must_use]
     pub fn value(&self, snapshot: &dyn Snapshot) -> u64 {
         match self {
@@ -101,24 +100,24 @@ impl Dependency {
 }
 
 impl Dependencies {
-    /// The snapshot that the call's lookups saw; none if it looked nothing up.
+    /// Returns the snapshot of the call's lookups, or none if there were no lookups.
     #[must_use]
     pub fn snapshot(&self) -> Option<&Arc<dyn Snapshot>> {
         self.snapshot.as_ref()
     }
 
-    /// Whether there is nothing to store.
+    /// Returns whether there is nothing to store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.new.is_empty()
     }
 
-    /// Those to be stored, with their values.
+    /// Iterates over the dependencies with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&Dependency, u64)> {
         self.new.iter().map(|collected| (&collected.dependency, collected.value))
     }
 
-    /// Remembers that they were stored in this epoch. Only then: a call that finds them stored relies on it.
+    /// Marks them as stored in this epoch. The caller must have stored them, because later calls rely on the mark.
     pub fn mark_stored(&self, mark: EpochMark) {
         for Collected { dependency, memory, .. } in &self.new {
             let at = match dependency {
@@ -135,26 +134,26 @@ impl Dependencies {
 }
 
 impl Epoch {
-    /// The epoch of a new dependency set.
+    /// Creates the epoch of a new dependency set.
     #[must_use]
     pub fn new(generation: u64) -> Self {
         static SETS: AtomicU64 = AtomicU64::new(1);
         Self { set: SETS.fetch_add(1, Ordering::Relaxed), generation: AtomicU64::new(generation) }
     }
 
-    /// At this moment.
+    /// Returns the current epoch.
     #[must_use]
     pub fn mark(&self) -> EpochMark {
         (self.set, self.generation.load(Ordering::Acquire))
     }
 
-    /// The set was cleared.
+    /// Advances the epoch after the set was cleared.
     pub fn advance(&self, generation: u64) {
         self.generation.store(generation, Ordering::Release);
     }
 }
 
-/// The fingerprint of the node's addresses.
+/// Returns the fingerprint of the node's addresses.
 #[must_use]
 pub(super) fn addresses_value(addresses: &[InterfaceAddress]) -> u64 {
     use std::hash::BuildHasher;

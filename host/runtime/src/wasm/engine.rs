@@ -1,8 +1,9 @@
-//! The one wasmtime engine of the process, and the thread that ticks its epochs.
+//! The wasmtime engine of the process, and the thread that advances its epochs.
 //!
-//! A tick is [`TICK`] of wall time. The thread ticks while an instance is checked out ([`Ticking`]) and for [`LINGER`]
-//! ticks longer; otherwise it is parked, because a thousand wake-ups a second cost an edge node more than its filters.
-//! It lingers because the batches of a list follow one another: waking the thread for each costs more than the batch.
+//! A tick is [`TICK`] of wall time. The thread ticks while an instance is checked out ([`Ticking`]), and for [`LINGER`]
+//! ticks longer. Otherwise it is parked, because a thousand wake-ups per second cost an edge node more than its
+//! filters. It lingers because the batches of a list follow one another, and waking the thread for each costs more than
+//! the batch.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -12,16 +13,16 @@ use std::time::Duration;
 
 use wasmtime::{Cache, CacheConfig, Config};
 
-/// How often a running module gives way, and the unit in which its time is counted.
+/// The interval at which a running module yields, and the unit of its time budget.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks with nothing checked out before the thread parks.
+/// The number of ticks without a checked-out instance before the thread parks.
 const LINGER: u32 = 2;
 
-/// Bytes of compiled code kept on disk before the least used are deleted.
+/// The maximum size of the compiled code on disk in bytes. The least recently used code is deleted first.
 const CACHE_SIZE: u64 = 512 << 20;
 
-/// The engine; clones share it.
+/// The engine. Clones share it.
 #[derive(Clone)]
 pub struct Engine {
     inner: wasmtime::Engine,
@@ -29,17 +30,17 @@ pub struct Engine {
     ticker: Arc<Ticker>,
 }
 
-/// Why the engine could not be built.
+/// The reason why the engine could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The directory of the compiled-code cache can't be used.
-    #[error("the compiled-code cache in {0} can not be used: {1:#}")]
+    /// The cache directory of compiled code is unusable.
+    #[error("the cache of compiled code in {0} is unusable: {1:#}")]
     Cache(std::path::PathBuf, wasmtime::Error),
-    /// This machine can't run compiled modules.
-    #[error("no WebAssembly engine for this machine: {0:#}")]
+    /// This machine cannot run compiled modules.
+    #[error("the WebAssembly engine does not support this machine: {0:#}")]
     Unsupported(wasmtime::Error),
-    /// The ticking thread could not be started.
+    /// The thread could not be started.
     #[error("the epoch thread could not be started")]
     Thread(#[source] std::io::Error),
 }
@@ -47,37 +48,38 @@ pub enum EngineError {
 struct Ticker {
     state: Mutex<Ticks>,
     woken: Condvar,
-    /// Ticks so far.
+    /// The number of ticks so far.
     count: Arc<AtomicU64>,
 }
 
-/// Counts the engine's ticks. Read twice for every host call: one load of an atomic.
+/// Counts the engine's ticks. Each host call reads it twice, which is one atomic load each.
 #[derive(Debug, Clone)]
 pub(super) struct Clock(Arc<AtomicU64>);
 
 #[derive(Default)]
 struct Ticks {
-    /// Instances that are checked out.
+    /// The number of checked-out instances.
     running: usize,
-    /// Ticks since the last one was.
+    /// The number of ticks since the last instance was given back.
     idle: u32,
-    /// The thread waits to be woken.
+    /// Whether the thread is parked.
     parked: bool,
 }
 
-/// Keeps the epochs ticking while it lives.
+/// Keeps the epochs advancing until it is dropped.
 pub struct Ticking(Arc<Ticker>);
 
 impl Engine {
-    /// Builds the engine, with compiled code cached in `cache` (created if absent). The directory holds machine code
-    /// that is trusted when read: it must belong to the daemon alone.
+    /// Creates the engine. It caches compiled code in the directory `cache`, which it creates if necessary. The engine
+    /// trusts the machine code in the directory, so only the daemon may have access to it.
     ///
     /// # Errors
-    /// When the cache directory can't be used, or the machine is not supported.
+    /// If the cache directory is unusable, or the machine is not supported.
     pub fn new(cache: Option<&Path>) -> Result<Self, EngineError> {
         let mut config = Config::new();
         config
-            // Without it a call costs five times as much; it serves component-model-async, which filters do not use.
+            // With concurrency support a call costs five times as much. Only component-model-async needs it, which
+            // filters do not use.
             .concurrency_support(false)
             .epoch_interruption(true)
             .wasm_memory64(false)
@@ -107,29 +109,29 @@ impl Engine {
         Ok(Self { inner, cache, ticker })
     }
 
-    /// wasmtime's engine.
+    /// Returns wasmtime's engine.
     #[must_use]
     pub fn inner(&self) -> &wasmtime::Engine {
         &self.inner
     }
 
-    /// How many modules came from the compiled-code cache, and how many did not.
+    /// Returns the hits and misses of the cache of compiled code.
     #[must_use]
     pub fn cache_hits_and_misses(&self) -> (usize, usize) {
         self.cache.as_ref().map_or((0, 0), |cache| (cache.cache_hits(), cache.cache_misses()))
     }
 
-    /// The clock of the ticks.
+    /// Returns the clock of the ticks.
     pub(super) fn clock(&self) -> Clock {
         Clock(self.ticker.count.clone())
     }
 
-    /// Starts the ticks, if they do not run yet.
+    /// Starts the ticks unless they run already.
     #[must_use]
     pub fn ticking(&self) -> Ticking {
         let mut state = self.ticker.lock();
         state.running += 1;
-        // Cleared here, so that the next ones do not wake it again.
+        // Cleared here, so that the next call does not wake the thread again.
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         if parked {
@@ -149,7 +151,7 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
 }
 
 impl Clock {
-    /// Ticks so far; wraps.
+    /// Returns the number of ticks so far. It wraps.
     pub(super) fn ticks(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -160,7 +162,8 @@ impl Ticker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Parks when nothing has run for a while; gives up now and then so that the thread sees its engine go.
+    /// Parks if no instance is checked out. Returns after a minute at the latest, so that the thread ends with its
+    /// engine.
     fn wait_until_running(&self) {
         let mut state = self.lock();
         state.idle = if state.running > 0 { 0 } else { state.idle + 1 };

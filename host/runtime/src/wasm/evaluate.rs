@@ -1,5 +1,5 @@
-//! Evaluates host calls: one function for a call from the guest and for a replay, so that both read the same, in the
-//! same order, with the same errors.
+//! Evaluates host calls. The same function serves calls and replays, so that both read the same values in the same
+//! order, with the same errors.
 
 use std::borrow::Cow;
 
@@ -14,15 +14,15 @@ use super::host_call::{HostCall, Observed, Read, SelectionRead, Target};
 use super::lookup::LookupContext;
 use super::view::Snapshot;
 
-/// Looked-up objects that one call may hold at once.
-const HITS: usize = 16_384;
-/// Selections that one call may hold at once.
-const SELECTIONS: usize = 256;
-/// Most text that one column over a selection may hold, in bytes.
-const COLUMN: usize = 16 << 20;
+/// The maximum number of looked-up objects that one call may hold.
+pub(super) const HITS: usize = 16_384;
+/// The maximum number of selections that one call may hold.
+pub(super) const SELECTIONS: usize = 256;
+/// The maximum size of one column over a selection in bytes.
+pub(super) const COLUMN: usize = 16 << 20;
 
-/// What one filter call has looked up: its handles and dependencies. Serves one call at a time, and everything in it ends
-/// with the call.
+/// The lookups of one filter call: its handles and dependencies. A scope serves one call at a time and is emptied at
+/// its end.
 #[derive(Debug)]
 pub struct Scope {
     pub(crate) lookups: LookupContext,
@@ -33,7 +33,7 @@ pub struct Scope {
 /// Evaluates a host call on the filtered object.
 ///
 /// # Errors
-/// What ends the call of the guest: malformed bytes on the way, a stale handle, a bound exceeded.
+/// The error ends the call: malformed bytes, a stale handle, or an exceeded bound.
 pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &'a mut Scope) -> Result<Observed<'a>> {
     match call {
         HostCall::Read(Target::Object, read) => Ok(read.of(object)?),
@@ -41,7 +41,7 @@ pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &
         HostCall::Edit(Target::Object, edit) => Ok(edit.apply(object.to_mut())),
         HostCall::Edit(Target::Hit(hit), _) => {
             scope.hits.get(*hit)?;
-            Ok(Observed::Refused("a looked-up object can not be edited".to_owned()))
+            Ok(Observed::Refused("a looked-up object cannot be edited".to_owned()))
         }
         HostCall::Get { declared, namespace, name } => {
             let hit = scope.lookups.get(declared, namespace.as_deref(), name)?;
@@ -68,7 +68,7 @@ pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &
 }
 
 impl Scope {
-    /// For the calls of one instance, or for replays.
+    /// Creates a scope for the calls of one instance, or for replays.
     pub(crate) fn new(lookups: LookupContext) -> Self {
         Self {
             lookups,
@@ -82,7 +82,7 @@ impl Scope {
         self.lookups.begin(snapshot);
     }
 
-    /// The call is over: its handles are stale from here on.
+    /// Ends the call. Its handles become stale.
     pub fn end(&mut self) -> Dependencies {
         self.hits.end();
         self.selections.end();
@@ -102,7 +102,7 @@ impl Scope {
             self.lookups.depend(hit, Some(at));
         }
         Ok(match read {
-            // These are remembered with the object.
+            // The object caches these.
             Read::Fingerprint(at) => Observed::Number(hit.object.fingerprint(at)?),
             Read::Text(at) => Observed::text(hit.object.text(at)?),
             Read::OneOf(at, texts) => Observed::position(hit.object.text(at)?.as_deref(), texts),

@@ -1,11 +1,11 @@
-//! Faults of calls of a module, classified by the error's type, never by its text.
+//! Faults of module calls, classified by the type of the error and never by its text.
 
 use wasmtime::Trap;
 
-/// Longest message of a fault, in bytes.
+/// The maximum length of a fault's message in bytes.
 const MESSAGE: usize = 1024;
 
-/// Why a filter failed on an object; a closed set, used as a metric label.
+/// The class of a filter's failure on an object. It is a metric label from a closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FailureClass {
     /// The module returned an error for this object.
@@ -14,17 +14,17 @@ pub enum FailureClass {
     Trap,
     /// The module used up its time.
     Time,
-    /// The module wanted more memory than its limit.
+    /// The module exceeded its memory limit.
     Memory,
     /// The module overflowed its stack.
     Stack,
-    /// The module ended itself with `exit`.
+    /// The module called `exit`.
     Exit,
-    /// The object's own bytes could not be read, or are ambiguous (a repeated key).
+    /// The bytes of the object are malformed or ambiguous, for example by a repeated key.
     Document,
-    /// The breaker is open: the module was not called.
+    /// The circuit breaker is open, and the module was not called.
     BreakerOpen,
-    /// The host could not run the module (no instance could be made).
+    /// The host could not start an instance.
     Host,
 }
 
@@ -34,11 +34,11 @@ pub enum FailureClass {
 pub struct Fault {
     /// The class.
     pub class: FailureClass,
-    /// One line, bounded, control characters escaped: it may quote the module.
+    /// One bounded line with escaped control characters. It may contain text from the module.
     pub message: String,
 }
 
-/// A host function's refusal; it reaches [`Fault::of`] through the trap it causes.
+/// The error of a host function. It ends the call with a trap, whose error [`Fault::of`] classifies.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum Refusal {
@@ -46,9 +46,9 @@ pub(super) enum Refusal {
     Undeclared(String, &'static str),
     #[error("lookup of {0:?} during configure: only filter may look up")]
     LookupInConfigure(String),
-    #[error("the node's addresses were read during configure: they change, read them in filter")]
+    #[error("read of the node's addresses during configure: they change, so only filter may read them")]
     AddressesInConfigure,
-    #[error("path {0:?} has [*], which get and text do not take: use column")]
+    #[error("path {0:?} has [*], but the function reads a single value: use column")]
     WildcardRead(String),
     #[error("handle {0} is stale or unknown")]
     BadHandle(u32),
@@ -59,7 +59,7 @@ pub(super) enum Refusal {
 }
 
 impl FailureClass {
-    /// The metric label.
+    /// Returns the metric label.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -75,8 +75,8 @@ impl FailureClass {
         }
     }
 
-    /// Whether another call on the same object under the same snapshot fails as well: the fault does not depend on the
-    /// state of the instance or of the machine.
+    /// Returns whether another call on the same object with the same snapshot fails too, because the fault does not
+    /// depend on the state of the instance or of the machine.
     #[must_use]
     pub fn is_repeatable(self) -> bool {
         matches!(self, Self::Refused | Self::Trap | Self::Exit | Self::Document)
@@ -84,15 +84,15 @@ impl FailureClass {
 }
 
 impl Fault {
-    /// A fault with a message that may hold anything.
+    /// Creates a fault. The message may contain any text.
     #[must_use]
     pub fn new(class: FailureClass, message: &str) -> Self {
         Self { class, message: one_line(message, MESSAGE) }
     }
 
-    /// Classifies the error of a call. `memory_refused`: the module was refused memory during the call. `said`: the last
-    /// lines of its standard error, where a panic writes its message.
-    pub(super) fn of(error: &wasmtime::Error, memory_refused: bool, said: &str) -> Self {
+    /// Classifies the error of a call. `memory_refused`: the host refused memory to the module during the call. `stderr`:
+    /// the last lines of standard error, which contain the message of a panic.
+    pub(super) fn of(error: &wasmtime::Error, memory_refused: bool, stderr: &str) -> Self {
         if let Some(error) = error.downcast_ref::<weir_document::Error>() {
             return Self::new(FailureClass::Document, &error.to_string());
         }
@@ -100,38 +100,38 @@ impl Fault {
             return Self::new(FailureClass::Trap, &refusal.to_string());
         }
         if error.is::<wasmtime_wasi::I32Exit>() {
-            return Self::new(FailureClass::Exit, &with_words("the module called exit", said));
+            return Self::new(FailureClass::Exit, &with_stderr("the module called exit", stderr));
         }
         let trap = error.downcast_ref::<Trap>().copied();
         let class = match trap {
             Some(Trap::Interrupt) => FailureClass::Time,
             Some(Trap::StackOverflow) => FailureClass::Stack,
             _ if memory_refused => FailureClass::Memory,
-            // What is no trap is a rule of the component model that the module broke: a handle that it was never given,
-            // a text that is not UTF-8, a result larger than is taken.
+            // An error other than a trap means that the module violated the component model: an unknown handle, a text
+            // that is not UTF-8, or a result that is too large.
             Some(_) | None => FailureClass::Trap,
         };
         let what = match class {
             FailureClass::Time => "used up its time".to_owned(),
-            FailureClass::Memory => "wanted more memory than its limit".to_owned(),
+            FailureClass::Memory => "exceeded its memory limit".to_owned(),
             FailureClass::Stack => "overflowed its stack".to_owned(),
             _ => match trap {
-                Some(Trap::UnreachableCodeReached) if !said.is_empty() => "panicked".to_owned(),
+                Some(Trap::UnreachableCodeReached) if !stderr.is_empty() => "panicked".to_owned(),
                 Some(trap) => trap.to_string(),
-                // Without the backtrace that its context holds.
+                // Without the backtrace in its context.
                 None => error.root_cause().to_string(),
             },
         };
-        Self::new(class, &with_words(&what, said))
+        Self::new(class, &with_stderr(&what, stderr))
     }
 }
 
-fn with_words(what: &str, said: &str) -> String {
-    let said = said.trim();
-    if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") }
+fn with_stderr(what: &str, stderr: &str) -> String {
+    let stderr = stderr.trim();
+    if stderr.is_empty() { what.to_owned() } else { format!("{what}: {stderr}") }
 }
 
-/// Text from a module as one bounded line without control characters: it is data, wherever it is shown.
+/// Converts text from a module to one bounded line without control characters, so that it is safe to display.
 #[must_use]
 pub fn one_line(text: &str, limit: usize) -> String {
     let mut line = String::with_capacity(text.len().min(limit));
@@ -150,13 +150,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_modules_words_are_bounded_and_carry_no_control_characters() {
+    fn text_of_a_module_is_bounded_and_has_no_control_characters() {
         assert_eq!(one_line("a\u{1b}[31m\nb", 100), "a\\u{1b}[31m\\nb");
         assert_eq!(one_line(&"x".repeat(20), 5), "xxxxx…");
     }
 
     #[test]
-    fn faults_are_told_apart_by_type() {
+    fn faults_are_classified_by_type() {
         let of = |error: wasmtime::Error, memory| Fault::of(&error, memory, "").class;
         assert_eq!(of(Trap::Interrupt.into(), false), FailureClass::Time);
         assert_eq!(of(Trap::StackOverflow.into(), false), FailureClass::Stack);

@@ -1,14 +1,14 @@
-//! Handles that guests hold: numbered, bounded, and never mistaken for one another.
+//! The handles that guests hold: numbered and bounded. A stale handle never refers to another value.
 
 use wasmtime::Result;
 
 use super::fault::Refusal;
 
-/// Handles that end with the call. They are counted from 0 in each call; the guest sees numbers that no later call of the
-/// instance uses again, so that a handle that a guest keeps beyond its call is stale, and never another object.
+/// Handles that end with the call. Their places count from 0 in each call. The guest sees numbers that no later call of
+/// the instance uses, so that a handle from an earlier call is stale and never another object.
 #[derive(Debug)]
 pub(super) struct Handles<T> {
-    /// The guest's number of this call's first handle.
+    /// The number of the call's first handle, as the guest sees it.
     first: u32,
     slots: Vec<Option<T>>,
     held: usize,
@@ -16,7 +16,7 @@ pub(super) struct Handles<T> {
     what: &'static str,
 }
 
-/// Handles that live as long as the guest holds them. Freed numbers are used again.
+/// Handles that live until the guest drops them. Freed numbers are reused.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Option<T>>,
@@ -26,13 +26,13 @@ pub(super) struct Slots<T> {
 }
 
 impl<T> Handles<T> {
-    /// At most `limit` at once.
+    /// Creates an empty set of at most `limit` handles.
     pub(super) fn new(limit: usize, what: &'static str) -> Self {
         // 0 is the filtered object.
         Self { first: 1, slots: Vec::new(), held: 0, limit, what }
     }
 
-    /// Holds a value and returns its place in the call.
+    /// Adds a value and returns its place in the call.
     pub(super) fn put(&mut self, value: T) -> Result<u32> {
         if self.held >= self.limit {
             return Err(Refusal::TooMany(self.limit, self.what).into());
@@ -43,24 +43,24 @@ impl<T> Handles<T> {
         Ok(place)
     }
 
-    /// The value at a place of the running call.
+    /// Returns the value at a place of the running call.
     pub(super) fn get(&self, place: u32) -> Result<&T> {
         let value = self.slots.get(place as usize).and_then(Option::as_ref);
         value.ok_or_else(|| Refusal::BadHandle(self.first.saturating_add(place)).into())
     }
 
-    /// The guest's number of a place.
+    /// Returns the number of a place, as the guest sees it.
     pub(super) fn number(&self, place: u32) -> Result<u32> {
         self.first.checked_add(place).ok_or_else(|| Refusal::TooMany(u32::MAX as usize, self.what).into())
     }
 
-    /// The place of a guest's number.
+    /// Returns the place of a number.
     pub(super) fn place(&self, number: u32) -> Result<u32> {
         let place = number.checked_sub(self.first).ok_or(Refusal::BadHandle(number))?;
         self.get(place).map(|_| place)
     }
 
-    /// The guest drops a handle; a stale one is gone already.
+    /// Frees a handle. Ignores a stale one.
     pub(super) fn free(&mut self, number: u32) {
         let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
         if let Some(slot) = place.and_then(|place| self.slots.get_mut(place))
@@ -70,7 +70,7 @@ impl<T> Handles<T> {
         }
     }
 
-    /// The call is over.
+    /// Ends the call: all handles become stale.
     pub(super) fn end(&mut self) {
         if !self.slots.is_empty() {
             self.first = self.first.saturating_add(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
@@ -81,12 +81,12 @@ impl<T> Handles<T> {
 }
 
 impl<T> Slots<T> {
-    /// At most `limit` at once.
+    /// Creates an empty set of at most `limit` handles.
     pub(super) fn new(limit: usize, what: &'static str) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), limit, what }
     }
 
-    /// Holds a value and returns its number.
+    /// Adds a value and returns its number.
     pub(super) fn put(&mut self, value: T) -> Result<u32> {
         if let Some(slot) = self.free.pop().and_then(|number| self.slots.get_mut(number as usize).zip(Some(number))) {
             *slot.0 = Some(value);
@@ -99,19 +99,19 @@ impl<T> Slots<T> {
         u32::try_from(self.slots.len() - 1).map_err(Into::into)
     }
 
-    /// The value of a number.
+    /// Returns the value of a number.
     pub(super) fn get(&self, number: u32) -> Result<&T> {
         self.slots.get(number as usize).and_then(Option::as_ref).ok_or_else(|| Refusal::BadHandle(number).into())
     }
 
-    /// The guest drops a handle.
+    /// Frees a handle.
     pub(super) fn free(&mut self, number: u32) -> Option<T> {
         let value = self.slots.get_mut(number as usize)?.take()?;
         self.free.push(number);
         Some(value)
     }
 
-    /// How many are held.
+    /// Returns the number of handles.
     pub(super) fn held(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -129,14 +129,14 @@ mod tests {
         assert_eq!(handles.place(kept).unwrap(), place);
         handles.end();
         let place = handles.put("new").unwrap();
-        assert_eq!(place, 0, "places are counted anew");
+        assert_eq!(place, 0, "places count from 0 again");
         assert!(handles.place(kept).is_err() && handles.number(place).unwrap() != kept);
         handles.free(kept);
         assert_eq!(handles.get(place).unwrap(), &"new", "dropping a stale handle drops nothing else");
     }
 
     #[test]
-    fn handles_are_bounded_in_what_is_held_at_once() {
+    fn the_number_of_handles_is_bounded() {
         let mut handles = Handles::new(2, "values");
         for n in 0..10 {
             let place = handles.put(n).unwrap();

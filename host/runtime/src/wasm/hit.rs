@@ -1,22 +1,22 @@
-//! Lookups that found something, with what they asked.
+//! The results of successful lookups, with their arguments.
 
 use std::sync::Arc;
 
 use weir_document::{CachedObject, Selection};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// A successful lookup of one object.
 #[derive(Debug, Clone)]
 pub(super) struct LookupHit {
     pub(super) object: Arc<CachedObject>,
-    pub(super) lookup: Arc<Lookup>,
+    pub(super) lookup: Arc<LookupSpec>,
 }
 
 /// A selection, and the lookup that made it.
 #[derive(Debug)]
 pub(super) struct SelectionHit {
     pub(super) selection: Arc<Selection>,
-    pub(super) lookup: Arc<Lookup>,
+    pub(super) lookup: Arc<LookupSpec>,
     pub(super) namespace: Option<Box<str>>,
     pub(super) label_selector: Box<str>,
 }

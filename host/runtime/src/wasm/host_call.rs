@@ -1,4 +1,4 @@
-//! The host calls that a filter makes, and what they return.
+//! The host calls of filters, and their results.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use weir_kube::InterfaceAddress;
 
 use super::lookup::Declared;
 
-/// Longest argument or result of a host call that is recorded, in bytes.
-const LONG: usize = 256;
-/// Longest result of `lengths` that is recorded, in rows.
-const ROWS: usize = 16;
+/// The maximum length of a recorded argument or result in bytes.
+pub(super) const LONG: usize = 256;
+/// The maximum length of a recorded result of `lengths` in rows.
+pub(super) const ROWS: usize = 16;
 
-/// One call from a filter to the host. Handles are named by their order in the call, so that a host call means the same
-/// in every call of the filter.
+/// One call from a filter to the host. Handles are numbered in the order of the filter call, so that equal host calls
+/// of different filter calls mean the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostCall {
     /// A read of an object.
     Read(Target, Read),
-    /// An edit of an object; only the filtered one accepts it.
+    /// An edit of an object. Looked-up objects refuse it.
     Edit(Target, Edit),
     /// `cluster.get`.
     Get {
         /// The declared lookups of the resource.
         declared: Declared,
-        /// None: an object outside namespaces.
+        /// None: a cluster-scoped object.
         namespace: Option<Box<str>>,
         /// The object's name.
         name: Box<str>,
@@ -36,7 +36,7 @@ pub enum HostCall {
         declared: Declared,
         /// The object that refers to another one.
         from: Target,
-        /// Where it names the other one.
+        /// The path to the name of the other object.
         at: Path,
     },
     /// `cluster.find`.
@@ -54,16 +54,16 @@ pub enum HostCall {
     Addresses,
 }
 
-/// The object that a host call is about.
+/// The object that a host call reads or edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The object that is filtered.
+    /// The filtered object.
     Object,
     /// The object that the n-th successful lookup of the call returned, from 0.
     Hit(u32),
 }
 
-/// A read of an object; see `wit/objects.wit`.
+/// A read of an object. See `wit/objects.wit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
     /// `api-version`.
@@ -92,11 +92,11 @@ pub enum Read {
     Keys(Path),
     /// `fingerprint`.
     Fingerprint(Path),
-    /// `to-json`; the path is `$`.
+    /// `to-json`. The path is `$`.
     Json(Path),
 }
 
-/// A read of a selection; see `wit/cluster.wit`.
+/// A read of a selection. See `wit/cluster.wit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SelectionRead {
     /// `count`.
@@ -109,7 +109,7 @@ pub enum SelectionRead {
     Fingerprint(Path),
 }
 
-/// An edit of the filtered object; see `wit/objects.wit`.
+/// An edit of the filtered object. See `wit/objects.wit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// `set`.
@@ -130,24 +130,24 @@ pub enum Edit {
     Replace(Box<str>),
 }
 
-/// What a host call returned.
+/// The result of a host call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observed<'a> {
-    /// No value, no object.
+    /// There is no value or object.
     Nothing,
     /// A text.
     Text(Cow<'a, str>),
-    /// A typed value, of `get`.
+    /// The typed value of `get`.
     Value(Value),
-    /// Of `one-of`.
+    /// The position of `one-of`.
     Position(u32),
-    /// Of `lengths`.
+    /// The lengths of `lengths`.
     Lengths(Vec<u32>),
-    /// A column.
+    /// The values of `column`.
     Column(Column),
-    /// Of `keys`.
+    /// The names of `keys`.
     Keys(Vec<String>),
-    /// A fingerprint, a count, or how many values an edit removed.
+    /// A fingerprint, a count, or the number of values that an edit removed.
     Number(u64),
     /// The n-th lookup hit of the call.
     Hit(u32),
@@ -155,27 +155,28 @@ pub enum Observed<'a> {
     Selection(u32),
     /// The node's addresses.
     Addresses(Arc<[InterfaceAddress]>),
-    /// The edit is made.
+    /// The edit succeeded.
     Done,
-    /// The edit is refused, for this reason.
+    /// The edit was refused for this reason.
     Refused(String),
 }
 
 impl HostCall {
-    /// Whether it changes the filtered object.
+    /// Returns whether it edits the filtered object.
     #[must_use]
     pub fn is_edit(&self) -> bool {
         matches!(self, Self::Edit(Target::Object, _))
     }
 
-    /// Whether the filter may keep what it derives under the result: after a fingerprint an instance that has kept it
-    /// makes fewer host calls than one that has not.
+    /// Returns whether the filter may cache derived state by the result. After a fingerprint, an instance that has
+    /// cached the state makes fewer host calls than one that has not.
     #[must_use]
     pub fn is_memo_key(&self) -> bool {
         matches!(self, Self::Read(_, Read::Fingerprint(_)) | Self::Select(_, SelectionRead::Fingerprint(_)))
     }
 
-    /// Whether the trace cache replays it. The others return what few objects have in common, or too much.
+    /// Returns whether the trace cache replays it. It does not replay host calls with results that rarely repeat or are
+    /// large.
     #[must_use]
     pub fn is_replayed(&self) -> bool {
         match self {
@@ -188,7 +189,7 @@ impl HostCall {
         }
     }
 
-    /// The memory that it takes beyond some hundred bytes, in bytes.
+    /// Returns the size of its string set in bytes. Everything else takes a few hundred bytes at most.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {
@@ -199,7 +200,8 @@ impl HostCall {
 }
 
 impl Read {
-    /// The path that is read; none: what identifies an object, which does not change during its life.
+    /// Returns the path that is read, or none for reads without a path. Reads of a looked-up object without a path
+    /// return its identity, which never changes.
     pub(super) fn at(&self) -> Option<&Path> {
         match self {
             Self::ApiVersion | Self::Kind | Self::Namespace | Self::Name | Self::Label(_) | Self::Annotation(_) => None,
@@ -214,10 +216,10 @@ impl Read {
         }
     }
 
-    /// Reads from a document.
+    /// Reads a document.
     ///
     /// # Errors
-    /// When the document's bytes are malformed on the way.
+    /// If the bytes on the path of the read are malformed.
     pub(super) fn of<'a>(&self, document: &'a Document) -> Result<Observed<'a>, Error> {
         Ok(match self {
             Self::ApiVersion => Observed::Text(document.api_version()?),
@@ -239,7 +241,7 @@ impl Read {
 }
 
 impl Edit {
-    /// Edits a document. A refusal is a result like any other.
+    /// Edits a document. A refused edit is a result, not an error.
     pub(super) fn apply(&self, document: &mut Document) -> Observed<'static> {
         let done = |()| Observed::Done;
         let count = |count: u32| Observed::Number(count.into());
@@ -275,18 +277,18 @@ fn is_long(value: &Value) -> bool {
 }
 
 impl<'a> Observed<'a> {
-    /// A text that may be missing.
+    /// Creates the result of a read of an optional text.
     pub(super) fn text(text: Option<Cow<'a, str>>) -> Self {
         text.map_or(Self::Nothing, Self::Text)
     }
 
-    /// Which of `texts` the text is.
+    /// Creates the result of `one-of`: the position of the text in `texts`.
     pub(super) fn position(text: Option<&str>, texts: &[String]) -> Self {
         let position = text.and_then(|text| texts.iter().position(|other| other == text));
         position.and_then(|position| u32::try_from(position).ok()).map_or(Self::Nothing, Self::Position)
     }
 
-    /// Whether it is too long to be recorded.
+    /// Returns whether it is too long to be recorded.
     #[must_use]
     pub fn is_long(&self) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! A linked module, and one configured instance of it. After any fault the holder drops the instance: its memory may be
-//! in any state.
+//! A linked module, and configured instances of it. After a fault the caller drops the instance, because its memory may
+//! be in any state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,73 +18,73 @@ use super::trace::Trace;
 use super::view::Snapshot;
 use super::wasi;
 
-/// Most bytes that one call may carry from the module to the host: an object of etcd's size limit, replaced whole,
-/// with room.
-const HOSTCALL: usize = 16 << 20;
-/// Time for instantiate, describe and configure together. They run once per instance, not per object.
-const START: Duration = Duration::from_secs(1);
-/// Longest settings, name or summary taken from a module.
-const TEXT: usize = 4096;
+/// The maximum number of bytes that one call may pass from the module to the host. It exceeds the size limit of etcd,
+/// so that a filter can replace whole objects.
+pub(super) const HOSTCALL: usize = 16 << 20;
+/// The time limit of instantiation, `describe` and `configure` together. They run once per instance.
+pub(super) const START: Duration = Duration::from_secs(1);
+/// The maximum length of a text from a module's description or of its reason to refuse settings, in bytes.
+pub(super) const TEXT: usize = 4096;
 
-/// A module, compiled and linked. Clones share the code.
+/// A compiled and linked module. Clones share the code.
 #[derive(Clone)]
 pub struct Linked {
     engine: Engine,
     pre: FilterPre<GuestState>,
 }
 
-/// What bounds the instances of a filter.
+/// The bounds of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Linear memory, in bytes.
+    /// The linear memory in bytes.
     pub memory: usize,
-    /// Running time per object, in wall time while it runs.
+    /// The time per object: wall time while the instance runs.
     pub time: Duration,
 }
 
 /// A module's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// The filter's name, as its author calls it.
+    /// The name of the filter.
     pub name: String,
-    /// The module's version.
+    /// The version of the module.
     pub version: String,
-    /// One line for people.
+    /// A description in one line.
     pub summary: String,
 }
 
-/// The plan of a module for its settings; strings are as the module wrote them.
+/// The plan of a module for its settings. The texts are not validated.
 #[derive(Debug, Clone)]
 pub struct RawPlan {
-    /// Match rules, used when the configuration names none.
+    /// The match rules, which apply if the configuration has none.
     pub matches: Vec<String>,
-    /// The kinds that it looks up.
+    /// The lookups.
     pub lookups: Vec<module::Lookup>,
 }
 
-/// Why a module's code can't be used.
+/// The reason why a module cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// Not WebAssembly at all.
+    /// It is not WebAssembly.
     #[error("it is not a valid WebAssembly component: it does not begin with \\0asm")]
     Foreign,
-    /// Not a component, or one that does not validate.
+    /// It is not a component, or an invalid one.
     #[error("it is not a valid WebAssembly component: {0:#}")]
     Invalid(wasmtime::Error),
-    /// It imports or exports what a filter may not.
+    /// It has imports or exports that a filter may not have.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// An import or export has another type than the contract's.
+    /// An import or export has another type than in the contract.
     #[error("it was built for another version of the contract: {0:#}")]
     Mismatch(wasmtime::Error),
 }
 
-/// Why an instance could not be brought up.
+/// The reason why an instance could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The module failed while it started or took in its settings.
+    /// The module failed at its start, or in `describe` or `configure`.
     #[error("it failed at its start ({class}): {0}", class = .0.class.label())]
     Fault(Fault),
     /// The module does not accept its settings.
@@ -100,7 +100,7 @@ pub struct Instance {
     objects: u64,
 }
 
-/// What a filter made of an object.
+/// The verdict of a filter on an object.
 #[derive(Debug)]
 pub struct Verdict {
     /// Whether the client may see it.
@@ -109,20 +109,20 @@ pub struct Verdict {
     pub object: Document,
 }
 
-/// How a call of `filter` ended. A call that faulted has a trace too: the fault may depend on what it looked up.
+/// The result of a call of `filter`. A call that faulted has a trace too, because the fault may depend on a lookup.
 #[derive(Debug)]
 pub struct Called {
-    /// The verdict, or the fault that took its place.
+    /// The verdict, or the fault.
     pub verdict: Result<Verdict, Fault>,
-    /// What the call read.
+    /// The trace of the call.
     pub trace: Trace,
 }
 
 impl Linked {
-    /// Links a compiled component, if it asks for nothing that a filter may not have.
+    /// Compiles and links a component, if a filter may have all its imports.
     ///
     /// # Errors
-    /// When the bytes are no component, or it is refused.
+    /// If the bytes are not a component, or the component is refused.
     pub fn new(engine: &Engine, component: &[u8]) -> Result<Self, LinkError> {
         if !component.starts_with(b"\0asm") {
             return Err(LinkError::Foreign);
@@ -138,28 +138,32 @@ impl Linked {
         Ok(Self { engine: engine.clone(), pre: linked })
     }
 
-    /// The engine it is linked for.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Has a fresh instance describe itself.
+    /// Calls `describe` on a fresh instance.
     ///
     /// # Errors
-    /// When it faults.
+    /// If the call faults.
     pub async fn describe(&self, context: Arc<InstanceContext>, bounds: Bounds) -> Result<Description, StartError> {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
-        let said = bindings.weir_filter_module().call_describe(&mut store).await;
-        let said = said.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
+        let described = bindings.weir_filter_module().call_describe(&mut store).await;
+        let described = described.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
         let line = |text: &str| super::fault::one_line(text, TEXT);
-        Ok(Description { name: line(&said.name), version: line(&said.version), summary: line(&said.summary) })
+        Ok(Description {
+            name: line(&described.name),
+            version: line(&described.version),
+            summary: line(&described.summary),
+        })
     }
 
-    /// Makes an instance and configures it.
+    /// Creates an instance and configures it.
     ///
     /// # Errors
-    /// When the module faults, or refuses the settings.
+    /// If the module faults or refuses the settings.
     pub async fn instance(
         &self,
         context: Arc<InstanceContext>,
@@ -199,10 +203,11 @@ impl Linked {
 }
 
 impl Instance {
-    /// Filters one object. After a fault the instance is dead and must be dropped; the object is lost with it (the caller
-    /// keeps a [`Document`] clone, which is cheap). Dropping the future kills the instance too.
+    /// Filters one object. After a fault the caller must drop the instance, and the object is lost: keep a clone of the
+    /// [`Document`], which is cheap. After dropping the future, the instance is unusable too.
     ///
-    /// The call sees `snapshot`, or without one the newest at its first lookup. `record`: its host calls are recorded.
+    /// The call reads from `snapshot`. Without one, its first lookup takes the newest. `record`: records the host
+    /// calls.
     pub async fn filter(&mut self, object: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
         self.objects += 1;
         self.store.data_mut().begin_filter(self.ticks, object, snapshot, record);
@@ -220,18 +225,18 @@ impl Instance {
         Called { verdict, trace }
     }
 
-    /// Whether it holds so many paths that it is to be replaced.
+    /// Returns whether the guest holds so many paths that the instance must be replaced.
     pub(super) fn is_cluttered(&self) -> bool {
         self.store.data().paths.are_many()
     }
 
-    /// Objects filtered so far.
+    /// Returns the number of filtered objects.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.objects
     }
 
-    /// The most linear memory it has used, in bytes; memory never shrinks, so it is also what it holds.
+    /// Returns its linear memory in bytes. Linear memory never shrinks.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.store.data().memory.peak
@@ -239,7 +244,7 @@ impl Instance {
 }
 
 fn ticks(time: Duration) -> u64 {
-    // One more: the first tick comes at any moment after the call began.
+    // One more, because the first tick can end right after the start of the call.
     u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).saturating_add(1)
 }
 

@@ -1,12 +1,12 @@
-//! The lookups of one filter call: only declared kinds, all from one snapshot, each value that is read collected as a
-//! dependency.
+//! The lookups of one filter call. It permits declared kinds only, reads from one snapshot, and collects each value
+//! that is read as a dependency.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use wasmtime::Result;
 use weir_document::{Document, Path};
-use weir_kube::{GroupResource, InterfaceAddress, Lookup};
+use weir_kube::{GroupResource, InterfaceAddress, LookupSpec};
 
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
 use super::fault::Refusal;
@@ -14,19 +14,19 @@ use super::hit::{LookupHit, SelectionHit};
 use super::state::InstanceContext;
 use super::view::Snapshot;
 
-/// Looks up for one call at a time.
+/// Evaluates the lookups of one call at a time.
 #[derive(Debug)]
 pub struct LookupContext {
     instance: Arc<InstanceContext>,
     dependencies: Dependencies,
     mark: EpochMark,
-    /// By the kind as the module spells it: one or two spellings each.
+    /// The declared lookups by the module's spelling of the kind. A module uses one or two spellings.
     declared: HashMap<String, Declared, foldhash::fast::RandomState>,
 }
 
-/// The declared lookups of one kind, as the plan orders them; at least one.
+/// The declared lookups of one kind, in the order of the plan. At least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared(Arc<[Arc<Lookup>]>);
+pub struct Declared(Arc<[Arc<LookupSpec>]>);
 
 impl LookupContext {
     pub(crate) fn new(instance: Arc<InstanceContext>) -> Self {
@@ -34,19 +34,19 @@ impl LookupContext {
         Self { instance, dependencies: Dependencies::default(), mark, declared: HashMap::default() }
     }
 
-    /// A call begins, with the snapshot that it is to see; none: the newest at its first lookup.
+    /// Begins a call with this snapshot, or with none: then its first lookup takes the newest one.
     pub(super) fn begin(&mut self, snapshot: Option<Arc<dyn Snapshot>>) {
         self.mark = self.instance.epoch.mark();
         self.dependencies.snapshot = snapshot;
         self.dependencies.new.clear();
     }
 
-    /// The call is over.
+    /// Ends the call and returns its dependencies.
     pub(super) fn end(&mut self) -> Dependencies {
         std::mem::take(&mut self.dependencies)
     }
 
-    /// The declared lookups of a kind.
+    /// Returns the declared lookups of a kind.
     pub(crate) fn declared(&mut self, resource: &str) -> Result<Declared> {
         if let Some(declared) = self.declared.get(resource) {
             return Ok(declared.clone());
@@ -62,7 +62,7 @@ impl LookupContext {
         Ok(declared)
     }
 
-    /// One object.
+    /// Returns one object.
     pub(super) fn get(
         &mut self,
         declared: &Declared,
@@ -81,7 +81,7 @@ impl LookupContext {
         Ok(Some(hit))
     }
 
-    /// The object that another one refers to by the text at a path: in its namespace, or outside of all.
+    /// Returns the object that another one names at a path: in the same namespace, else a cluster-scoped object.
     pub(super) fn referent(&mut self, declared: &Declared, from: &Document, at: &Path) -> Result<Option<LookupHit>> {
         let Some(name) = from.text(at)? else { return Ok(None) };
         let namespace = from.namespace()?;
@@ -91,7 +91,7 @@ impl LookupContext {
         }
     }
 
-    /// The objects of a namespace (or all) that a label selector matches.
+    /// Returns the objects that a label selector matches, of one namespace or of all.
     pub(super) fn find(
         &mut self,
         declared: &Declared,
@@ -109,14 +109,14 @@ impl LookupContext {
         Ok(hit)
     }
 
-    /// The node's addresses.
+    /// Returns the node's addresses.
     pub(super) fn addresses(&mut self) -> Arc<[InterfaceAddress]> {
         let addresses = self.snapshot().addresses();
         self.collect(Dependency::Addresses, addresses_value(&addresses), Remembering::Nowhere);
         addresses
     }
 
-    /// The call depends on the value at a path of an object, or on its existence.
+    /// Adds a dependency on the value at a path of an object, or on its existence.
     pub(super) fn depend(&mut self, hit: &LookupHit, at: Option<&Path>) {
         if hit.object.is_marked(at, self.mark) {
             return;
@@ -132,7 +132,7 @@ impl LookupContext {
         self.collect(dependency, value, Remembering::Object(hit.object.clone()));
     }
 
-    /// The call depends on the values at a path of all objects of a selection, or on which objects they are.
+    /// Adds a dependency on the values at a path in all objects of a selection, or on their identity.
     pub(super) fn depend_on_all(&mut self, hit: &SelectionHit, at: Option<&Path>) {
         let selection = &hit.selection;
         if selection.is_marked(at, self.mark) {
@@ -159,11 +159,11 @@ impl LookupContext {
 }
 
 impl Declared {
-    /// The one that covers a lookup of one name, or of many objects.
-    fn covering(&self, name: Option<&str>) -> Result<&Arc<Lookup>> {
+    /// Returns the lookup that covers one name, or many objects.
+    fn covering(&self, name: Option<&str>) -> Result<&Arc<LookupSpec>> {
         let all = || self.0.iter();
         let found = match name {
-            // The narrowest that holds it: by this name, else a whole kind, else a selected part of it.
+            // Prefers a lookup of this name, then of the whole kind, then of a selected part of it.
             Some(name) => all()
                 .find(|lookup| lookup.name.as_deref() == Some(name))
                 .or_else(|| all().find(|lookup| lookup.name.is_none() && lookup.label_selector.is_none()))

@@ -8,7 +8,7 @@ use super::fault::{Refusal, one_line};
 use super::host_call::{HostCall, Observed};
 use super::state::{GuestState, Phase};
 
-/// Longest message that is logged, in bytes.
+/// The maximum length of a logged message in bytes.
 const MESSAGE: usize = 1024;
 
 impl node::Host for GuestState {
@@ -48,11 +48,11 @@ impl log::Host for GuestState {
         }
         let (filter, message) = (&self.context.filter, one_line(&message, MESSAGE));
         match level {
-            log::Level::Trace => tracing::trace!(%filter, message, "log line of the filter module"),
-            log::Level::Debug => tracing::debug!(%filter, message, "log line of the filter module"),
-            log::Level::Info => tracing::info!(%filter, message, "log line of the filter module"),
-            log::Level::Warn => tracing::warn!(%filter, message, "log line of the filter module"),
-            log::Level::Error => tracing::error!(%filter, message, "log line of the filter module"),
+            log::Level::Trace => tracing::trace!(%filter, message, "message of the filter module"),
+            log::Level::Debug => tracing::debug!(%filter, message, "message of the filter module"),
+            log::Level::Info => tracing::info!(%filter, message, "message of the filter module"),
+            log::Level::Warn => tracing::warn!(%filter, message, "message of the filter module"),
+            log::Level::Error => tracing::error!(%filter, message, "message of the filter module"),
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The `objects` import: reads and edits of objects. Every function is total and bounded; a host call that can not be
-//! evaluated ends the guest's call.
+//! The `objects` import: reads and edits of objects. Every function is total and bounded. A host call that fails ends
+//! the guest's call.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::paths::Map;
 use super::state::{GuestState, OBJECT, ObjectHandle, PathHandle, StringSetHandle};
 
 impl GuestState {
-    /// The object of a handle, as a trace names it.
+    /// Returns the object of a handle, as traces number it.
     pub(super) fn target(&self, handle: &Resource<ObjectHandle>) -> Result<Target> {
         match handle.rep() {
             OBJECT => Ok(Target::Object),
@@ -23,12 +23,12 @@ impl GuestState {
         }
     }
 
-    /// The path of a handle.
+    /// Returns the path of a handle.
     pub(super) fn path(&self, at: &Resource<PathHandle>) -> Result<Path> {
         self.paths.get(at.rep()).cloned()
     }
 
-    /// The path of a handle, which leads to one place.
+    /// Returns the path of a handle. A path with `[*]` is an error.
     pub(super) fn single(&self, at: &Resource<PathHandle>) -> Result<Path> {
         let path = self.paths.get(at.rep())?;
         if path.wildcards() > 0 {
@@ -49,7 +49,7 @@ impl GuestState {
         }
     }
 
-    /// A label or annotation. Of a looked-up object the call depends on this one alone.
+    /// Reads a label or annotation. For a looked-up object, the call depends on this one only.
     fn read_member(&mut self, handle: &Resource<ObjectHandle>, map: Map, key: String) -> Result<Option<String>> {
         let read = match (handle.rep(), map) {
             (OBJECT, Map::Labels) => Read::Label(key.into()),
@@ -63,7 +63,7 @@ impl GuestState {
         Ok(self.edit_counting(handle, edit)?.map(|_| ()))
     }
 
-    /// An edit, and how many values it removed.
+    /// Edits an object. Returns the number of removed values.
     fn edit_counting(&mut self, handle: &Resource<ObjectHandle>, edit: Edit) -> Result<Result<u32, String>> {
         let target = self.target(handle)?;
         match self.evaluate(HostCall::Edit(target, edit))? {

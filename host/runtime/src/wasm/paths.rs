@@ -1,8 +1,8 @@
-//! The paths of one instance: parsed once for as long as they are in use, and freed with the guest's handles.
+//! The paths of one instance. Parsed paths are cached. A path lives as long as the guest holds its handle.
 //!
-//! Bounds: [`PARSED`] texts are remembered, and forgotten together when there are more. [`HANDLES`] handles are held at
-//! once; an instance that holds [`MANY`] of them after a call is replaced, so that a guest that never drops one does
-//! not fail for it.
+//! Bounds: the cache has [`PARSED`] texts, and is cleared when it is full. The guest may hold [`HANDLES`] handles. An
+//! instance that holds [`MANY`] of them after a call is replaced, so that a guest that never drops handles does not
+//! fail.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use weir_document::Path;
 
 use super::handles::Slots;
 
-/// StringSet that are remembered.
+/// The maximum number of cached paths.
 const PARSED: usize = 4096;
-/// Handles held at once.
-const HANDLES: usize = 1 << 16;
-/// Handles after which an instance is replaced between two calls.
-const MANY: usize = 1 << 14;
+/// The maximum number of handles.
+pub(super) const HANDLES: usize = 1 << 16;
+/// The number of handles at which an instance is replaced after a call.
+pub(super) const MANY: usize = 1 << 14;
 
 type Parsed = HashMap<String, Path, foldhash::fast::RandomState>;
 
@@ -29,7 +29,7 @@ pub(super) struct Paths {
     annotations: Parsed,
 }
 
-/// The maps of metadata that are read by key.
+/// The maps in metadata that filters read by key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Map {
     Labels,
@@ -46,7 +46,7 @@ impl Paths {
         }
     }
 
-    /// A handle for an expression; or why it is no path.
+    /// Returns a handle for an expression, or the reason why it is not a valid path.
     pub(super) fn open(&mut self, expression: &str) -> Result<Result<u32, String>> {
         match self.parse(expression) {
             Ok(path) => self.handles.put(path).map(Ok),
@@ -54,22 +54,22 @@ impl Paths {
         }
     }
 
-    /// The path of a handle.
+    /// Returns the path of a handle.
     pub(super) fn get(&self, number: u32) -> Result<&Path> {
         self.handles.get(number)
     }
 
-    /// The guest drops a handle.
+    /// Frees a handle.
     pub(super) fn free(&mut self, number: u32) {
         self.handles.free(number);
     }
 
-    /// Whether so many handles are held that the instance is to be replaced.
+    /// Returns whether the guest holds so many handles that the instance must be replaced.
     pub(super) fn are_many(&self) -> bool {
         self.handles.held() >= MANY
     }
 
-    /// The path of an expression.
+    /// Parses an expression.
     pub(super) fn parse(&mut self, expression: &str) -> Result<Path, String> {
         if let Some(path) = self.parsed.get(expression) {
             return Ok(path.clone());
@@ -79,7 +79,7 @@ impl Paths {
         Ok(path)
     }
 
-    /// The path of one label or annotation.
+    /// Returns the path of one label or annotation.
     pub(super) fn member(&mut self, map: Map, key: &str) -> Result<Path> {
         let (known, name) = match map {
             Map::Labels => (&mut self.labels, "labels"),
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_depend_on_the_data_never_run_out() {
+    fn a_filter_with_data_dependent_paths_never_runs_out_of_them() {
         let mut paths = Paths::new();
         let kept = paths.open("metadata.name").unwrap().unwrap();
         for n in 0..2 * HANDLES {

@@ -1,7 +1,9 @@
-//! Warm instances of one filter, checked out per batch of objects and never for the life of a body or a watch.
+//! The idle instances of one filter. A batch of objects checks one out. A body or a watch never holds one for its
+//! lifetime.
 //!
-//! At most [`Pool::new`]'s number are checked out at once; as many are kept warm. The choice is random, so that no module
-//! can rely on seeing the same objects twice. An instance that faulted, grew large or is old is not taken back.
+//! [`Pool::new`] bounds the number of checked-out instances and thereby that of idle ones. The choice is random, so
+//! that no module can rely on seeing the same objects again. The pool does not take back an instance that faulted, grew
+//! large or is old.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,8 +17,8 @@ use super::lookup::LookupContext;
 use super::state::InstanceContext;
 use super::view::ClusterView;
 
-/// Objects after which an instance is replaced: nothing that leaks in a module lasts.
-const OBJECTS: u64 = 100_000;
+/// The number of objects after which an instance is replaced. It bounds leaks in modules.
+pub(super) const OBJECTS: u64 = 100_000;
 
 /// The instances of one filter.
 #[derive(Debug)]
@@ -32,11 +34,11 @@ pub struct Pool {
 #[derive(Debug)]
 struct Warm {
     idle: Vec<Instance>,
-    /// State of the random choice. Its quality does not matter, only that modules can not predict it.
+    /// The state of the random choice. Modules must not be able to predict it.
     dice: u64,
 }
 
-/// An instance out of the pool. [`Pool::give_back`] takes it back; dropping it retires it.
+/// A checked-out instance. [`Pool::give_back`] returns it to the pool. Dropping it discards the instance.
 pub struct Checkout {
     instance: Instance,
     _permit: OwnedSemaphorePermit,
@@ -44,7 +46,7 @@ pub struct Checkout {
 }
 
 impl Pool {
-    /// A pool of instances of one module with one filter's settings; at most `most` are out at once.
+    /// Creates a pool of instances of one module with one filter's settings. At most `most` are checked out at once.
     #[must_use]
     pub fn new(linked: Linked, context: Arc<InstanceContext>, bounds: Bounds, settings: String, most: usize) -> Self {
         let dice = foldhash::fast::RandomState::default();
@@ -53,10 +55,10 @@ impl Pool {
         Self { linked, context, bounds, settings, permits, warm: Mutex::new(Warm { idle: Vec::new(), dice }) }
     }
 
-    /// A warm instance, or a fresh one. Waits while all are out. Cancel-safe.
+    /// Checks out an idle instance, or a fresh one. Waits while all are checked out. Cancel-safe.
     ///
     /// # Errors
-    /// When a fresh instance does not come up.
+    /// If a fresh instance cannot be started.
     pub async fn check_out(&self) -> Result<Checkout, Fault> {
         let closed = |_| Fault::new(FailureClass::Host, "the filter's instances are closed");
         let permit = self.permits.clone().acquire_owned().await.map_err(closed)?;
@@ -67,7 +69,7 @@ impl Pool {
         }
     }
 
-    /// A fresh instance if one may be out now; for checks that can be left out. Never waits for others.
+    /// Checks out a fresh instance, or returns none if all are checked out. Never waits. For optional checks.
     pub async fn try_fresh(&self) -> Option<Checkout> {
         let permit = self.permits.clone().try_acquire_owned().ok()?;
         self.make(permit).await.ok()
@@ -83,19 +85,19 @@ impl Pool {
         Ok(Checkout { instance, _permit: permit, _ticking: ticking })
     }
 
-    /// A scope for replays, with the lookups of the instances.
+    /// Creates a scope for replays, with the lookups of the instances.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::new(LookupContext::new(self.context.clone()))
     }
 
-    /// Answers the lookups of the instances.
+    /// Returns the view that lookups read from.
     #[must_use]
     pub fn view(&self) -> &dyn ClusterView {
         &*self.context.view
     }
 
-    /// Takes an instance back, if it is still good.
+    /// Returns an instance to the pool, unless it is worn out.
     pub fn give_back(&self, checkout: Checkout) {
         let instance = &checkout.instance;
         let worn =
@@ -105,7 +107,7 @@ impl Pool {
         }
     }
 
-    /// Instances kept warm at this moment.
+    /// Returns the number of idle instances.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.lock().idle.len()
@@ -130,7 +132,7 @@ impl Warm {
 }
 
 impl Checkout {
-    /// The instance.
+    /// Returns the instance.
     pub fn instance(&mut self) -> &mut Instance {
         &mut self.instance
     }

@@ -1,5 +1,5 @@
-//! What the host keeps for one instance: the filtered object, the handles that the guest holds, and the instance's
-//! bounds. Everything here dies with the instance; handles of looked-up objects end with the call.
+//! The host state of one instance: the filtered object, the handles that the guest holds, and the bounds. It is dropped
+//! with the instance. Handles of looked-up objects end with the call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime::{ResourceLimiter, Result};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, StringSet};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 use super::dependency::Epoch;
 use super::engine::Clock;
@@ -22,11 +22,11 @@ use super::trace::{Recorder, Trace};
 use super::view::{ClusterView, Snapshot};
 use super::wasi::{self, Output};
 
-/// String sets that one instance may hold at once.
-const STRING_SETS: usize = 64;
-/// What they may take in memory together, in bytes.
-const STRING_SETS_WEIGHT: usize = 8 << 20;
-/// Elements of one of the module's tables.
+/// The maximum number of string sets that one instance may hold.
+pub(super) const STRING_SETS: usize = 64;
+/// The maximum memory of all string sets of one instance in bytes.
+pub(super) const STRING_SETS_WEIGHT: usize = 8 << 20;
+/// The maximum number of elements of one table of the module.
 const TABLE_ELEMENTS: usize = 1 << 20;
 
 /// The handle of the filtered object.
@@ -49,25 +49,25 @@ pub struct StringSetHandle;
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct SelectionHandle;
 
-/// What all instances of a filter have in common: its name, what they see, and where their dependencies are stored.
+/// The context that all instances of a filter share.
 #[derive(Debug)]
 pub struct InstanceContext {
     /// The filter's name, for the log.
     pub filter: Arc<str>,
-    /// Answers lookups.
+    /// The view that lookups read from.
     pub view: Arc<dyn ClusterView>,
-    /// What the filter's plan declares and its configuration grants. Empty until the module is validated.
-    pub lookups: Vec<Arc<Lookup>>,
+    /// The lookups that the plan declares and the configuration grants. Empty until the module is validated.
+    pub lookups: Vec<Arc<LookupSpec>>,
     /// The epoch of the filter's dependency set.
     pub epoch: Arc<Epoch>,
 }
 
-/// Which export runs.
+/// The export that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// describe or configure: nothing may be looked up.
+    /// `describe` or `configure`. Lookups are not permitted.
     Configure,
-    /// filter.
+    /// `filter`.
     Filter,
 }
 
@@ -81,7 +81,7 @@ pub struct GuestState {
     pub(super) budget: Budget,
     pub(super) phase: Phase,
     pub(super) context: Arc<InstanceContext>,
-    /// Present while `filter` runs.
+    /// The filtered object, while `filter` runs.
     object: Option<Cow<'static, Document>>,
     pub(super) scope: Scope,
     recorder: Recorder,
@@ -89,17 +89,17 @@ pub struct GuestState {
     pub(super) string_sets: StringSets,
 }
 
-/// The time that a call may still take, in ticks. The guest is charged for each tick in which it runs, and for each that
-/// ends in a host call.
+/// The remaining time of a call in ticks. The guest is charged for each tick that ends while it runs or during a host
+/// call.
 #[derive(Debug)]
 pub(super) struct Budget {
     clock: Clock,
     left: u64,
-    /// Ticks that ended in host calls since the guest was charged last.
+    /// The number of ticks that ended during host calls since the last charge.
     host: u64,
 }
 
-/// Caps the memory and tables of an instance and remembers whether it was refused.
+/// Limits the memory and tables of an instance, and records whether a request was refused.
 #[derive(Debug)]
 pub(super) struct MemoryLimit {
     limit: usize,
@@ -107,7 +107,7 @@ pub(super) struct MemoryLimit {
     pub(super) refused: bool,
 }
 
-/// String sets by number, bounded in the memory that they take.
+/// String sets by number, with a bound on their memory.
 #[derive(Debug)]
 pub(super) struct StringSets {
     sets: Slots<Arc<StringSet>>,
@@ -133,13 +133,13 @@ impl GuestState {
         }
     }
 
-    /// describe or configure begins.
+    /// Begins `describe` or `configure`.
     pub(super) fn begin_configure(&mut self, ticks: u64) {
         self.phase = Phase::Configure;
         self.begin(ticks);
     }
 
-    /// filter begins; `record`: its host calls are recorded.
+    /// Begins `filter`. `record`: records its host calls.
     pub(super) fn begin_filter(
         &mut self,
         ticks: u64,
@@ -161,7 +161,7 @@ impl GuestState {
         self.output.begin();
     }
 
-    /// filter is over, well or not: its handles are stale from here on. The object comes back with the call's trace.
+    /// Ends `filter` after a verdict or a fault. Its handles become stale. Returns the object and the trace.
     pub(super) fn end_filter(&mut self) -> (Option<Document>, Trace) {
         if self.output.was_written() {
             // A call that wrote a log line is never elided.
@@ -171,7 +171,7 @@ impl GuestState {
         (self.object.take().map(Cow::into_owned), self.recorder.end(dependencies))
     }
 
-    /// Evaluates a host call of the guest.
+    /// Evaluates a host call of the guest, records it, and charges its time.
     pub(super) fn evaluate(&mut self, call: HostCall) -> Result<Observed<'_>> {
         let Self { object, scope, recorder, budget, .. } = self;
         let object = object.as_mut().ok_or(Refusal::BadHandle(OBJECT))?;
@@ -184,9 +184,9 @@ impl GuestState {
 }
 
 impl Budget {
-    /// The guest has run into the end of a tick; false: its time is used up.
+    /// Charges the guest at the end of a tick. Returns false if its time is used up.
     pub(super) fn charge(&mut self) -> bool {
-        // A tick counts only when the guest really ran into its end: a thread that the system put aside loses one.
+        // Counts one tick, even if the system suspended the thread for several.
         let ticks = std::mem::take(&mut self.host).max(1);
         match self.left.checked_sub(ticks) {
             Some(left) => {

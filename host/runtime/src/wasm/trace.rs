@@ -1,28 +1,27 @@
-//! The trace of one filter call: the host calls that it made and what they returned, against one snapshot of the
-//! cluster.
+//! The trace of one filter call: its host calls with their results, against one snapshot of the cluster.
 //!
-//! A filter is a pure function of what it reads. Where the same host calls return the same, the filter makes the same
-//! next one, and in the end reaches the same verdict. So a trace is both training data for the trace cache, which
-//! replays host calls without the module, and the set of values that the verdict depends on.
+//! A filter is a pure function of what it reads. If the same host calls return the same results, the filter makes the
+//! same next host call and finally returns the same verdict. A trace is therefore two things: an entry for the trace
+//! cache, which replays host calls without the module, and the set of values that the verdict depends on.
 //!
-//! Bounds: [`CALLS`] host calls of a trace are recorded, none with a long argument or result. Dependencies are complete
-//! however long the trace is.
+//! Bounds: at most [`CALLS`] host calls of a trace are recorded, and none with a long argument or result. The
+//! dependencies are complete for traces of any length.
 
 use super::dependency::Dependencies;
 use super::host_call::{HostCall, Observed};
 
-/// Host calls of one trace that are recorded.
-const CALLS: usize = 32;
+/// The maximum number of recorded host calls of one trace.
+pub(super) const CALLS: usize = 32;
 
-/// How much of a call a trace records.
+/// The part of a call that a trace records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// Nothing that can be replayed: recording was off, the call wrote a log line, or a result was too long.
+    /// Nothing. Recording was off, the call wrote a log line, or a result was too long.
     #[default]
     Nothing,
-    /// The host calls up to one that is not replayed.
+    /// The host calls before the first one that is not replayed.
     Prefix,
-    /// Every host call of the call.
+    /// All host calls of the call.
     Whole,
 }
 
@@ -31,7 +30,7 @@ pub enum Extent {
 pub struct Trace {
     pub(super) extent: Extent,
     pub(super) calls: Vec<(HostCall, Observed<'static>)>,
-    /// What the call depends on beside its object.
+    /// The dependencies of the call, besides its object.
     pub dependencies: Dependencies,
 }
 
@@ -43,13 +42,13 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// A call begins.
+    /// Begins a call.
     pub(super) fn begin(&mut self, record: bool) {
         self.extent = if record { Extent::Whole } else { Extent::Nothing };
         self.calls.clear();
     }
 
-    /// A host call returned.
+    /// Records a host call and its result.
     pub(super) fn record(&mut self, call: HostCall, observed: &Observed<'_>) {
         if self.extent != Extent::Whole {
             return;
@@ -63,13 +62,13 @@ impl Recorder {
         }
     }
 
-    /// The call must be made again for every object like this one: it wrote a log line, or a result is too long.
+    /// Discards the trace: the call wrote a log line, or a result is too long. The call is then never replayed.
     pub(super) fn discard(&mut self) {
         self.extent = Extent::Nothing;
         self.calls.clear();
     }
 
-    /// The call is over.
+    /// Ends the call and returns its trace.
     pub(super) fn end(&mut self, dependencies: Dependencies) -> Trace {
         let (extent, calls) = (std::mem::take(&mut self.extent), std::mem::take(&mut self.calls));
         Trace { extent, calls, dependencies }
@@ -77,13 +76,13 @@ impl Recorder {
 }
 
 impl Trace {
-    /// How much of the call it records.
+    /// Returns the recorded part of the call.
     #[must_use]
     pub fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// The recorded host calls in order, with what they returned.
+    /// Returns the recorded host calls in order, with their results.
     #[must_use]
     pub fn calls(&self) -> &[(HostCall, Observed<'static>)] {
         &self.calls
@@ -92,7 +91,7 @@ impl Trace {
 
 #[cfg(test)]
 impl Trace {
-    /// As a call would have recorded it.
+    /// Creates a trace as a call would have recorded it.
     pub(crate) fn test(extent: Extent, calls: Vec<(HostCall, Observed<'static>)>) -> Self {
         Self { extent, calls, dependencies: Dependencies::default() }
     }

@@ -1,15 +1,16 @@
-//! The cluster and the node as filters see them, as a trait: the daemon answers from its stores, `weir run` from files.
+//! The interface through which filters read the cluster and the node. The daemon implements it with its stores, and
+//! `weir run` with files.
 //!
-//! Every answer is from memory and never waits. A [`Snapshot`] is one consistent state: a filter call takes one with its
+//! Every read is from memory and never waits. A [`Snapshot`] is one consistent state. A filter call takes one at its
 //! first lookup and drops it at its end.
 
 use std::fmt;
 use std::sync::Arc;
 
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
-/// Where pods of this node reach the daemon.
+/// The address at which pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// An IP address.
@@ -20,28 +21,33 @@ pub struct Endpoint {
 
 /// The cluster and the node as filters see them.
 pub trait ClusterView: Send + Sync + fmt::Debug {
-    /// One consistent state of all looked-up kinds. Cheap: pointers are cloned, nothing is copied.
+    /// Returns one consistent state of all looked-up kinds. Cheap, because it clones pointers and copies no objects.
     fn snapshot(&self) -> Arc<dyn Snapshot>;
-    /// The version of the snapshot that [`ClusterView::snapshot`] returns now.
+    /// Returns the version of the current snapshot.
     fn version(&self) -> u64;
-    /// The name of the node that the daemon runs on.
+    /// Returns the name of the daemon's node.
     fn node_name(&self) -> &str;
-    /// The daemon's own endpoint for pods, if it has one.
+    /// Returns the daemon's own endpoint for pods, if it has one.
     fn secure_endpoint(&self) -> Option<Endpoint>;
 }
 
 /// One consistent state. Objects are unfiltered.
 pub trait Snapshot: Send + Sync + fmt::Debug {
-    /// Grows with every change of anything in it; equal versions are the same state.
+    /// Returns the version. It grows with every change. Equal versions mean the same state.
     fn version(&self) -> u64;
-    /// One object, or nothing. `lookup` is the declared lookup that covers the object.
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>>;
-    /// The objects of a namespace (or all) that a label selector matches, sorted by namespace and name.
-    /// `Err` when the selector is malformed.
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String>;
-    /// The node's addresses.
+    /// Returns one object. `lookup` is the declared lookup that covers it.
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>>;
+    /// Returns the objects that a label selector matches, of one namespace or of all, sorted by namespace and name.
+    /// Returns an error if the selector is malformed.
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String>;
+    /// Returns the node's addresses.
     fn addresses(&self) -> Arc<[InterfaceAddress]>;
 }
 
-/// Keeps what a filter looks up up to date while it lives; dropped with the filter.
+/// Keeps the lookups of a filter up to date until it is dropped.
 pub trait LookupSubscription: Send + Sync + fmt::Debug {}

@@ -1,6 +1,6 @@
-//! The part of WASI that a filter may import: what a Rust program with the standard library always imports, and clocks.
-//! Environment and arguments are empty, standard input is closed, random numbers are constant, clocks stand still.
-//! Standard output and error go to the daemon's log, line by line and bounded.
+//! The part of WASI that a filter may import: the imports of every Rust program with the standard library, and clocks.
+//! Environment and arguments are empty, standard input is closed, random numbers are constant, and clocks stand still.
+//! The daemon logs standard output and error line by line, up to a bound.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,12 +19,12 @@ use wasmtime_wasi_io::bindings::wasi::io;
 use super::fault::one_line;
 use super::state::GuestState;
 
-/// Longest line of a module's output that is logged; the rest of a longer line is cut.
-const LINE: usize = 1024;
-/// Lines logged per call; further ones are dropped.
-const LINES: usize = 32;
+/// The maximum length of a logged line in bytes. Longer lines are truncated.
+pub(super) const LINE: usize = 1024;
+/// The maximum number of logged lines per call. Further lines are dropped.
+pub(super) const LINES: usize = 32;
 
-/// Interfaces of WASI that [`link`] provides, without versions.
+/// The WASI interfaces that [`link`] provides, without versions.
 pub(super) const INTERFACES: &[&str] = &[
     "wasi:io/poll",
     "wasi:io/error",
@@ -46,8 +46,8 @@ pub(super) const INTERFACES: &[&str] = &[
     "wasi:random/insecure-seed",
 ];
 
-/// Standard output and error of a module: whole lines are logged as they come; the last ones are kept for the message of
-/// a panic.
+/// The standard output and error of a module. Complete lines are logged at once. The last lines are kept for the
+/// message of a panic.
 #[derive(Debug, Clone)]
 pub(super) struct Output(Arc<Mutex<Lines>>);
 
@@ -88,7 +88,7 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     random::insecure_seed::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)
 }
 
-/// The closed context of one instance.
+/// Creates the isolated WASI context of one instance.
 pub(super) fn context(output: &Output) -> WasiCtx {
     WasiCtx::builder()
         .stdout(output.clone())
@@ -101,7 +101,7 @@ pub(super) fn context(output: &Output) -> WasiCtx {
         .build()
 }
 
-/// A clock that stands still: a verdict must not depend on the time of the call.
+/// A clock that stands still, because a verdict must not depend on the time of the call.
 struct Still;
 
 impl HostWallClock for Still {
@@ -129,7 +129,7 @@ impl Output {
         Self(Arc::new(Mutex::new(Lines { filter, partial: Vec::new(), last: String::new(), logged: 0 })))
     }
 
-    /// A call begins: its lines are counted from 0.
+    /// Resets the count of lines at the start of a call.
     pub(super) fn begin(&self) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.logged = 0;
@@ -137,20 +137,20 @@ impl Output {
         lines.partial.clear();
     }
 
-    /// Whether this call has printed or logged anything.
+    /// Returns whether the call has printed or logged a line.
     pub(super) fn was_written(&self) -> bool {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.logged > 0 || !lines.partial.is_empty()
     }
 
-    /// The last lines printed in this call, as one line.
+    /// Returns the last lines that the call printed, joined to one line.
     pub(super) fn last(&self) -> String {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.end_line();
         std::mem::take(&mut lines.last)
     }
 
-    /// Counts one more line against the call's bound; false when it is used up.
+    /// Counts one more line. Returns false if the call has reached its bound.
     pub(super) fn may_log(&self) -> bool {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.logged += 1;

@@ -1,11 +1,11 @@
-//! A cluster that changes: what filters look up.
+//! A changing cluster, which filters look up objects in.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_document::{CachedObject, Document, Selection};
-use weir_kube::{InterfaceAddress, LabelSelector, Lookup};
+use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
 use weir_runtime::{ClusterView, Endpoint, Snapshot};
 
 use super::dice::Dice;
@@ -37,14 +37,14 @@ struct State {
     events: Arc<Events>,
 }
 
-/// What happens during a lookup.
+/// Events during lookups.
 #[derive(Debug, Default)]
 struct Events {
     change: Mutex<Option<(Cluster, Changed)>>,
     stall: Mutex<Duration>,
 }
 
-/// The cluster at one moment.
+/// The state of the cluster at one moment.
 #[derive(Debug)]
 struct Version {
     number: u64,
@@ -72,7 +72,7 @@ impl Cluster {
         Self(Arc::new(Mutex::new(State { objects, now, events })))
     }
 
-    /// A cluster in which every object is there.
+    /// Creates a cluster in which every object exists.
     pub(crate) fn complete() -> Self {
         let cluster = Self::new(&mut Dice::new(1));
         let mut dice = Dice::new(1);
@@ -87,12 +87,12 @@ impl Cluster {
         cluster
     }
 
-    /// In the next lookup, after which it goes on with what it found, an object changes.
+    /// Changes an object during the next lookup, which still returns the old state.
     pub(crate) fn change_in_next_lookup(&self, changed: Changed) {
         *self.0.lock().unwrap().events.change.lock().unwrap() = Some((self.clone(), changed));
     }
 
-    /// Every search takes so long.
+    /// Makes every `find` take this long.
     pub(crate) fn stall(&self, time: Duration) {
         *self.0.lock().unwrap().events.stall.lock().unwrap() = time;
     }
@@ -128,7 +128,7 @@ impl Events {
     }
 }
 
-/// One of the states of an object; sometimes it is not there.
+/// Returns one of the states of an object, or none if it does not exist.
 fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value> {
     if dice.one_in(6) {
         return None;
@@ -181,8 +181,8 @@ impl Version {
         Self { number, objects, addresses: Arc::new([address]), events: events.clone() }
     }
 
-    /// The objects of a lookup.
-    fn of(&self, lookup: &Lookup) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
+    /// Returns the objects of a lookup.
+    fn of(&self, lookup: &LookupSpec) -> impl Iterator<Item = &(Changed, Arc<CachedObject>)> {
         let (resource, name) = (lookup.resource.to_string(), lookup.name.clone());
         let selector = lookup.label_selector.as_deref().map(|text| LabelSelector::parse(text).unwrap());
         self.objects.iter().filter(move |((of, _, named), object)| {
@@ -220,7 +220,7 @@ impl Snapshot for Version {
         self.number
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.events.happen();
         let wanted = (namespace.unwrap_or_default(), name);
         self.of(lookup)
@@ -228,7 +228,12 @@ impl Snapshot for Version {
             .map(|(_, object)| object.clone())
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         std::thread::sleep(*self.events.stall.lock().unwrap());
         let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
         let wanted = |((_, of, _), object): &&(Changed, Arc<CachedObject>)| {

@@ -1,4 +1,4 @@
-//! Random choices that a seed repeats.
+//! Reproducible random choices.
 
 /// A splitmix64 generator.
 pub(crate) struct Dice(u64);
@@ -16,7 +16,7 @@ impl Dice {
         next ^ (next >> 31)
     }
 
-    /// A number below a bound.
+    /// Returns a number below a bound.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! What a filter must not do, and what a call may meet: one rule each.
+//! Violations of the contract, and changes during a call. Each test has one rule.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn cluster() -> Cluster {
 }
 
 #[tokio::test]
-async fn a_handle_that_outlives_its_call_is_stale_and_traps() {
+async fn a_handle_from_an_earlier_call_is_stale_and_traps() {
     let parts = Parts::new();
     let get = Op::Get("nodepools.apps.openyurt.io".to_owned(), false, "hangzhou".to_owned());
     // Two lookups each: the second call's handles are many, none of which is the kept one.
@@ -75,7 +75,7 @@ async fn an_impure_module_is_called_for_each_object_and_its_earlier_outcomes_are
     assert_eq!(replayed(&parts.metrics), before, "nothing is replayed any more");
 }
 
-/// The call stalls in its first lookup while the object of its second one changes, and the change is validated.
+/// The object of the second lookup changes during the first lookup, and the change is validated before the call ends.
 #[tokio::test]
 async fn a_change_during_a_call_makes_its_outcome_out_of_date() {
     let parts = Parts::new();

@@ -1,4 +1,4 @@
-//! Generated objects: few enough shapes that traces repeat, in both encodings, some malformed.
+//! Generated objects in both encodings. There are few shapes, so that traces repeat. Some objects are malformed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use weir_document::{Document, TypeMeta, protobuf};
 use super::cluster::{NAMESPACES, NODES, SERVICES};
 use super::dice::Dice;
 
-/// Malformed or ambiguous JSON objects, and ones with values of other kinds than a filter expects.
+/// Malformed or ambiguous JSON objects, and objects with values of unexpected kinds.
 const ODD: &[&str] = &[
     r#"{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"web","namespace":"team","namespace":"team"}}"#,
     r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"team","namespace":"default","labels":{"service":"web"}},"spec":{"type":"NodePort"}}"#,
@@ -24,7 +24,7 @@ const ODD: &[&str] = &[
     "",
 ];
 
-/// The documents of one batch.
+/// Returns the documents of one batch.
 pub(crate) fn batch(dice: &mut Dice) -> Vec<Document> {
     (0..=dice.below(9)).map(|_| document(dice)).collect()
 }

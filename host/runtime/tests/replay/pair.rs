@@ -1,4 +1,4 @@
-//! The same filter twice over the same cluster: once with replay, once with a call for each object.
+//! The same filter twice with the same cluster: once with replay, once with a call for each object.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use weir_document::Document;
-use weir_kube::{GroupResource, Lookup, VerbClass};
+use weir_kube::{GroupResource, LookupSpec, VerbClass};
 use weir_runtime::{
     Chain, ChangeSet, ClusterView, Dependency, Digest, Engine, Filter, FilterEntry, FilterSet, Loader, LookupSource,
     LookupSubscription, Lookups, Outcome, RuntimeMetrics,
@@ -18,31 +18,31 @@ use weir_runtime::{
 
 use super::cluster::{Changed, Cluster};
 
-/// What all cases share: engine and modules.
+/// The engine and the modules, which all cases share.
 pub(crate) struct Parts {
     engine: Engine,
     modules: Mutex<HashMap<String, (Bytes, Arc<Loader>)>>,
-    /// Takes its place in turn for the loader of a module, which keeps its code.
+    /// The view of the current case. The loaders of modules are shared, because they keep the code.
     source: Arc<Source>,
     pub(crate) metrics: Arc<RuntimeMetrics>,
 }
 
-/// Lookups of the cluster of the case at hand.
+/// The lookups in the cluster of the current case.
 #[derive(Debug, Default)]
 struct Source {
     cluster: Mutex<Option<Cluster>>,
-    lookups: Mutex<Vec<Arc<Lookup>>>,
+    lookups: Mutex<Vec<Arc<LookupSpec>>>,
 }
 
 #[derive(Debug)]
 struct Fixed;
 
-/// One filter as its chain, with its metrics' count of replays before the case.
+/// Both filters as chains, and the number of replays before the case.
 pub(crate) struct Pair {
     replaying: (Arc<Filter>, Chain),
     calling: (Arc<Filter>, Chain),
     cluster: Cluster,
-    lookups: Vec<Arc<Lookup>>,
+    lookups: Vec<Arc<LookupSpec>>,
     metrics: Arc<RuntimeMetrics>,
     before: u64,
 }
@@ -54,7 +54,7 @@ impl LookupSource for Source {
         Arc::new(self.cluster.lock().unwrap().clone().unwrap())
     }
 
-    fn follow(&self, lookups: Vec<Arc<Lookup>>) -> BoxFuture<'static, Result<Lookups, String>> {
+    fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         *self.lookups.lock().unwrap() = lookups;
         Box::pin(std::future::ready(Ok(Box::new(Fixed) as Lookups)))
     }
@@ -80,13 +80,13 @@ impl Parts {
         made.clone()
     }
 
-    /// A filter over a cluster.
+    /// Loads a filter that reads a cluster.
     pub(crate) async fn filter(&self, cluster: &Cluster, name: &str, settings: &str) -> Arc<Filter> {
         // Time depends on the machine.
         self.filter_within(cluster, name, settings, "10s").await
     }
 
-    /// A filter over a cluster, with a limit of time.
+    /// Loads a filter that reads a cluster, with a time limit.
     pub(crate) async fn filter_within(&self, cluster: &Cluster, name: &str, settings: &str, time: &str) -> Arc<Filter> {
         *self.source.cluster.lock().unwrap() = Some(cluster.clone());
         let (module, loader) = self.module(name);
@@ -97,13 +97,13 @@ impl Parts {
         Arc::new(loader.load(&entry, "test".to_owned(), Digest::of(&module), &module).await.unwrap())
     }
 
-    /// The lookups of the filter that was loaded last.
-    pub(crate) fn lookups(&self) -> Vec<Arc<Lookup>> {
+    /// Returns the lookups of the filter that was loaded last.
+    pub(crate) fn lookups(&self) -> Vec<Arc<LookupSpec>> {
         self.source.lookups.lock().unwrap().clone()
     }
 }
 
-/// A built module, beside this test's own program: `<target>/release/deps/replay`.
+/// Returns the path of a built module. The test's own program is `<target>/release/deps/replay`.
 fn built(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let release = program.ancestors().find(|folder| folder.ends_with("release")).unwrap();
@@ -114,14 +114,14 @@ fn built(name: &str) -> PathBuf {
     path
 }
 
-/// The chain of one filter.
+/// Returns the chain of one filter.
 pub(crate) fn chain(filter: &Arc<Filter>) -> Chain {
     let set = FilterSet::new(vec![filter.clone()]);
     set.chain("test", &GroupResource::new("services", ""), VerbClass::Read).unwrap()
 }
 
-/// What a lookup's dependencies are validated for.
-pub(crate) fn changes(lookups: &[Arc<Lookup>], changed: &[Changed]) -> ChangeSet {
+/// Returns the changes to validate dependencies for.
+pub(crate) fn changes(lookups: &[Arc<LookupSpec>], changed: &[Changed]) -> ChangeSet {
     let mut changes = ChangeSet::default();
     for (resource, namespace, name) in changed {
         for lookup in lookups.iter().filter(|lookup| lookup.resource.to_string() == *resource) {
@@ -146,7 +146,7 @@ impl Pair {
         Self { replaying, calling, cluster: cluster.clone(), lookups, metrics, before }
     }
 
-    /// Filters a batch by both and compares what they make of it.
+    /// Filters a batch by both and compares the outcomes.
     pub(crate) async fn compare(&self, batch: Vec<Document>, seed: u64, round: usize) {
         let expected = self.calling.1.run(batch.clone()).await;
         let outcomes = self.replaying.1.run(batch.clone()).await;
@@ -171,7 +171,7 @@ impl Pair {
         self.compare_dependencies(seed, round);
     }
 
-    /// Objects that were replayed so far.
+    /// Returns the number of replayed objects.
     pub(crate) fn replayed(&self) -> u64 {
         replayed(&self.metrics) - self.before
     }
@@ -183,7 +183,7 @@ impl Pair {
     }
 }
 
-/// An outcome as it is compared. Numbers of handles and places in code differ from instance to instance.
+/// Returns an outcome in the form that is compared. Handle numbers and code positions differ between instances.
 fn shown(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Unchanged => "unchanged".to_owned(),
@@ -197,13 +197,13 @@ fn shown(outcome: &Outcome) -> String {
 }
 
 impl Parts {
-    /// The sum of a metric's series.
+    /// Returns the sum of a metric's series.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         sum(&self.metrics, name)
     }
 }
 
-/// Objects that all filters have replayed.
+/// Returns the number of objects that all filters have replayed.
 pub(crate) fn replayed(metrics: &RuntimeMetrics) -> u64 {
     sum(metrics, "weir_filter_replayed_total")
 }

@@ -1,4 +1,4 @@
-//! Generated programs: pure functions of what they read, though otherwise as odd as a filter may be.
+//! Generated programs. They are pure functions of what they read, but otherwise arbitrary.
 
 use guest::{Edit, Op, Program, Read, Select};
 
@@ -6,7 +6,7 @@ use super::cluster::{NODE, NODES, POOLS, SERVICES};
 use super::dice::Dice;
 
 const RESOURCES: &[&str] = &["services", "nodes", "nodepools.apps.openyurt.io"];
-/// Paths to one place.
+/// Paths without `[*]`.
 const PLACES: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -20,7 +20,7 @@ const PLACES: &[&str] = &[
     "data.key-0",
     "status.nodes[0]",
 ];
-/// Paths to rows.
+/// Paths with `[*]`.
 const ROWS: &[&str] = &[
     "endpoints[*].nodeName",
     "endpoints[*]",
@@ -30,12 +30,12 @@ const ROWS: &[&str] = &[
     "spec.containers[*].env[*].value",
     "status.nodes[*]",
 ];
-/// Paths that edits are refused at, on some objects or on all.
+/// Paths at which edits are refused, on some or all objects.
 const GUARDED: &[&str] = &["metadata.name", "metadata.labels.service", "spec.containers[*].image", "spec.type.a.b"];
 const KEYS: &[&str] =
     &["service", "openyurt.io/topologyKeys", "apps.openyurt.io/nodepool", "nodeport.openyurt.io/listen"];
 
-/// The settings of a program.
+/// Returns the settings of a program.
 pub(crate) fn program(dice: &mut Dice) -> String {
     let ops = (0..=dice.below(9)).map(|_| op(dice)).collect();
     serde_json::to_string(&Program { ops }).unwrap()

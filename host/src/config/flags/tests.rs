@@ -27,7 +27,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn defaults_are_those_of_the_design() {
+fn the_defaults_of_serve() {
     let config = serve("");
     assert_eq!(config.bind.to_string(), "127.0.0.1:10261");
     assert_eq!(config.admin.to_string(), "127.0.0.1:10267");
@@ -97,7 +97,7 @@ fn several_servers_keep_their_order() {
 }
 
 #[test]
-fn the_https_port_needs_a_certificate_with_its_key_and_an_address_that_is_not_left_to_chance() {
+fn the_https_port_needs_certificate_and_key_and_a_fixed_port_for_pods() {
     assert!(serve("").secure.is_none());
     let config = serve("--tls-cert-file c --tls-private-key-file k --pod-address 169.254.2.1");
     assert_eq!(config.secure.unwrap().address.to_string(), "169.254.2.1:10268");
@@ -115,7 +115,7 @@ fn the_https_port_needs_a_certificate_with_its_key_and_an_address_that_is_not_le
 }
 
 #[test]
-fn in_a_pod_the_clusters_own_server_is_the_default() {
+fn in_a_pod_the_api_server_of_its_cluster_is_the_default() {
     let in_cluster = |host: &str| Some(InCluster { host: host.to_owned(), port: "443".to_owned() });
     for (host, url) in [("10.96.0.1", "https://10.96.0.1:443/"), ("fd00::1", "https://[fd00::1]:443/")] {
         let Ok(Command::Serve(config)) = line_in(in_cluster(host), "serve --node-name n") else { panic!() };
@@ -132,7 +132,7 @@ fn in_a_pod_the_clusters_own_server_is_the_default() {
 }
 
 #[test]
-fn a_remote_plain_port_must_be_asked_for() {
+fn a_plain_port_beyond_loopback_must_be_allowed() {
     assert_eq!(serve("--bind-address 0.0.0.0 --allow-remote-plaintext --port 0").bind.to_string(), "0.0.0.0:0");
 }
 
@@ -143,7 +143,7 @@ fn the_pod_address_and_secure_port_are_the_endpoint_of_the_node_import() {
 }
 
 #[test]
-fn the_pod_address_has_an_interface_unless_that_is_left_to_others() {
+fn the_pod_address_has_an_interface_unless_its_name_is_empty() {
     let interface = |text: &str| serve(text).pods.unwrap().interface;
     assert_eq!(interface("--pod-address 169.254.2.1").as_deref(), Some("weir0"));
     assert_eq!(interface("--pod-address fd00::1 --pod-interface=").as_deref(), None);

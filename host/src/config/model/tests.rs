@@ -112,7 +112,7 @@ fn a_flat_key_replaces_a_listed_filters_rules_and_keeps_the_rest() {
 }
 
 #[test]
-fn json_manifests_and_the_api_object_say_the_same() {
+fn json_manifests_and_api_objects_give_the_same_configuration() {
     let json = "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"ConfigMap\",\n\t\"metadata\": {\"name\": \"weir-filters\"},\n\t\"data\": {\"filters.yaml\": \"filters: [{name: a, match: ['*/services']}]\"},\n\t\"binaryData\": {\"a.wasm\": \"AGFzbQ==\"}\n}";
     let from_text = Configuration::from_manifest("weir.yaml", json).unwrap();
     let object: ConfigMap = serde_json::from_str(json).unwrap();
@@ -159,7 +159,7 @@ filters:
         "filters.yaml: filters[0].match[2]: must be a string, is a number",
         "filters.yaml: filters[0].settings: must be a mapping, is a list",
         r#"filters.yaml: filters[0].failurePolicy: "fail" is not a failure policy: Fail, Ignore or Hide"#,
-        r#"filters.yaml: filters[0].writes: "no" is not what becomes of writes: refuse or pass"#,
+        r#"filters.yaml: filters[0].writes: "no" is not a policy for writes: refuse or pass"#,
         r#"filters.yaml: filters[0].grants[1]: "Bad" is not a resource name"#,
         "filters.yaml: filters[0].grants[0]: secrets are never granted to a filter",
         r#"filters.yaml: filters[0].limits.memory: "lots" is not an amount of memory"#,
@@ -205,7 +205,7 @@ fn the_parser_reads_every_key_of_the_table() {
 }
 
 #[test]
-fn what_is_not_a_config_map_is_refused() {
+fn a_manifest_that_is_not_a_config_map_is_refused() {
     let of = |text: &str| errors(Configuration::from_manifest("weir.yaml", text));
     assert!(of("a: [")[0].starts_with("not YAML: "), "{:?}", of("a: ["));
     assert_eq!(of("[]"), ["not a ConfigMap manifest: expected a mapping with apiVersion, kind and data"]);
@@ -244,6 +244,22 @@ fn bad_flat_keys_are_refused_by_key() {
 }
 
 #[test]
+fn a_rule_without_a_read_verb_is_a_warning_with_the_filter_and_the_rule() {
+    let configuration = manifest(
+        "data:\n  filters.yaml: 'filters: [{name: a, match: [kubelet/pods#update]}]'\n  filter_b: 'kubelet/nodes#patch;delete'",
+    )
+    .unwrap();
+    assert_eq!(configuration.warnings.len(), 2, "{:?}", configuration.warnings);
+    for (warning, named) in configuration
+        .warnings
+        .iter()
+        .zip(["filter a: rule \"kubelet/pods#update\"", "filter b: rule \"kubelet/nodes#patch;delete\""])
+    {
+        assert!(warning.starts_with(named) && warning.ends_with("the rule matches nothing"), "{warning}");
+    }
+}
+
+#[test]
 fn the_number_of_filters_and_items_is_bounded() {
     let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
     assert!(only_error(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
@@ -257,7 +273,7 @@ fn the_number_of_filters_and_items_is_bounded() {
 }
 
 #[test]
-fn what_is_valid_but_surprising_is_a_warning() {
+fn valid_but_surprising_values_are_warnings() {
     let configuration = manifest(
         "data:\n  filters.yaml: 'filters: [{name: a, match: []}, {name: b, match: [x/pods#list]}]'\nbinaryData: {c.wasm: 'AA=='}",
     )

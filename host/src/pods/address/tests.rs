@@ -7,12 +7,12 @@ use super::*;
 const ADDRESS: &str = "169.254.20.10";
 const INSIDE: &str = "WEIR_TEST_OWN_NETWORK";
 
-/// Runs an ignored test of this file in a new network namespace; `with` goes before it on the command line.
+/// Runs an ignored test of this file in a new network namespace. `with` are words of the command line before it.
 fn in_own_network(test: &str, with: &[&str]) {
     let unshare = |words: &[&str]| Command::new("unshare").arg("--net").args(words).output();
     if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "no network namespace can be had here");
-        eprintln!("skipped: no network namespace can be had here");
+        assert!(std::env::var_os("CI").is_none(), "this machine allows no network namespaces");
+        eprintln!("skipped: this machine allows no network namespaces");
         return;
     }
     let program = std::env::current_exe().unwrap().display().to_string();
@@ -28,16 +28,19 @@ fn in_own_network(test: &str, with: &[&str]) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// A running task, and access to the interfaces that it changes.
-struct Rig {
+/// A running task, and access to the network interfaces.
+struct AddressFixture {
     netlink: NetlinkEvents,
     metrics: Arc<PodMetrics>,
     tasks: Tasks,
 }
 
-impl Rig {
+impl AddressFixture {
     fn new() -> Self {
-        assert!(std::env::var_os(INSIDE).is_some(), "it would change the interfaces of this machine");
+        assert!(
+            std::env::var_os(INSIDE).is_some(),
+            "without a namespace, the test would change the interfaces of this machine"
+        );
         let (metrics, tasks) = (Arc::<PodMetrics>::default(), Tasks::default());
         Self { netlink: NetlinkEvents::subscribe(GROUPS, &tasks).unwrap(), metrics, tasks }
     }
@@ -48,7 +51,7 @@ impl Rig {
     }
 
     /// Waits until an interface has the address, or none has it, and returns the interface.
-    async fn holder(&mut self, address: &str, expected: bool) -> Option<Link> {
+    async fn holder(&mut self, address: &str, expected: bool) -> Option<Interface> {
         let address = address.parse().unwrap();
         let found = async {
             loop {
@@ -64,7 +67,7 @@ impl Rig {
         tokio::time::timeout(Duration::from_secs(20), found).await.expect("in time")
     }
 
-    async fn link(&self, name: &str) -> Option<Link> {
+    async fn link(&self, name: &str) -> Option<Interface> {
         links(self.netlink.handle()).await.unwrap().into_iter().find(|link| link.name == name)
     }
 
@@ -84,48 +87,48 @@ fn an_address_without_an_interface_is_added_and_repaired() {
 #[tokio::test]
 #[ignore = "started by another test, in a network namespace of its own"]
 async fn repaired_inside() {
-    let mut rig = Rig::new();
+    let mut fixture = AddressFixture::new();
     for address in [ADDRESS, "fd00::10"] {
-        rig.keep(address);
-        let first = rig.holder(address, true).await.unwrap();
+        fixture.keep(address);
+        let first = fixture.holder(address, true).await.unwrap();
         assert_eq!((first.name.as_str(), first.own, first.up), ("weir0", true, true));
-        let handle = rig.netlink.handle().clone();
+        let handle = fixture.netlink.handle().clone();
         let mut addresses = handle.address().get().set_address_filter(address.parse().unwrap()).execute();
         let message = addresses.try_next().await.unwrap().unwrap();
         assert_eq!(message.header.prefix_len, if address == ADDRESS { 32 } else { 128 });
         // Something removes the address.
         handle.address().del(message).execute().await.unwrap();
-        assert_eq!(rig.holder(address, true).await.unwrap().index, first.index);
+        assert_eq!(fixture.holder(address, true).await.unwrap().index, first.index);
         // Something sets the interface down.
         handle.link().set(LinkUnspec::new_with_index(first.index).down().build()).execute().await.unwrap();
-        assert_eq!(rig.holder(address, true).await.unwrap().index, first.index);
+        assert_eq!(fixture.holder(address, true).await.unwrap().index, first.index);
         // Something deletes the interface.
         handle.link().del(first.index).execute().await.unwrap();
-        assert_ne!(rig.holder(address, true).await.unwrap().index, first.index, "a new one");
+        assert_ne!(fixture.holder(address, true).await.unwrap().index, first.index, "a new one");
     }
 }
 
 #[test]
-fn an_address_on_an_existing_interface_is_left_alone_until_it_goes() {
+fn an_address_on_an_existing_interface_stays_until_that_is_deleted() {
     in_own_network("left_alone_inside", &[]);
 }
 
 #[tokio::test]
 #[ignore = "started by another test, in a network namespace of its own"]
 async fn left_alone_inside() {
-    let mut rig = Rig::new();
-    rig.dummy("node0", ADDRESS).await;
+    let mut fixture = AddressFixture::new();
+    fixture.dummy("node0", ADDRESS).await;
     let mut task = PodAddress::new(
         &PodsConfig { address: ADDRESS.parse().unwrap(), port: 1, interface: Some("weir0".to_owned()) },
-        rig.metrics.clone(),
-        rig.tasks.clone(),
+        fixture.metrics.clone(),
+        fixture.tasks.clone(),
     );
     assert_eq!(task.check(&mut None).await.unwrap(), Holder::Other("node0".to_owned()));
-    assert!(rig.link("weir0").await.is_none());
-    rig.keep(ADDRESS);
-    let index = rig.link("node0").await.unwrap().index;
-    rig.netlink.handle().link().del(index).execute().await.unwrap();
-    assert_eq!(rig.holder(ADDRESS, true).await.unwrap().name, "weir0");
+    assert!(fixture.link("weir0").await.is_none());
+    fixture.keep(ADDRESS);
+    let index = fixture.link("node0").await.unwrap().index;
+    fixture.netlink.handle().link().del(index).execute().await.unwrap();
+    assert_eq!(fixture.holder(ADDRESS, true).await.unwrap().name, "weir0");
     // An existing interface of another kind stays unchanged.
     task.interface = Some("lo".to_owned());
     task.address = "169.254.20.11".parse().unwrap();
@@ -146,10 +149,10 @@ fn the_error_names_a_missing_capability() {
 #[tokio::test]
 #[ignore = "started by another test, in a network namespace of its own"]
 async fn without_the_capability_inside() {
-    let rig = Rig::new();
+    let fixture = AddressFixture::new();
     let config = PodsConfig { address: ADDRESS.parse().unwrap(), port: 1, interface: Some("weir0".to_owned()) };
-    let task = PodAddress::new(&config, rig.metrics.clone(), rig.tasks.clone());
+    let task = PodAddress::new(&config, fixture.metrics.clone(), fixture.tasks.clone());
     let report = error_report(&task.check(&mut None).await.unwrap_err());
     assert_eq!(report, "cannot create interface weir0 (requires CAP_NET_ADMIN): Operation not permitted (os error 1)");
-    assert!(rig.link("weir0").await.is_none());
+    assert!(fixture.link("weir0").await.is_none());
 }

@@ -1,4 +1,4 @@
-//! Asks the API server whether a user may do something: a SubjectAccessReview, made with the daemon's own identity.
+//! SubjectAccessReviews: asks the API server, with the daemon's own credential, whether a user may send a request.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::proxy::respond::Refusal;
-use crate::proxy::server::certificate::Subject;
+use crate::proxy::respond::StatusError;
+use crate::proxy::server::client_certificate::Subject;
 use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
 use weir_upstream::UpstreamError;
 
-/// A question. Its `Display` is worded as the API server words a refusal:
+/// A SubjectAccessReview. Its `Display` is the wording of the API server:
 /// `list resource "pods" in API group "" in the namespace "a"`.
 #[derive(Debug)]
 pub(super) struct Review {
     spec: SubjectAccessReviewSpec,
-    shown: String,
+    action: String,
 }
 
 impl Review {
-    /// Asks whether `subject` may send this request.
+    /// Creates a review of whether `subject` may send this request.
     pub(super) fn new(subject: &Subject, method: &Method, request: &RequestInfo) -> Self {
         let spec = SubjectAccessReviewSpec {
             user: Some(subject.user.clone()),
@@ -32,67 +32,67 @@ impl Review {
             ..SubjectAccessReviewSpec::default()
         };
         match &request.kind {
-            RequestKind::Resource(asked) => {
-                let attributes = attributes(method, request, asked);
-                let shown = shown(&attributes);
-                Self { spec: SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec }, shown }
+            RequestKind::Resource(resource) => {
+                let attributes = attributes(method, request, resource);
+                let action = action(&attributes);
+                Self { spec: SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec }, action }
             }
             RequestKind::NonResource => {
                 let (path, verb) = (request.forward.path().to_owned(), method.as_str().to_ascii_lowercase());
-                let shown = format!("{verb} path {path:?}");
+                let action = format!("{verb} path {path:?}");
                 let attributes = NonResourceAttributes { path: Some(path), verb: Some(verb) };
-                Self { spec: SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..spec }, shown }
+                Self { spec: SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..spec }, action }
             }
         }
     }
 
-    /// All that the answer depends on.
+    /// Returns the key of this review in a cache: equal keys have equal results.
     #[must_use]
-    pub(super) fn question(&self) -> String {
+    pub(super) fn key(&self) -> String {
         serde_json::to_string(&self.spec).unwrap_or_default()
     }
 
-    /// Asks. `client` sends as the daemon. Cancel-safe.
+    /// Sends the review, and returns whether the request is allowed. `client` has the daemon's credential. Cancel-safe.
     ///
     /// # Errors
-    /// The API server gives no answer, or an unusable one: then nobody is let through.
-    pub(super) async fn ask(&self, client: &kube::Client) -> Result<bool, Refusal> {
+    /// The API server did not respond, or not with a review. The caller must deny the request.
+    pub(super) async fn send(&self, client: &kube::Client) -> Result<bool, StatusError> {
         let review = SubjectAccessReview { spec: self.spec.clone(), ..SubjectAccessReview::default() };
-        let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await;
-        let answer: SubjectAccessReview = answer.map_err(|error| match error {
+        let response = Api::all(client.clone()).create(&PostParams::default(), &review).await;
+        let response: SubjectAccessReview = response.map_err(|error| match error {
             kube::Error::Api(status) => {
-                Refusal::Review(format!("the API server answers {}: {}", status.code, status.message))
+                StatusError::Review(format!("the API server returned {}: {}", status.code, status.message))
             }
             kube::Error::Service(error) => match error.downcast::<UpstreamError>() {
-                Ok(error) => Refusal::Upstream(*error),
-                Err(error) => Refusal::Review(error.to_string()),
+                Ok(error) => StatusError::Upstream(*error),
+                Err(error) => StatusError::Review(error.to_string()),
             },
-            error => Refusal::Review(error.to_string()),
+            error => StatusError::Review(error.to_string()),
         })?;
-        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        Ok(response.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
 }
 
-pub(super) fn attributes(method: &Method, request: &RequestInfo, asked: &ResourceRequest) -> ResourceAttributes {
+pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &ResourceRequest) -> ResourceAttributes {
     let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
-    // Since 1.32 a node may list only what it selects as its own.
+    // Since Kubernetes 1.32 the authorizer of nodes considers selectors: a node may list only its own pods.
     let selector = |key| request.query.first(key).filter(|selector| !selector.is_empty()).map(str::to_owned);
     let field = |raw| FieldSelectorAttributes { raw_selector: Some(raw), requirements: None };
     let label = |raw| LabelSelectorAttributes { raw_selector: Some(raw), requirements: None };
     ResourceAttributes {
-        verb: Some(rbac(asked.verb, method)),
-        group: text(Some(&asked.resource.group)),
-        version: text(Some(&asked.version)),
-        resource: text(Some(&asked.resource.resource)),
-        subresource: text(asked.subresource.as_deref()),
-        namespace: text(asked.namespace.as_deref()),
-        name: text(asked.name.as_deref().or(selected(request))),
+        verb: Some(rbac_verb(resource.verb, method)),
+        group: text(Some(&resource.resource.group)),
+        version: text(Some(&resource.version)),
+        resource: text(Some(&resource.resource.resource)),
+        subresource: text(resource.subresource.as_deref()),
+        namespace: text(resource.namespace.as_deref()),
+        name: text(resource.name.as_deref().or(selected_name(request))),
         field_selector: selector("fieldSelector").map(field),
         label_selector: selector("labelSelector").map(label),
     }
 }
 
-fn shown(attributes: &ResourceAttributes) -> String {
+fn action(attributes: &ResourceAttributes) -> String {
     let [verb, resource, subresource, group, namespace] =
         [&attributes.verb, &attributes.resource, &attributes.subresource, &attributes.group, &attributes.namespace]
             .map(|text| text.as_deref().unwrap_or_default());
@@ -106,19 +106,19 @@ fn shown(attributes: &ResourceAttributes) -> String {
 
 impl fmt::Display for Review {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.action)
     }
 }
 
-/// The name that a field selector narrows a collection to: the server authorizes that as a request for that object.
-fn selected(request: &RequestInfo) -> Option<&str> {
+/// Returns the name that a field selector restricts a collection to. The API server authorizes such a request by this name.
+fn selected_name(request: &RequestInfo) -> Option<&str> {
     let terms = request.query.first("fieldSelector")?.split(',');
     terms
         .filter_map(|term| term.split_once('='))
         .find_map(|(field, value)| (field.trim() == "metadata.name").then(|| value.trim_start_matches('=').trim()))
 }
 
-fn rbac(verb: Verb, method: &Method) -> String {
+fn rbac_verb(verb: Verb, method: &Method) -> String {
     match verb {
         Verb::Get => "get".to_owned(),
         Verb::List => "list".to_owned(),
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(method: &Method, path: &str) -> (Value, String) {
+    fn review(method: &Method, path: &str) -> (Value, String) {
         let subject = Subject { user: "u".to_owned(), groups: vec!["g".to_owned()] };
         let request = RequestInfo::parse(method, &path.parse().unwrap()).unwrap();
         let review = Review::new(&subject, method, &request);
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn a_review_asks_what_the_server_will_ask_itself() {
-        let (spec, shown) = asked(&Method::GET, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dedge-a");
+    fn a_review_has_the_attributes_that_the_api_server_authorizes() {
+        let (spec, action) = review(&Method::GET, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dedge-a");
         assert_eq!(
             spec,
             json!({"user": "u", "groups": ["g"], "resourceAttributes": {
@@ -156,16 +156,16 @@ mod tests {
                 "namespace": "", "name": "", "fieldSelector": {"rawSelector": "spec.nodeName=edge-a"},
             }})
         );
-        assert_eq!(shown, r#"watch resource "pods" in API group "" at the cluster scope"#);
-        let (spec, shown) = asked(&Method::POST, "/api/v1/namespaces/a/pods/p/exec");
+        assert_eq!(action, r#"watch resource "pods" in API group "" at the cluster scope"#);
+        let (spec, action) = review(&Method::POST, "/api/v1/namespaces/a/pods/p/exec");
         let attributes = &spec["resourceAttributes"];
         assert_eq!((&attributes["verb"], &attributes["subresource"]), (&json!("create"), &json!("exec")));
-        assert_eq!(shown, r#"create resource "pods/exec" in API group "" in the namespace "a""#);
+        assert_eq!(action, r#"create resource "pods/exec" in API group "" in the namespace "a""#);
         for selector in ["metadata.name%3Dx", "a%3Db,metadata.name%3D%3Dx"] {
-            let (spec, _) = asked(&Method::GET, &format!("/api/v1/namespaces/a/secrets?fieldSelector={selector}"));
-            assert_eq!(spec["resourceAttributes"]["name"], "x", "as the server takes it: {selector}");
+            let (spec, _) = review(&Method::GET, &format!("/api/v1/namespaces/a/secrets?fieldSelector={selector}"));
+            assert_eq!(spec["resourceAttributes"]["name"], "x", "as the API server does: {selector}");
         }
-        let (spec, _) = asked(&Method::GET, "/metrics");
+        let (spec, _) = review(&Method::GET, "/metrics");
         assert_eq!(spec["nonResourceAttributes"], json!({"path": "/metrics", "verb": "get"}));
     }
 }

@@ -1,8 +1,8 @@
-//! The API server's latest answers about the users of client certificates. A client asks for the same again and again, and
-//! each review is a round trip. A revoked right is gone within [`ALLOWED`]; the server authorizes every request itself all
-//! the same, as that of the user whom the daemon impersonates.
+//! Caches the results of SubjectAccessReviews. A client repeats its requests, and each review is a round trip.
 //!
-//! Requests that need the same answer at the same time share one review. Memory: at most [`CAPACITY`] answers.
+//! A revoked permission takes effect after at most [`ALLOWED`], and earlier for most requests, because the API server
+//! authorizes the impersonated request, too. Concurrent requests with the same key share one review. Memory: at most
+//! [`CAPACITY`] results.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,79 +10,105 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::time::{Instant, timeout};
 
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 
-/// How long a request of a client certificate's user that is allowed counts as allowed. The API server decides again.
+/// How long an allowed request of a client certificate's user stays allowed. The API server authorizes it again.
 const ALLOWED: Duration = Duration::from_secs(10);
-/// How long a read from a view that is allowed counts as allowed. Nobody decides again.
+/// How long an allowed read from a view stays allowed.
 const ALLOWED_READ: Duration = Duration::from_secs(300);
-/// How long a request that is denied counts as denied.
+/// How long a request that was allowed stays allowed while reviews fail.
+const OFFLINE_GRACE: Duration = Duration::from_secs(24 * 3600);
+/// How long a denied request stays denied.
 const DENIED: Duration = Duration::from_secs(5);
-/// How long the API server may take to answer.
+/// The timeout of a review.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of answers that are kept.
+/// The most results.
 const CAPACITY: u64 = 4096;
 
-/// The answers of the last seconds, by question.
+/// The results of the last seconds.
 #[derive(Debug)]
-pub(in crate::proxy) struct Reviews {
-    answers: Cache<String, Answer>,
+pub(in crate::proxy) struct ReviewCache {
+    results: Cache<String, CachedReview>,
     allowed: Duration,
+    /// The keys of requests that were allowed, for the time in which reviews fail.
+    granted: Cache<String, ()>,
 }
 
-/// An answer, or the reason why there is none, which only those get who have waited for it.
+/// A result, or the error of a review. An error expires at once: only the requests that wait for it get it.
 #[derive(Debug, Clone)]
-struct Answer {
+struct CachedReview {
     allowed: Result<bool, String>,
     expires: Instant,
 }
 
-impl Reviews {
+impl ReviewCache {
     /// For the users of client certificates.
-    pub(in crate::proxy) fn of_certificates() -> Self {
+    pub(in crate::proxy) fn for_certificates() -> Self {
         Self::new(ALLOWED)
     }
 
     /// For reads from views.
-    pub(in crate::proxy) fn of_reads() -> Self {
+    pub(in crate::proxy) fn for_reads() -> Self {
         Self::new(ALLOWED_READ)
     }
 
     fn new(allowed: Duration) -> Self {
-        // Each answer says when it expires; the cache drops those that nobody asks for again.
-        Self { answers: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(), allowed }
+        // Each result has its own expiry. The time to live only bounds the memory of results that nobody requests again.
+        Self {
+            results: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(),
+            allowed,
+            granted: Cache::builder().max_capacity(CAPACITY).time_to_live(OFFLINE_GRACE).build(),
+        }
     }
 
-    /// Returns the answer that is known, or asks. Cancel-safe: another request that waits for the answer then asks.
+    /// Whether a key was allowed within the offline grace period.
+    pub(in crate::proxy) fn is_granted(&self, key: &str) -> bool {
+        self.granted.contains_key(key)
+    }
+
+    /// Returns the cached result of a key, or sends the review. If the review fails, an earlier permission holds for the
+    /// offline grace period. Cancel-safe: if the request that sends the review is
+    /// cancelled, another one that waits for it sends its own.
     ///
     /// # Errors
-    /// [`Refusal::Review`].
-    pub(in crate::proxy) async fn answer(
+    /// [`StatusError::Review`]: the review failed or timed out.
+    pub(in crate::proxy) async fn get_or_send(
         &self,
-        question: String,
-        ask: impl Future<Output = Result<bool, Refusal>>,
-    ) -> Result<bool, Refusal> {
-        let is_expired = |answer: &Answer| answer.expires <= Instant::now();
-        let asked = Answer::to(ask, self.allowed);
-        let answer = self.answers.entry(question).or_insert_with_if(asked, is_expired).await.into_value();
-        answer.allowed.map_err(Refusal::Review)
+        key: String,
+        send: impl Future<Output = Result<bool, StatusError>>,
+    ) -> Result<bool, StatusError> {
+        let is_expired = |review: &CachedReview| review.expires <= Instant::now();
+        let sent = CachedReview::of(send, self.allowed);
+        let review = self.results.entry(key.clone()).or_insert_with_if(sent, is_expired).await.into_value();
+        match review.allowed {
+            Ok(true) => {
+                self.granted.insert(key, ()).await;
+                Ok(true)
+            }
+            Ok(false) => {
+                self.granted.invalidate(&key).await;
+                Ok(false)
+            }
+            Err(_) if self.is_granted(&key) => Ok(true),
+            Err(reason) => Err(StatusError::Review(reason)),
+        }
     }
 }
 
-impl Answer {
-    async fn to(ask: impl Future<Output = Result<bool, Refusal>>, allows: Duration) -> Self {
-        let allowed = match timeout(TIMEOUT, ask).await {
+impl CachedReview {
+    async fn of(send: impl Future<Output = Result<bool, StatusError>>, allowed_for: Duration) -> Self {
+        let allowed = match timeout(TIMEOUT, send).await {
             Ok(Ok(allowed)) => Ok(allowed),
-            Ok(Err(Refusal::Review(reason))) => Err(reason),
+            Ok(Err(StatusError::Review(reason))) => Err(reason),
             Ok(Err(other)) => Err(other.to_string()),
-            Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
+            Err(_) => Err(format!("no response within {TIMEOUT:?}")),
         };
-        let holds = match allowed {
-            Ok(true) => allows,
+        let lifetime = match allowed {
+            Ok(true) => allowed_for,
             Ok(false) => DENIED,
             Err(_) => Duration::ZERO,
         };
-        Self { allowed, expires: Instant::now() + holds }
+        Self { allowed, expires: Instant::now() + lifetime }
     }
 }
 
@@ -92,59 +118,59 @@ mod tests {
 
     use super::*;
 
-    /// Asks, and counts how often that reached the server.
-    async fn ask(
-        reviews: &Reviews,
-        question: &str,
-        count: &AtomicUsize,
-        says: Result<bool, &str>,
+    /// Requests a review with this result, and counts how many are sent.
+    async fn review(
+        cache: &ReviewCache,
+        key: &str,
+        sent: &AtomicUsize,
+        result: Result<bool, &str>,
     ) -> Result<bool, String> {
-        let asked = async {
-            count.fetch_add(1, Ordering::Relaxed);
+        let send = async {
+            sent.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(1)).await;
-            says.map_err(|reason| Refusal::Review(reason.to_owned()))
+            result.map_err(|reason| StatusError::Review(reason.to_owned()))
         };
-        reviews.answer(question.to_owned(), asked).await.map_err(|refusal| refusal.to_string())
+        cache.get_or_send(key.to_owned(), send).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_holds_for_a_time_and_for_its_question_only() {
-        let (reviews, count) = (Reviews::of_certificates(), AtomicUsize::new(0));
-        for (question, said, holds) in [("a", true, ALLOWED), ("b", false, DENIED)] {
-            count.store(0, Ordering::Relaxed);
+    async fn a_result_is_cached_for_its_key_until_it_expires() {
+        let (cache, sent) = (ReviewCache::for_certificates(), AtomicUsize::new(0));
+        for (key, result, lifetime) in [("a", true, ALLOWED), ("b", false, DENIED)] {
+            sent.store(0, Ordering::Relaxed);
             for _ in 0..100 {
-                assert_eq!(ask(&reviews, question, &count, Ok(said)).await, Ok(said));
+                assert_eq!(review(&cache, key, &sent, Ok(result)).await, Ok(result));
             }
-            assert_eq!(count.load(Ordering::Relaxed), 1);
-            tokio::time::advance(holds - Duration::from_millis(10)).await;
-            assert_eq!(ask(&reviews, question, &count, Ok(!said)).await, Ok(said));
+            assert_eq!(sent.load(Ordering::Relaxed), 1);
+            tokio::time::advance(lifetime - Duration::from_millis(10)).await;
+            assert_eq!(review(&cache, key, &sent, Ok(!result)).await, Ok(result));
             tokio::time::advance(Duration::from_millis(10)).await;
-            assert_eq!(ask(&reviews, question, &count, Ok(!said)).await, Ok(!said), "it has changed");
-            assert_eq!(count.load(Ordering::Relaxed), 2);
+            assert_eq!(review(&cache, key, &sent, Ok(!result)).await, Ok(!result), "it has changed");
+            assert_eq!(sent.load(Ordering::Relaxed), 2);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_the_same_meanwhile_shares_the_answer_and_a_failure_is_not_kept() {
-        let (reviews, count) = (Reviews::of_certificates(), AtomicUsize::new(0));
+    async fn concurrent_requests_share_a_review_and_errors_are_not_cached() {
+        let (cache, sent) = (ReviewCache::for_certificates(), AtomicUsize::new(0));
         let both =
-            || async { tokio::join!(ask(&reviews, "a", &count, Err("no")), ask(&reviews, "a", &count, Err("no"))) };
+            || async { tokio::join!(review(&cache, "a", &sent, Err("no")), review(&cache, "a", &sent, Err("no"))) };
         let (first, second) = both().await;
         assert!(first.is_err() && first == second, "{first:?} {second:?}");
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-        assert_eq!(ask(&reviews, "a", &count, Ok(true)).await, Ok(true));
-        assert_eq!(count.load(Ordering::Relaxed), 2);
-        let slow = reviews.answer("b".to_owned(), std::future::pending()).await;
-        assert!(slow.unwrap_err().to_string().contains("no answer within 10s"));
+        assert_eq!(sent.load(Ordering::Relaxed), 1);
+        assert_eq!(review(&cache, "a", &sent, Ok(true)).await, Ok(true));
+        assert_eq!(sent.load(Ordering::Relaxed), 2);
+        let slow = cache.get_or_send("b".to_owned(), std::future::pending()).await;
+        assert!(slow.unwrap_err().to_string().contains("no response within 10s"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_than_so_many_are_kept() {
-        let reviews = Reviews::of_certificates();
-        for question in 0..CAPACITY + 100 {
-            assert_eq!(reviews.answer(question.to_string(), async { Ok(true) }).await.ok(), Some(true));
+    async fn the_number_of_results_is_bounded() {
+        let cache = ReviewCache::for_certificates();
+        for key in 0..CAPACITY + 100 {
+            assert_eq!(cache.get_or_send(key.to_string(), async { Ok(true) }).await.ok(), Some(true));
         }
-        reviews.answers.run_pending_tasks().await;
-        assert!(reviews.answers.entry_count() <= CAPACITY, "{}", reviews.answers.entry_count());
+        cache.results.run_pending_tasks().await;
+        assert!(cache.results.entry_count() <= CAPACITY, "{}", cache.results.entry_count());
     }
 }

@@ -6,7 +6,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use sha2::{Digest as _, Sha256};
 use tower::BoxError;
 use weir_kube::RequestInfo;
@@ -15,7 +15,7 @@ use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
 use super::access::attributes;
 use crate::proxy::Proxy;
 use crate::proxy::headers::prepare_request;
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
 /// The largest answer.
@@ -33,17 +33,43 @@ impl Proxy {
         identity: Identity,
         headers: &HeaderMap,
         request: &RequestInfo,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, StatusError> {
         let Some(asked) = request.resource().filter(|_| identity != Identity::Impersonated) else { return Ok(true) };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes(&Method::GET, request, asked)),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let body = serde_json::to_vec(&review).map_err(|error| Refusal::Review(error.to_string()))?;
-        let question = question(identity, headers, &body);
-        self.read_reviews.answer(question, ask(&self.upstream, identity, headers, body)).await
+        let attributes = attributes(&Method::GET, request, asked);
+        let body = review(attributes.clone())?;
+        let answer = ask(&self.upstream, identity, headers, body.clone());
+        let answer = self.read_reviews.get_or_send(question(identity, headers, &body), answer).await;
+        if answer.is_ok() {
+            return answer;
+        }
+        // Who may list a whole collection has seen each of its objects.
+        for wider in wider(attributes) {
+            if self.read_reviews.is_granted(&question(identity, headers, &review(wider)?)) {
+                return Ok(true);
+            }
+        }
+        answer
     }
+}
+
+/// The body of a review.
+fn review(attributes: ResourceAttributes) -> Result<Vec<u8>, StatusError> {
+    let spec =
+        SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..SelfSubjectAccessReviewSpec::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    serde_json::to_vec(&review).map_err(|error| StatusError::Review(error.to_string()))
+}
+
+/// Lists of the collection and of the whole resource, which include a read.
+fn wider(read: ResourceAttributes) -> [ResourceAttributes; 2] {
+    let collection = ResourceAttributes {
+        verb: Some("list".to_owned()),
+        name: Some(String::new()),
+        field_selector: None,
+        label_selector: None,
+        ..read
+    };
+    [collection.clone(), ResourceAttributes { namespace: Some(String::new()), ..collection }]
 }
 
 /// All that the answer depends on; the credential only as a hash.
@@ -62,7 +88,12 @@ fn question(identity: Identity, headers: &HeaderMap, review: &[u8]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn ask(upstream: &Upstream, identity: Identity, headers: &HeaderMap, review: Vec<u8>) -> Result<bool, Refusal> {
+async fn ask(
+    upstream: &Upstream,
+    identity: Identity,
+    headers: &HeaderMap,
+    review: Vec<u8>,
+) -> Result<bool, StatusError> {
     let own = |name: &str| name == header::AUTHORIZATION.as_str() || name.starts_with("impersonate-");
     let mut sent: HeaderMap = headers
         .iter()
@@ -81,10 +112,10 @@ async fn ask(upstream: &Upstream, identity: Identity, headers: &HeaderMap, revie
     }
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| Refusal::Review(error.to_string()))?.to_bytes();
+    let body = body.map_err(|error| StatusError::Review(error.to_string()))?.to_bytes();
     let review: SelfSubjectAccessReview = match status.is_success() {
-        true => serde_json::from_slice(&body).map_err(|error| Refusal::Review(error.to_string()))?,
-        false => return Err(Refusal::Review(format!("the API server answers {status}"))),
+        true => serde_json::from_slice(&body).map_err(|error| StatusError::Review(error.to_string()))?,
+        false => return Err(StatusError::Review(format!("the API server answers {status}"))),
     };
     Ok(review.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
 }

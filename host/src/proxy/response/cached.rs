@@ -1,24 +1,35 @@
 //! Lists and watches that are answered from a view, without a request to the API server.
 //!
 //! Informers are served from views: lists at `resourceVersion` 0 or N, watches, and watch-lists. All other reads go
-//! upstream while the API server can be reached: gets, lists without a version, pages, and Tables.
+//! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
+//! gets and lists, too, with a `Warning` header.
 
+mod get;
 mod list;
 mod watch;
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
 use weir_upstream::Identity;
 
+use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
-use crate::proxy::body::ResponseBody;
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{Meter, ResponseBody};
+use crate::proxy::headers;
+use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::view::{RequestSelector, View, ViewSnapshot};
+
+/// The warning on every answer that may be stale.
+const OFFLINE: HeaderValue =
+    HeaderValue::from_static("299 - \"weir: the API server cannot be reached, this is the node's cached state\"");
 
 /// A list or watch that a view may answer.
 pub(in crate::proxy) struct CachedRead {
@@ -52,18 +63,24 @@ impl CachedRead {
         identity: Identity,
         component: &str,
         RequestInfo { query, kind, .. }: &RequestInfo,
+        online: bool,
     ) -> Option<Self> {
         let RequestKind::Resource(resource) = kind else { return None };
-        if *method != Method::GET || resource.name.is_some() || resource.subresource.is_some() {
+        if *method != Method::GET || resource.subresource.is_some() {
             return None;
         }
-        let media_type = negotiate(headers, resource, query);
+        let mut media_type = negotiate(headers, resource, query);
         if matches!(media_type.transform, Transform::Table(..)) {
-            return None;
+            if online {
+                return None;
+            }
+            media_type.transform = Transform::None;
         }
         let start = match resource.verb {
-            Verb::List => list_start(query)?,
+            Verb::List if online => list_start(query)?,
+            Verb::List => offline_list_start(query)?,
             Verb::Watch => watch_start(query)?,
+            Verb::Get if !online => Start::Any,
             _ => return None,
         };
         Some(Self {
@@ -102,6 +119,18 @@ fn list_start(query: &Query) -> Option<Start> {
     }
 }
 
+/// The state that a list gets offline: the view's, unless the client asks for an exact version or a further page.
+fn offline_list_start(query: &Query) -> Option<Start> {
+    let text = |key| query.first(key).unwrap_or_default();
+    if !text("continue").is_empty() || text("resourceVersionMatch") == "Exact" {
+        return None;
+    }
+    match text("resourceVersion") {
+        "" | "0" => Some(Start::Any),
+        version => version.parse().ok().map(Start::NotOlderThan),
+    }
+}
+
 fn watch_start(query: &Query) -> Option<Start> {
     let text = |key| query.first(key).unwrap_or_default();
     let version = match text("resourceVersion") {
@@ -119,20 +148,62 @@ fn watch_start(query: &Query) -> Option<Start> {
     }
 }
 
-/// Answers a read from a view; `None` if the view cannot answer it, and the API server must.
-///
-/// # Errors
-/// The read has no answer but an error.
-pub(in crate::proxy) async fn answer(
+/// Responds to a read from a view; `None` if only the API server can answer it.
+pub(in crate::proxy) async fn respond(
+    proxy: &Arc<Proxy>,
+    request: &Request<Incoming>,
+    parsed: &RequestInfo,
+    component: &str,
+    identity: Identity,
+    client: IpAddr,
+    started: Instant,
+) -> Option<Response<ResponseBody>> {
+    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
+    let online = proxy.upstream.is_reachable();
+    let read = CachedRead::of(request.method(), request.headers(), identity, component, parsed, online)?;
+    let view = views.view(component, identity, resource, &parsed.query)?;
+    if !view.is_read_as(identity) && !proxy.may_read(identity, request.headers(), parsed).await.ok()? {
+        return None;
+    }
+    let (encoding, verb) = (read.media_type.encoding, resource.verb);
+    let handler = match verb {
+        Verb::List => "list",
+        Verb::Watch => "watch",
+        _ => "get",
+    };
+    let response = read_view(proxy, read, view, online).await?;
+    let response = response.unwrap_or_else(|error| error.response(encoding));
+    let compress = verb == Verb::List && headers::accepts_gzip(request.headers()) && proxy.compression.is_for(client);
+    let response = if compress { compressed(response) } else { response };
+    Some(Meter::new(proxy.metrics.clone(), handler, started).attach(response))
+}
+
+/// Reads a view. `None`: the view cannot answer, and the API server must.
+async fn read_view(
     proxy: &Arc<Proxy>,
     read: CachedRead,
     view: Arc<View>,
-) -> Option<Result<Response<ResponseBody>, Refusal>> {
-    ready(proxy, &view).await?;
-    match read.resource.verb {
-        Verb::List => Some(list::list(proxy, &read, &view).await),
-        _ => watch::watch(proxy, read, view).map(Ok),
+    online: bool,
+) -> Option<Result<Response<ResponseBody>, StatusError>> {
+    let is_synced = view.reflector_state().borrow().synced;
+    // Offline, a store without objects does not get any.
+    if !online && !is_synced {
+        return None;
     }
+    ready(proxy, &view).await?;
+    let response = match read.resource.verb {
+        Verb::List => list::list(proxy, &read, &view).await,
+        Verb::Watch => Ok(watch::watch(proxy, read, view)?),
+        _ => get::get(&read, &view)?,
+    };
+    if online {
+        return Some(response);
+    }
+    proxy.metrics.offline_response();
+    Some(response.map(|mut response| {
+        response.headers_mut().insert(header::WARNING, OFFLINE);
+        response
+    }))
 }
 
 /// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own answer

@@ -1,8 +1,8 @@
-//! A forwarded watch that Weir may end before the API server does. When filters begin to match its resource, the watch is
-//! aborted. When the daemon stops, it ends cleanly between two events.
+//! The body of a forwarded watch, which Weir may have to end before the API server does. If filters begin to match its
+//! resource, Weir aborts it. If the daemon stops, the watch ends cleanly between two events.
 //!
-//! The end of an event is known for JSON (a line) and for protobuf (a length before each frame). Memory: a counter; the
-//! bytes pass untouched.
+//! Weir recognizes the end of an event in JSON (a line) and in protobuf (a frame after its length). Memory: a counter,
+//! because the bytes pass unchanged.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,43 +12,43 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::proxy::body::BodyError;
+use crate::proxy::body::AbortError;
 use weir_kube::Encoding;
 use weir_upstream::UpstreamBody;
 
 /// The body of a forwarded watch.
 pub(in crate::proxy) struct InterruptibleWatch {
     body: UpstreamBody,
-    /// Resolves with the reason to end; none once it has.
-    end: Option<Pin<Box<dyn Future<Output = BodyError> + Send>>>,
+    /// Resolves with the reason to end; none after that.
+    end: Option<Pin<Box<dyn Future<Output = AbortError> + Send>>>,
     boundary: EventBoundary,
 }
 
-/// The position of the bytes so far in the stream of events.
+/// The position in the stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EventBoundary {
     /// A stream of JSON lines.
     Line {
-        /// Whether the last byte ended an event.
+        /// Whether the last byte is the end of an event.
         between: bool,
     },
     /// A stream of frames, each after its length.
     Frame {
-        /// The bytes of the next length that have passed, and their value so far.
+        /// The bytes of the next length that have passed: their number and value.
         length: (u8, u32),
-        /// The bytes of the event that have not passed yet.
+        /// The number of bytes of the event that have not passed yet.
         left: u32,
     },
-    /// Another stream, or a compressed one: it never ends cleanly.
+    /// Another content type, or a compressed stream. It cannot end cleanly.
     Unknown,
 }
 
 impl InterruptibleWatch {
-    /// Ends `body`, which came with these headers, for the reason with which `end` resolves.
+    /// Wraps a body that has these headers. The watch ends when `end` resolves, for the reason that it returns.
     pub(in crate::proxy) fn new(
         headers: &HeaderMap,
         body: UpstreamBody,
-        end: impl Future<Output = BodyError> + Send + 'static,
+        end: impl Future<Output = AbortError> + Send + 'static,
     ) -> Self {
         Self { body, end: Some(Box::pin(end)), boundary: EventBoundary::of(headers) }
     }
@@ -56,22 +56,22 @@ impl InterruptibleWatch {
 
 impl Body for InterruptibleWatch {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = AbortError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // Polled first: nothing passes unfiltered once a filter matches.
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AbortError>>> {
+        // Polled first, so that no event passes unfiltered after a filter matches.
         if let Some(end) = &mut self.end
             && let Poll::Ready(error) = end.as_mut().poll(cx)
         {
             self.end = None;
-            if !matches!(error, BodyError::Stopping) {
+            if !matches!(error, AbortError::Stopping) {
                 return Poll::Ready(Some(Err(error)));
             }
         }
         if self.end.is_none() && self.boundary.is_between() {
             return Poll::Ready(None);
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx).map_err(BodyError::from);
+        let frame = Pin::new(&mut self.body).poll_frame(cx).map_err(AbortError::from);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_ends_where_its_length_says_however_it_is_cut() {
+    fn a_frame_ends_after_its_length_in_any_chunks() {
         let mut stream = Vec::new();
         let mut ends = vec![0];
         for length in [3_u32, 0, 300] {

@@ -1,7 +1,7 @@
-//! What no filter matches: all verbs, bodies streamed both ways untouched, upgrades as bytes.
+//! Forwards requests that no filter matches: all verbs, bodies streamed both ways unchanged, upgraded connections as bytes.
 //!
-//! Memory: what hyper buffers of a stream. A watch that a new filter set begins to match is cut, so that its client
-//! comes back and is filtered.
+//! When filters begin to match the resource of an open watch, Weir aborts the watch, so that its client lists again through
+//! the filters. Memory: the buffers of hyper for each stream.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,21 +15,19 @@ use hyper_util::rt::TokioIo;
 use super::event_boundary::InterruptibleWatch;
 use super::watch;
 use crate::proxy::Proxy;
-use crate::proxy::body::{BodyError, Meter, ResponseBody, empty, full};
-use crate::proxy::headers::{self};
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{AbortError, Meter, ResponseBody, empty, full};
+use crate::proxy::headers;
+use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
-use weir_kube::Encoding;
-use weir_kube::{RequestInfo, ResourceRequest, Verb};
-use weir_upstream::Identity;
-use weir_upstream::{Purpose, RequestHead, UpstreamBody};
+use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
+use weir_upstream::{Identity, Purpose, RequestHead, UpstreamBody};
 
-/// Bytes copied at once, each way, on an upgraded stream.
+/// The buffer of an upgraded stream, for each direction.
 const COPY: usize = 32 << 10;
 
 /// A request that no filter matches.
-pub(in crate::proxy) struct Forward<'a> {
+pub(in crate::proxy) struct ForwardRequest<'a> {
     /// Without its hop-by-hop headers.
     pub(in crate::proxy) request: http::Request<Incoming>,
     /// The protocol that the client asks to upgrade to.
@@ -43,85 +41,101 @@ pub(in crate::proxy) struct Forward<'a> {
 /// Forwards one request.
 pub(in crate::proxy) async fn forward(
     proxy: &Arc<Proxy>,
-    forward: Forward<'_>,
-    begun: Instant,
+    forward: ForwardRequest<'_>,
+    started: Instant,
 ) -> Response<ResponseBody> {
-    let Forward { mut request, upgrade, parsed, identity, component, peer } = forward;
+    let ForwardRequest { mut request, upgrade, parsed, identity, component, peer } = forward;
     let resource = parsed.resource();
     let encoding = Encoding::for_errors(request.headers());
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
-    let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, begun);
-    let remembered = remembered(proxy, &request, &parsed, identity);
-    let goes_on = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
-    if remembered.is_some() && goes_on {
+    let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
+    let resume_key = resume_key(proxy, &request, &parsed, identity);
+    let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
+    if resume_key.is_some() && continues {
         proxy.metrics.relist("unmatched");
         return meter.attach(relist("no filter matches this resource any more", encoding));
     }
 
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-    let (mut parts, body) = request.into_parts();
-    headers::prepare_request(&mut parts.headers, identity);
-    if let Some(protocol) = &protocol {
-        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        parts.headers.insert(header::UPGRADE, protocol.clone());
-    }
-    let endless = resource.is_some_and(|found| {
-        found.verb == Verb::Watch || matches!(found.subresource.as_deref(), Some("log" | "proxy"))
-    });
-    let purpose = match (&protocol, endless) {
-        (Some(_), _) => Purpose::Upgrade,
-        (None, true) => Purpose::Stream,
-        (None, false) if resource.is_some_and(ResourceRequest::is_heartbeat) => Purpose::Heartbeat,
-        (None, false) => Purpose::Short,
-    };
-    let head = RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
-    let mut answer = match proxy.upstream.send(identity, purpose, head, body.map_err(Into::into).boxed_unsync()).await {
-        Ok(answer) => answer,
+    let (parts, body) = request.into_parts();
+    let purpose = purpose(resource, protocol.is_some());
+    let head = upstream_head(parts, &parsed, identity, protocol);
+    let mut response = match proxy.upstream.send(identity, purpose, head, body.map_err(Into::into).boxed_unsync()).await
+    {
+        Ok(response) => response,
         Err(error) => {
-            let refusal = Refusal::Upstream(error);
-            tracing::warn!(path = %parsed.forward, component, error = %refusal, "not forwarded; the client is told by a Status");
-            return meter.attach(refusal.response(encoding));
+            let error = StatusError::Upstream(error);
+            let code = error.code().as_u16();
+            tracing::warn!(path = %parsed.forward, component, code, %error, "cannot forward request");
+            return meter.attach(error.response(encoding));
         }
     };
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let server = hyper::upgrade::on(&mut answer);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let server = hyper::upgrade::on(&mut response);
         return match client {
-            Some(client) => switch(proxy, answer, client, server, meter, peer.clone()),
-            None => meter
-                .attach(Refusal::InvalidAnswer("it switched protocols without a request".into()).response(encoding)),
+            Some(client) => switch(proxy, response, client, server, meter, peer.clone()),
+            None => meter.attach(StatusError::unrequested_upgrade().response(encoding)),
         };
     }
-    if let Some(key) = remembered.filter(|_| answer.status().is_success()) {
+    if let Some(key) = resume_key.filter(|_| response.status().is_success()) {
         proxy.resume.remove(&key);
     }
-    let (mut parts, body) = answer.into_parts();
-    headers::prepare_answer(&mut parts);
+    let (mut parts, body) = response.into_parts();
+    headers::prepare_response(&mut parts);
     let body = match resource {
         Some(resource) if resource.verb == Verb::Watch => {
-            until_matched(proxy, component, resource, &parts.headers, body)
+            until_filtered(proxy, component, resource, &parts.headers, body)
         }
-        _ => through(body),
+        _ => unchanged(body),
     };
     meter.attach(Response::from_parts(parts, body))
 }
 
-/// An upstream body as it is.
-pub(in crate::proxy) fn through(body: UpstreamBody) -> ResponseBody {
-    body.map_err(BodyError::from).boxed_unsync()
+/// Returns the timeouts and connections that fit a request.
+fn purpose(resource: Option<&ResourceRequest>, upgrades: bool) -> Purpose {
+    let is_stream = resource.is_some_and(|found| {
+        found.verb == Verb::Watch || matches!(found.subresource.as_deref(), Some("log" | "proxy"))
+    });
+    match (upgrades, is_stream) {
+        (true, _) => Purpose::Upgrade,
+        (false, true) => Purpose::Stream,
+        (false, false) if resource.is_some_and(ResourceRequest::is_heartbeat) => Purpose::Heartbeat,
+        (false, false) => Purpose::Short,
+    }
 }
 
-/// A watch that consists of the event that makes an informer list again.
-pub(in crate::proxy) fn relist(why: &'static str, encoding: Encoding) -> Response<ResponseBody> {
-    let mut answer = Response::new(full(Refusal::Expired(why).event(encoding)));
-    answer.headers_mut().insert(header::CONTENT_TYPE, encoding.content_type(Verb::Watch));
-    answer
+fn upstream_head(
+    mut parts: http::request::Parts,
+    parsed: &RequestInfo,
+    identity: Identity,
+    protocol: Option<HeaderValue>,
+) -> RequestHead {
+    headers::prepare_request(&mut parts.headers, identity);
+    if let Some(protocol) = protocol {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        parts.headers.insert(header::UPGRADE, protocol);
+    }
+    RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers }
 }
 
-/// Under which key something is remembered of this client's filtered state, which no filter matches any more. A watch
-/// that goes on from it must list again first; what replaces it, a list or a watch that begins with the whole state,
-/// ends that. A later page does not replace what the earlier ones brought.
-fn remembered(
+/// Returns an upstream body unchanged.
+pub(in crate::proxy) fn unchanged(body: UpstreamBody) -> ResponseBody {
+    body.map_err(AbortError::from).boxed_unsync()
+}
+
+/// Returns a watch response of one event: 410 Expired, which makes an informer list again.
+pub(in crate::proxy) fn relist(reason: &'static str, encoding: Encoding) -> Response<ResponseBody> {
+    let mut response = Response::new(full(StatusError::Expired(reason).event(encoding)));
+    response.headers_mut().insert(header::CONTENT_TYPE, encoding.content_type(Verb::Watch));
+    response
+}
+
+/// Returns the key of the client's resume state, if filters made the state that the client holds.
+///
+/// A watch that continues from such a state must list again, because no filter matches any more. A new list, or a watch
+/// that starts with the complete state, replaces it. A later page of a list does not: the earlier pages were filtered.
+fn resume_key(
     proxy: &Proxy,
     request: &http::Request<Incoming>,
     parsed: &RequestInfo,
@@ -141,15 +155,15 @@ fn remembered(
 
 fn switch(
     proxy: &Proxy,
-    answer: Response<UpstreamBody>,
+    response: Response<UpstreamBody>,
     client: OnUpgrade,
     server: OnUpgrade,
     meter: Meter,
     peer: Peer,
 ) -> Response<ResponseBody> {
-    let (mut parts, _) = answer.into_parts();
+    let (mut parts, _) = response.into_parts();
     let protocol = parts.headers.get(header::UPGRADE).cloned();
-    headers::prepare_answer(&mut parts);
+    headers::prepare_response(&mut parts);
     parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
         parts.headers.insert(header::UPGRADE, protocol);
@@ -158,14 +172,14 @@ fn switch(
         let address = peer.address;
         let copied = async {
             let (client, server) = tokio::try_join!(client, server).map_err(std::io::Error::other)?;
-            // A side that has said its last is half-closed; the other one may go on.
+            // Either side may close its half and still read the other one.
             tokio::io::copy_bidirectional_with_sizes(&mut TokioIo::new(client), &mut TokioIo::new(server), COPY, COPY)
                 .await
         };
         let bytes = match copied.await {
             Ok((_, to_client)) => to_client,
             Err(error) => {
-                tracing::debug!(%address, %error, "an upgraded stream broke off");
+                tracing::debug!(%address, %error, "upgraded stream interrupted");
                 0
             }
         };
@@ -175,8 +189,8 @@ fn switch(
     Response::from_parts(parts, empty())
 }
 
-/// A watch that breaks off when filters begin to match it, and ends when the daemon stops.
-fn until_matched(
+/// Returns the body of a watch. It is aborted when filters begin to match its resource, and ends when the daemon stops.
+fn until_filtered(
     proxy: &Arc<Proxy>,
     component: &str,
     resource: &ResourceRequest,
@@ -188,7 +202,7 @@ fn until_matched(
         let mut serving = proxy.serving.clone();
         let matched = async {
             loop {
-                if let Some(Some(_)) = proxy.chain_now(&component, &resource) {
+                if proxy.is_filtered_now(&component, &resource) {
                     return;
                 }
                 if serving.changed().await.is_err() {
@@ -199,10 +213,10 @@ fn until_matched(
         tokio::select! {
             () = matched => {
                 proxy.metrics.relist("matched");
-                tracing::info!(resource = %resource.resource, component, "filters now match an open watch; it is cut so that its client comes back");
-                BodyError::NowFiltered
+                tracing::info!(resource = %resource.resource, component, "watch aborted so that its client lists again: filters now match the resource");
+                AbortError::NowFiltered
             }
-            () = proxy.tasks.stopping() => BodyError::Stopping,
+            () = proxy.tasks.stopping() => AbortError::Stopping,
         }
     };
     InterruptibleWatch::new(headers, body, end).boxed_unsync()

@@ -1,32 +1,32 @@
-//! A get that filters match: Weir reads the whole object, filters it, and answers it, or 404 if filters hide it.
+//! A get that filters match: Weir reads the object, filters it and returns it, or returns 404 if filters hide it.
 //!
 //! Memory: the object, at most [`LIMIT`] bytes, and its edited copy.
 
 use http::{Method, Response, header};
 use http_body::Body as _;
 
-use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
+use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, empty, full};
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 use weir_kube::MediaType;
 use weir_runtime::Outcome;
 use weir_upstream::error_report;
 
-/// The largest object. Those in etcd have at most 1.5 MiB; aggregated APIs may have larger ones.
+/// The largest object. etcd stores at most 1.5 MiB, but aggregated APIs can have larger objects.
 pub(in crate::proxy) const LIMIT: usize = 32 << 20;
 
-/// Answers a get that filters match.
+/// Responds to a get that filters match.
 ///
 /// # Errors
-/// The object is hidden, a filter failed, or the API server's answer is invalid.
-pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Result<Response<ResponseBody>, Refusal> {
-    let invalid = |error: weir_document::Error| Refusal::InvalidAnswer(error_report(&error));
+/// The object is hidden, a filter failed, or the API server's response is invalid.
+pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Result<Response<ResponseBody>, StatusError> {
+    let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
     let (mut parts, object) = loop {
-        let ObjectsAnswer { parts, body, encoding } = match read.send(proxy, read.own_path()).await? {
-            ReadAnswer::Objects(objects) => objects,
-            ReadAnswer::Other(answer) => return Ok(answer),
+        let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {
+            ReadResponse::Objects(objects) => objects,
+            ReadResponse::Other(response) => return Ok(response),
         };
         let bytes = body.collect(LIMIT).await?;
         match EncodedObject::decode(encoding, read.media_type.transform, bytes).map_err(invalid)? {
@@ -34,14 +34,14 @@ pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Resul
             _ => read = read.with_media_type(MediaType::JSON),
         }
     };
-    let object = object.typed(&read.object_type).map_err(|error| Refusal::InvalidAnswer(error_report(&error)))?;
+    let object = object.typed(&read.object_type).map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
     object.document().kind().map_err(invalid)?;
     let encoded = match read.chain.run(vec![object.document().clone()]).await.pop() {
         Some(Outcome::Unchanged) => object.encode(None, read.media_type.transform),
         Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), read.media_type.transform),
-        Some(Outcome::Failed(failure)) => return Err(Refusal::Filter(failure)),
+        Some(Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),
         Some(Outcome::Hidden) | None => {
-            return Err(Refusal::NotFound {
+            return Err(StatusError::NotFound {
                 resource: read.resource.resource.clone(),
                 name: read.resource.name.clone().unwrap_or_default(),
             });

@@ -1,6 +1,6 @@
-//! Compresses large answers with gzip, by default only for clients beyond loopback, where a link is worth the CPU time.
+//! Compresses large responses with gzip, by default only for clients that are not on loopback.
 //!
-//! Memory: one deflate state (about 256 KiB) and one chunk of output per compressed answer.
+//! Memory: one deflate state (about 256 KiB) and one chunk of output per compressed response.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 
 use crate::config::Compression;
-use crate::proxy::body::{BodyError, ResponseBody};
+use crate::proxy::body::{AbortError, ResponseBody};
 
-/// The smallest answer that is compressed; the API server has the same threshold.
+/// The smallest response that is compressed; the API server has the same threshold.
 const THRESHOLD: u64 = 128 << 10;
 
 impl Compression {
-    /// Whether answers to a client at this address are compressed if it accepts gzip.
+    /// Whether responses to a client at this address are compressed if it accepts gzip.
     #[must_use]
     pub(in crate::proxy) fn is_for(self, client: IpAddr) -> bool {
         match self {
@@ -32,15 +32,15 @@ impl Compression {
     }
 }
 
-/// Compresses an answer with gzip if it is a success and large enough, or of unknown length.
+/// Compresses a response with gzip if it is a success and large enough, or of unknown length.
 #[must_use]
-pub(in crate::proxy) fn compressed(answer: Response<ResponseBody>) -> Response<ResponseBody> {
-    let known = answer.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let length: Option<u64> = known.or(answer.body().size_hint().exact());
-    if answer.status() != StatusCode::OK || length.is_some_and(|length| length < THRESHOLD) {
-        return answer;
+pub(in crate::proxy) fn compressed(response: Response<ResponseBody>) -> Response<ResponseBody> {
+    let known = response.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length: Option<u64> = known.or(response.body().size_hint().exact());
+    if response.status() != StatusCode::OK || length.is_some_and(|length| length < THRESHOLD) {
+        return response;
     }
-    let (mut parts, inner) = answer.into_parts();
+    let (mut parts, inner) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -58,10 +58,10 @@ struct GzipBody {
 
 impl Body for GzipBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = AbortError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let failed = |error: std::io::Error| BodyError::InvalidAnswer(error.to_string());
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AbortError>>> {
+        let failed = |error: std::io::Error| AbortError::InvalidResponse(error.to_string());
         loop {
             if self.encoder.is_none() {
                 return Poll::Ready(None);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answers_are_compressed_and_small_ones_are_not() {
+    async fn large_responses_are_compressed_and_small_ones_are_not() {
         let small = compressed(Response::new(full(vec![b'a'; 1000].into())));
         assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
         let text = vec![b'a'; 1 << 20];
@@ -124,8 +124,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_breaks_off_is_not_a_complete_gzip_stream() {
-        let frames = [Ok(Frame::data(Bytes::from(vec![b'a'; 1000]))), Err(BodyError::Stopping)];
+    async fn an_aborted_body_is_not_a_complete_gzip_stream() {
+        let frames = [Ok(Frame::data(Bytes::from(vec![b'a'; 1000]))), Err(AbortError::Stopping)];
         let broken = compressed(Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync()));
         assert!(broken.into_body().collect().await.is_err());
     }

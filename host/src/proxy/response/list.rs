@@ -1,12 +1,12 @@
 //! A list that filters match: split into items as it arrives, and filtered batch by batch.
 //!
-//! JSON is sent as it is filtered. The headers wait for [`HELD`] bytes of output or the end, so that small lists fail with
-//! a proper Status; a later failure aborts the body. Memory: the held output, one batch and the largest item, never the
-//! whole list.
+//! JSON is sent as it is filtered. The response head waits for [`HELD`] bytes of output or the end, so that small lists fail
+//! with a proper Status. A later failure aborts the body. Memory: the held output, one batch and the largest item, never
+//! the whole list.
 //!
-//! A protobuf list starts with its length, so that Weir holds what filters leave of it until the end, within the memory
-//! budget. If the budget has no room, Weir requests the list as JSON. An HTTP/1.0 client cannot tell an aborted body from
-//! a complete one, so that its answer is held, too.
+//! A protobuf list starts with its length, so Weir buffers the filtered list until the end, within the memory budget. If
+//! the budget has no room, Weir requests the list as JSON. An HTTP/1.0 client cannot detect an aborted body, so Weir
+//! buffers its list, too.
 
 mod block_buffer;
 mod failed_objects;
@@ -25,28 +25,31 @@ use self::block_buffer::BlockBuffer;
 pub(in crate::proxy) use self::failed_objects::FailedObjects;
 use self::list_response::ListResponse;
 use super::memory_budget::{MemoryLease, OverBudget};
-use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
+use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::proxy::Proxy;
-use crate::proxy::body::{BodyError, ResponseBody, empty, full};
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{AbortError, ResponseBody, empty, full};
+use crate::proxy::respond::StatusError;
 use weir_kube::{Encoding, MediaType, Transform};
 
-/// Output that is held back until the answer's headers are sent.
+/// The output that is buffered before the response head is sent.
 const HELD: usize = 256 << 10;
-/// Output that is held for an HTTP/1.0 client.
+/// The largest list for an HTTP/1.0 client.
 const HELD_WHOLE: usize = 16 << 20;
 
-/// Answers a list that filters match.
+/// Responds to a list that filters match.
 ///
 /// # Errors
-/// The list failed before the headers were sent.
-pub(in crate::proxy) async fn list(proxy: &Arc<Proxy>, read: ReadRequest) -> Result<Response<ResponseBody>, Refusal> {
+/// The list failed before the response head was sent.
+pub(in crate::proxy) async fn list(
+    proxy: &Arc<Proxy>,
+    read: ReadRequest,
+) -> Result<Response<ResponseBody>, StatusError> {
     proxy.failed_objects.check(proxy, &read).await?;
     let mut read = Arc::new(read);
     loop {
-        let ObjectsAnswer { parts, body, encoding } = match read.send(proxy, read.own_path()).await? {
-            ReadAnswer::Objects(objects) => objects,
-            ReadAnswer::Other(answer) => return Ok(answer),
+        let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {
+            ReadResponse::Objects(objects) => objects,
+            ReadResponse::Other(response) => return Ok(response),
         };
         if read.method == Method::HEAD {
             return Ok(Response::from_parts(parts, empty()));
@@ -68,7 +71,7 @@ pub(in crate::proxy) async fn list(proxy: &Arc<Proxy>, read: ReadRequest) -> Res
             }
         };
         if let Some(held) = held {
-            return Ok(held.answer(parts));
+            return Ok(held.respond(parts));
         }
         tracing::debug!(path = %read.path, component = read.component, "list requested again as plain JSON: its form does not fit into the memory budget or has no objects");
         read = Arc::new(read.with_media_type(MediaType::JSON));
@@ -82,24 +85,24 @@ struct HeldList {
 }
 
 impl HeldList {
-    fn answer(self, mut parts: http::response::Parts) -> Response<ResponseBody> {
+    fn respond(self, mut parts: http::response::Parts) -> Response<ResponseBody> {
         let length: usize = self.chunks.iter().map(Bytes::len).sum();
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         // The lease ends with the last chunk.
         let frames = stream::unfold((self.chunks.into_iter(), self.lease), |(mut chunks, lease)| async move {
             let chunk = chunks.next()?;
-            Some((Ok::<_, BodyError>(Frame::data(chunk)), (chunks, lease)))
+            Some((Ok::<_, AbortError>(Frame::data(chunk)), (chunks, lease)))
         });
         Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
     }
 }
 
-/// Holds a list whose length comes first until its end; returns none if the budget has no room for it.
+/// Buffers a list whose length comes first. Returns none if the budget has no room for it.
 async fn held_until_end(
     mut list: ListResponse,
     estimate: usize,
     mut lease: MemoryLease,
-) -> Result<Option<HeldList>, Refusal> {
+) -> Result<Option<HeldList>, StatusError> {
     let mut blocks = BlockBuffer::new(estimate);
     while let Some(chunks) = list.next().await? {
         for chunk in chunks {
@@ -114,7 +117,7 @@ async fn held_until_end(
 }
 
 /// Returns output up to a limit, and whether that is all of it.
-async fn begin(list: &mut ListResponse, limit: usize) -> Result<(Vec<Bytes>, bool), Refusal> {
+async fn begin(list: &mut ListResponse, limit: usize) -> Result<(Vec<Bytes>, bool), StatusError> {
     let (mut held, mut length) = (Vec::new(), 0);
     while length < limit {
         let Some(chunks) = list.next().await? else { return Ok((held, true)) };
@@ -125,15 +128,15 @@ async fn begin(list: &mut ListResponse, limit: usize) -> Result<(Vec<Bytes>, boo
 }
 
 /// Returns the complete body of a list, for an HTTP/1.0 client.
-async fn whole(mut list: ListResponse) -> Result<ResponseBody, Refusal> {
+async fn whole(mut list: ListResponse) -> Result<ResponseBody, StatusError> {
     match begin(&mut list, HELD_WHOLE).await? {
         (held, true) => Ok(full(held.concat().into())),
-        (_, false) => Err(Refusal::OldClient),
+        (_, false) => Err(StatusError::OldClient),
     }
 }
 
 /// Returns a body that filters the rest of the list as the client reads it.
-async fn streamed(mut list: ListResponse) -> Result<ResponseBody, Refusal> {
+async fn streamed(mut list: ListResponse) -> Result<ResponseBody, StatusError> {
     let (held, ended) = begin(&mut list, HELD).await?;
     if ended {
         return Ok(full(held.concat().into()));
@@ -155,6 +158,6 @@ async fn streamed(mut list: ListResponse) -> Result<ResponseBody, Refusal> {
             };
             stream::iter(chunks.into_iter().map(Ok).chain(error))
         })
-        .map(|chunk: Result<Bytes, BodyError>| chunk.map(Frame::data));
+        .map(|chunk: Result<Bytes, AbortError>| chunk.map(Frame::data));
     Ok(StreamBody::new(frames).boxed_unsync())
 }

@@ -1,8 +1,8 @@
-//! Bounds the memory of all answers that Weir holds as a whole: protobuf lists, which start with their length, and Tables,
-//! whose form depends on their content.
+//! Bounds the memory of all responses that Weir buffers as a whole: protobuf lists, which start with their length, and
+//! Tables, whose form depends on their content.
 //!
-//! An answer waits for its lease before it holds anything, so that two answers never wait for each other. A lease grows
-//! only by memory that is free at once. If there is none, the answer is requested in a form that Weir streams.
+//! A response waits for its lease before it buffers anything, so that two responses never wait for each other. A lease
+//! grows only by memory that is free at once. If none is free, Weir requests the response again in a form that it streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The unit of the semaphore, which counts in 32 bits.
 const UNIT: usize = 1 << 10;
-/// How long an answer waits until others have left.
+/// How long a response waits for a lease.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The memory for all held answers together.
+/// The memory for all buffered responses together.
 #[derive(Debug)]
 pub(in crate::proxy) struct MemoryBudget {
     free: Arc<Semaphore>,
     units: u32,
 }
 
-/// The memory of one answer; it returns to the budget on drop.
+/// The memory of one response; it returns to the budget on drop.
 #[derive(Debug)]
 pub(in crate::proxy) struct MemoryLease {
     free: Arc<Semaphore>,
     held: OwnedSemaphorePermit,
 }
 
-/// The budget has no room for this answer.
+/// The budget has no room for this response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) struct OverBudget;
 
@@ -46,10 +46,10 @@ impl MemoryBudget {
         self.units as usize * UNIT
     }
 
-    /// Leases memory for an answer of about this size; waits at most ten seconds for it. Cancel-safe.
+    /// Leases memory for a response of about this size, after at most ten seconds. Cancel-safe.
     ///
     /// # Errors
-    /// The answer exceeds the whole budget, or the wait timed out.
+    /// The response exceeds the whole budget, or the wait timed out.
     pub(in crate::proxy) async fn lease(&self, bytes: usize) -> Result<MemoryLease, OverBudget> {
         let units = units(bytes);
         if units > self.units {
@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_waits_for_a_lease_and_returns_it_on_drop() {
+    async fn a_response_waits_for_a_lease_and_returns_it_on_drop() {
         let budget = MemoryBudget::new(10 << 10);
         let mut first = budget.lease(4 << 10).await.unwrap();
         first.grow_to(8 << 10).unwrap();
         assert_eq!(first.grow_to(11 << 10), Err(OverBudget));
-        assert_eq!(budget.lease(3 << 10).await.unwrap_err(), OverBudget, "nobody gives anything back");
+        assert_eq!(budget.lease(3 << 10).await.unwrap_err(), OverBudget, "no lease is returned");
         let second = budget.lease(2 << 10).await.unwrap();
         assert_eq!(first.grow_to(9 << 10), Err(OverBudget));
         drop(second);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_larger_than_the_budget_does_not_wait() {
+    async fn a_response_larger_than_the_budget_does_not_wait() {
         assert_eq!(MemoryBudget::new(1 << 10).lease(2 << 10).await.unwrap_err(), OverBudget);
     }
 }

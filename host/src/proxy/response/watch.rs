@@ -1,5 +1,5 @@
-//! A watch that filters match. Weir first decides whether it may continue from the client's resource version; then a
-//! [`WatchResponse`] filters its events.
+//! A watch that filters match. Weir first decides whether it may continue from the client's resource version. A
+//! [`WatchResponse`] then filters its events.
 
 mod transitions;
 mod watch_end;
@@ -14,20 +14,23 @@ use http_body_util::{BodyExt as _, StreamBody};
 
 use self::watch_response::WatchResponse;
 use super::forward::relist;
-use super::read::{ObjectsAnswer, ReadAnswer, ReadRequest};
+use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::proxy::Proxy;
-use crate::proxy::body::{BodyError, ResponseBody};
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{AbortError, ResponseBody};
+use crate::proxy::respond::StatusError;
 use weir_kube::Query;
 
-/// Answers a watch that filters match. If other filters made the state that the client continues from, the answer is the
-/// event that makes it list again.
+/// Responds to a watch that filters match. If other filters made the state that the client continues from, the response is
+/// an ERROR event, 410 Expired, which makes it list again.
 ///
 /// # Errors
-/// The method is HEAD, or the API server gives no usable answer.
-pub(in crate::proxy) async fn watch(proxy: &Arc<Proxy>, read: ReadRequest) -> Result<Response<ResponseBody>, Refusal> {
+/// The method is HEAD, or the API server returns no valid response.
+pub(in crate::proxy) async fn watch(
+    proxy: &Arc<Proxy>,
+    read: ReadRequest,
+) -> Result<Response<ResponseBody>, StatusError> {
     if read.method == Method::HEAD {
-        return Err(Refusal::Method);
+        return Err(StatusError::Method);
     }
     let hidden = if starts_complete(&read.query) {
         Arc::default()
@@ -45,12 +48,12 @@ pub(in crate::proxy) async fn watch(proxy: &Arc<Proxy>, read: ReadRequest) -> Re
             }
         }
     };
-    match read.send(proxy, read.own_path()).await? {
-        ReadAnswer::Other(answer) => Ok(answer),
-        ReadAnswer::Objects(ObjectsAnswer { parts, body, encoding }) => {
+    match read.send(proxy, read.upstream_path()).await? {
+        ReadResponse::Other(response) => Ok(response),
+        ReadResponse::Objects(ObjectsResponse { parts, body, encoding }) => {
             let watch = WatchResponse::new(proxy.clone(), read, encoding, body, hidden);
             let events = stream::unfold(watch, |mut watch| async move {
-                watch.next().await.map(|events| (Ok::<_, BodyError>(Frame::data(events)), watch))
+                watch.next().await.map(|events| (Ok::<_, AbortError>(Frame::data(events)), watch))
             });
             Ok(Response::from_parts(parts, StreamBody::new(events).boxed_unsync()))
         }

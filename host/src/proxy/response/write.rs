@@ -1,14 +1,13 @@
-//! Writes of what filters match.
+//! Writes of objects that filters match.
 //!
-//! A client that writes back what it was shown would make the filter's cut the cluster's state, and the server could not
-//! tell: the version is the true one. So an object that the client's chain alters is not to be replaced, nor patched by
-//! position or by whole arrays (JSON Patch, merge patch). What names its fields or merges by key (server-side apply,
-//! strategic merge), sub-resources and deletion pass. The object is looked at with the client's own credential; who may
-//! not read it was shown nothing of it. Between that look and the write it may change, which the version that the client
-//! sends along catches.
+//! A client that writes back what it read would store the edits of a filter in the cluster. The API server cannot detect
+//! this, because the resource version is current. So Weir reads the current object before the write, with the client's
+//! credential and chain, and rejects the write if a filter edits or hides the object. This applies to PUT, JSON Patch and
+//! merge patch. Server-side apply and strategic merge patch name the fields that they change, so they pass, as do writes of
+//! subresources and deletions. If the object changes between that read and the write, its resource version fails the write.
 //!
-//! The answer to a write shows the object as a read would, but never hides it: the write stands, whatever filters say.
-//! Memory: the object, or all that a deletion of a collection answers, at most [`LIMIT`].
+//! Filters also edit the objects in the response to a write, but they do not hide them, because the write has been carried
+//! out. Memory: one object, or the response to the deletion of a collection, at most [`LIMIT`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,25 +21,22 @@ use weir_document::json::{self, Joiner, ListSplitter, Piece};
 
 use super::forward;
 use super::get::LIMIT;
-use super::read::{ObjectsAnswer, ReadAnswer, ReadParts, ReadRequest, negotiate};
+use super::read::{ObjectsResponse, ReadParts, ReadRequest, ReadResponse, negotiate};
 use crate::codec::ObjectType;
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
-use crate::proxy::headers::{self};
-use crate::proxy::respond::Refusal;
-use weir_kube::{Encoding, MediaType, Transform};
-use weir_kube::{Query, RequestInfo, ResourceRequest, Verb};
+use crate::proxy::headers;
+use crate::proxy::respond::StatusError;
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
-use weir_upstream::DecodedBody;
-use weir_upstream::Identity;
-use weir_upstream::{Purpose, RequestHead};
+use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead};
 
-/// What stands for an answer that can not be shown: the write was done all the same.
-const DONE: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+/// The response to a successful write whose own response cannot be filtered.
+const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
 
 /// A write that filters match.
-pub(in crate::proxy) struct Write {
+pub(in crate::proxy) struct WriteRequest {
     pub(in crate::proxy) chain: Chain,
     pub(in crate::proxy) component: String,
     pub(in crate::proxy) identity: Identity,
@@ -48,36 +44,39 @@ pub(in crate::proxy) struct Write {
     pub(in crate::proxy) resource: ResourceRequest,
 }
 
-/// An answer that can not be shown as the client asked for it.
-struct Unshown(String);
+/// The reason why the response to a write cannot be filtered.
+struct Unfilterable(String);
 
-impl Write {
-    /// Answers it.
-    pub(in crate::proxy) async fn answer(
+impl WriteRequest {
+    /// Responds to the write.
+    pub(in crate::proxy) async fn respond(
         self,
         proxy: &Arc<Proxy>,
         request: http::Request<Incoming>,
-        begun: Instant,
+        started: Instant,
     ) -> Response<ResponseBody> {
         let encoding = Encoding::for_errors(request.headers());
         let (path, component) = (self.parsed.forward.clone(), self.component.clone());
-        let answer = self.carried_out(proxy, request).await.unwrap_or_else(|refusal| {
-            tracing::warn!(%path, component, code = refusal.code().as_u16(), error = %refusal, "a write was not carried out; the client is told by a Status");
-            refusal.response(encoding)
+        // Created first: it also counts a request whose client leaves before the response.
+        let meter = Meter::new(proxy.metrics.clone(), "write", started);
+        let response = self.send(proxy, request).await.unwrap_or_else(|error| {
+            tracing::warn!(%path, component, code = error.code().as_u16(), %error, "write failed");
+            error.response(encoding)
         });
-        Meter::new(proxy.metrics.clone(), "write", begun).attach(answer)
+        meter.attach(response)
     }
 
-    async fn carried_out(
+    /// Checks the write, sends it, and filters its response.
+    async fn send(
         self,
         proxy: &Arc<Proxy>,
         request: http::Request<Incoming>,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+    ) -> Result<Response<ResponseBody>, StatusError> {
         let (mut parts, body) = request.into_parts();
         if self.replaces(&parts.headers)
-            && let Some(answer) = self.refused(proxy, &parts.headers).await?
+            && let Some(response) = self.check(proxy, &parts.headers).await?
         {
-            return Ok(answer);
+            return Ok(response);
         }
         let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.identity);
@@ -86,34 +85,36 @@ impl Write {
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let head = RequestHead { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
         let body = body.map_err(Into::into).boxed_unsync();
-        let answer = proxy.upstream.send(self.identity, purpose, head, body).await?;
-        let (mut parts, body) = answer.into_parts();
-        headers::prepare_answer(&mut parts);
+        let response = proxy.upstream.send(self.identity, purpose, head, body).await?;
+        let (mut parts, body) = response.into_parts();
+        headers::prepare_response(&mut parts);
         if !parts.status.is_success() {
-            return Ok(Response::from_parts(parts, forward::through(body)));
+            return Ok(Response::from_parts(parts, forward::unchanged(body)));
         }
         let content_type =
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoding = Encoding::from_content_type(content_type);
         let plain = DecodedBody::new(&parts.headers, body);
-        let shown = match (encoding, plain) {
-            (Some(encoding), Ok(plain)) => self.shown(encoding, media_type, plain).await,
-            (None, _) => Err(Unshown(format!("content type {content_type:?}"))),
-            (_, Err(reason)) => Err(Unshown(reason)),
+        let filtered = match (encoding, plain) {
+            (Some(encoding), Ok(plain)) => self.filter(encoding, media_type, plain).await,
+            (None, _) => Err(Unfilterable(format!("its content type is {content_type:?}"))),
+            (_, Err(reason)) => Err(Unfilterable(reason)),
         };
-        let (encoding, bytes, failure) = match shown {
-            Ok((bytes, failure)) => (encoding.unwrap_or(Encoding::Json), bytes, failure.map(|told| told.to_string())),
-            Err(Unshown(reason)) => (Encoding::Json, Bytes::from_static(DONE), Some(reason)),
+        let (encoding, bytes, failure) = match filtered {
+            Ok((bytes, failure)) => {
+                (encoding.unwrap_or(Encoding::Json), bytes, failure.map(|failure| failure.to_string()))
+            }
+            Err(Unfilterable(reason)) => (Encoding::Json, Bytes::from_static(SUCCESS), Some(reason)),
         };
-        headers::filtered_answer(&mut parts.headers, encoding.content_type(Verb::Get));
+        headers::filtered_response(&mut parts.headers, encoding.content_type(Verb::Get));
         if let Some(reason) = failure {
-            tracing::warn!(path = %self.parsed.forward, component = self.component, reason, "a write was carried out and its answer is not wholly filtered");
-            warn(&mut parts.headers, &reason);
+            tracing::warn!(path = %self.parsed.forward, component = self.component, reason, "write succeeded, but its response cannot be filtered completely");
+            add_warning(&mut parts.headers, &reason);
         }
         Ok(Response::from_parts(parts, full(bytes)))
     }
 
-    /// Whether the write puts what the client holds in the place of what there is.
+    /// Whether the write replaces whole fields of the object by values that the client has read.
     fn replaces(&self, headers: &HeaderMap) -> bool {
         if self.resource.subresource.is_some() || self.resource.name.is_none() {
             return false;
@@ -129,8 +130,8 @@ impl Write {
         }
     }
 
-    /// A read of the object as it is now, with the credential and the chain of the write.
-    fn read(&self, headers: &HeaderMap) -> Result<ReadRequest, Refusal> {
+    /// Returns a read of the current object, with the credential and the chain of the write.
+    fn read_request(&self, headers: &HeaderMap) -> Result<ReadRequest, StatusError> {
         let path = self.parsed.forward.path().parse();
         let read = ReadRequest::new(ReadParts {
             chain: self.chain.clone(),
@@ -139,7 +140,7 @@ impl Write {
             method: Method::GET,
             version: Version::HTTP_11,
             headers: headers.clone(),
-            path: path.map_err(|_| Refusal::InvalidAnswer("the path of the object cannot be asked for".to_owned()))?,
+            path: path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?,
             query: Query::default(),
             resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
             compress: false,
@@ -147,46 +148,50 @@ impl Write {
         Ok(read.with_media_type(MediaType::JSON))
     }
 
-    /// The answer instead of the write: none when it may go on.
-    async fn refused(
+    /// Checks that no filter edits or hides the current object. Returns a response if the API server rejects the read.
+    ///
+    /// # Errors
+    /// [`StatusError::WriteBack`], or the check failed.
+    async fn check(
         &self,
         proxy: &Arc<Proxy>,
         headers: &HeaderMap,
-    ) -> Result<Option<Response<ResponseBody>>, Refusal> {
-        let read = self.read(headers)?;
+    ) -> Result<Option<Response<ResponseBody>>, StatusError> {
+        let read = self.read_request(headers)?;
         let path = read.path.clone();
-        let ObjectsAnswer { body, encoding, .. } = match read.send(proxy, path).await? {
-            ReadAnswer::Objects(objects) => objects,
-            // Who was shown nothing writes nothing back; of what else is wrong the server tells at the write itself.
-            ReadAnswer::Other(answer)
+        let ObjectsResponse { body, encoding, .. } = match read.send(proxy, path).await? {
+            ReadResponse::Objects(objects) => objects,
+            // A client that cannot read the object has nothing to write back. The API server decides on the write itself.
+            ReadResponse::Other(response)
                 if matches!(
-                    answer.status(),
+                    response.status(),
                     StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED
                 ) =>
             {
                 return Ok(None);
             }
-            ReadAnswer::Other(answer) => return Ok(Some(answer)),
+            ReadResponse::Other(response) => return Ok(Some(response)),
         };
-        let garbage = |reason: String| Refusal::InvalidAnswer(reason);
-        let bytes = body.collect(LIMIT).await.map_err(|error| garbage(error.to_string()))?;
+        let invalid = |reason: String| StatusError::InvalidResponse(reason);
+        let bytes = body.collect(LIMIT).await.map_err(|error| invalid(error.to_string()))?;
         let object =
-            EncodedObject::decode(encoding, Transform::None, bytes).map_err(|error| garbage(error.to_string()))?;
+            EncodedObject::decode(encoding, Transform::None, bytes).map_err(|error| invalid(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
-        let object = object.typed(&read.object_type).map_err(|error| garbage(error.to_string()))?;
+        let object = object.typed(&read.object_type).map_err(|error| invalid(error.to_string()))?;
         match self.chain.may_write_back(object.document().clone()).await {
             Ok(()) => Ok(None),
-            Err(Unwritable::Altered { filter, hidden }) => Err(Refusal::WriteBack {
+            Err(Unwritable::Altered { filter, hidden }) => Err(StatusError::WriteBack {
                 resource: self.resource.resource.clone(),
                 name: self.resource.name.clone().unwrap_or_default(),
                 filter,
                 hidden,
             }),
-            Err(Unwritable::Unknown(failure)) => Err(Refusal::Filter(failure)),
+            Err(Unwritable::Unknown(failure)) => Err(StatusError::Filter(failure)),
         }
     }
 
-    /// The form of the answer: a Table's cells may show what filters hide, and no second answer can be asked for.
+    /// Negotiates the form of the response. Not a Table: its cells may contain what filters hide, and a write cannot be
+    /// repeated in another form.
     fn media_type(&self, headers: &HeaderMap) -> MediaType {
         let media_type = negotiate(headers, &self.resource, &self.parsed.query);
         match (media_type.transform, self.resource.verb) {
@@ -195,68 +200,71 @@ impl Write {
         }
     }
 
-    async fn shown(
+    /// Filters the response to the write. Returns the first failure of a filter, whose object then has the edits before it.
+    async fn filter(
         &self,
         encoding: Encoding,
         media_type: MediaType,
         plain: DecodedBody,
-    ) -> Result<(Bytes, Option<Failure>), Unshown> {
-        let bytes = plain.collect(LIMIT).await.map_err(|error| Unshown(error.to_string()))?;
-        let unshown = |error: weir_document::Error| Unshown(error.to_string());
+    ) -> Result<(Bytes, Option<Failure>), Unfilterable> {
+        let bytes = plain.collect(LIMIT).await.map_err(|error| Unfilterable(error.to_string()))?;
+        let unfilterable = |error: weir_document::Error| Unfilterable(error.to_string());
         if self.resource.verb == Verb::DeleteCollection
             && encoding == Encoding::Json
-            && Document::json(bytes.clone()).kind().map_err(unshown)?.ends_with("List")
+            && Document::json(bytes.clone()).kind().map_err(unfilterable)?.ends_with("List")
         {
-            return self.list(bytes).await;
+            return self.filter_list(bytes).await;
         }
-        let Some(object) = EncodedObject::decode(encoding, media_type.transform, bytes.clone()).map_err(unshown)?
+        let Some(object) =
+            EncodedObject::decode(encoding, media_type.transform, bytes.clone()).map_err(unfilterable)?
         else {
             return Ok((bytes, None));
         };
-        // A deletion answers so when the object is gone at once.
-        if object.document().kind().map_err(unshown)? == "Status" {
+        // The response to a deletion that takes effect at once.
+        if object.document().kind().map_err(unfilterable)? == "Status" {
             return Ok((bytes, None));
         }
-        let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unshown(error.to_string()))?;
+        let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unfilterable(error.to_string()))?;
         let written = self.chain.show_written(object.document().clone()).await;
-        let bytes = object.encode(written.edited.as_ref(), media_type.transform).map_err(unshown)?;
+        let bytes = object.encode(written.edited.as_ref(), media_type.transform).map_err(unfilterable)?;
         Ok((bytes, written.failure))
     }
 
-    async fn list(&self, bytes: Bytes) -> Result<(Bytes, Option<Failure>), Unshown> {
-        let unshown = |error: json::SplitError| Unshown(error.to_string());
+    /// Filters the response to the deletion of a collection.
+    async fn filter_list(&self, bytes: Bytes) -> Result<(Bytes, Option<Failure>), Unfilterable> {
+        let unfilterable = |error: json::SplitError| Unfilterable(error.to_string());
         let mut splitter = ListSplitter::with_limit(LIMIT);
         splitter.push(bytes);
         splitter.finish();
         let mut pieces = Vec::new();
-        while let Some(piece) = splitter.next().map_err(unshown)? {
+        while let Some(piece) = splitter.next().map_err(unfilterable)? {
             pieces.push(piece);
         }
         let item_type = ObjectType::of(&self.resource).or_of_list(&self.resource.api_version(), splitter.meta());
-        let (mut shown, mut joiner, mut failure) = (Vec::new(), Joiner::new(), None);
+        let (mut chunks, mut joiner, mut failure) = (Vec::new(), Joiner::new(), None);
         for piece in pieces {
             let batch = match piece {
                 Piece::Head { bytes } | Piece::Tail { bytes } => {
-                    shown.push(bytes);
+                    chunks.push(bytes);
                     continue;
                 }
                 Piece::Batch(batch) => batch,
             };
             let mut outcomes = Vec::with_capacity(batch.items.len());
             for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
-                let document = item_type.apply(document).map_err(|error| Unshown(error.to_string()))?;
+                let document = item_type.apply(document).map_err(|error| Unfilterable(error.to_string()))?;
                 let written = self.chain.show_written(document).await;
                 failure = failure.or(written.failure);
                 outcomes.push(written.edited.map_or(json::ItemOutcome::Keep, json::ItemOutcome::Edit));
             }
-            shown.extend(joiner.push(&batch, outcomes).map_err(unshown)?);
+            chunks.extend(joiner.push(&batch, outcomes).map_err(unfilterable)?);
         }
-        Ok((shown.concat().into(), failure))
+        Ok((chunks.concat().into(), failure))
     }
 }
 
-/// Tells the client of something that is not wrong with its request (RFC 7234, 5.5; kubectl prints it).
-fn warn(headers: &mut HeaderMap, reason: &str) {
+/// Adds a Warning header (RFC 7234, section 5.5), which kubectl prints.
+fn add_warning(headers: &mut HeaderMap, reason: &str) {
     let text: String = reason
         .chars()
         .filter(|c| (' '..='~').contains(c))

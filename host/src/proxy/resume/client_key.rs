@@ -1,4 +1,4 @@
-//! The key of a client's resume state: who asks, and what for.
+//! The key of a resume state: the client and what it reads.
 
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};

@@ -1,8 +1,7 @@
-//! The ports: HTTP/1.1 and HTTP/2, told apart by their first bytes; plain, or within TLS.
+//! Accepts and serves client connections: HTTP/1.1 or HTTP/2, plain or over TLS.
 //!
-//! Bounds: connections (a permit each, held by the connection and by streams upgraded from it), time for a TLS handshake
-//! and for a request's head, size of a head, HTTP/2 streams per connection. The plain port binds loopback only unless
-//! told otherwise: Weir may attach the node credential to requests that reach it without one.
+//! Bounds: the number of connections (each has a permit, and a stream upgraded from it keeps the permit), the time of a TLS
+//! handshake, the time and size of a request head, and the HTTP/2 streams of a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 
-use super::certificate::Subject;
+use super::client_certificate::Subject;
 use super::peer_uid::peer_uid;
 use super::tls::ServerTls;
 use super::write_coalescer::{CoalescedStream, coalesce_writes};
@@ -28,84 +27,84 @@ use crate::proxy::Proxy;
 use crate::proxy::body::guarded;
 use weir_upstream::Tasks;
 
-/// Time for a client to send a request's head. Idle connections count as waiting for one, so it is longer than clients
-/// keep those (client-go: 90 s): the side that closes first must not be the one that cannot know of a request under way.
-const HEAD_TIME: Duration = Duration::from_secs(120);
-/// Time for a TLS handshake.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How long an idle connection waits for a request that may be under way when the daemon stops.
+/// The time to receive a request head, and with it the time that a connection may be idle. It is longer than the idle
+/// timeout of clients (client-go: 90 s): if the server closed first, it could miss a request that is on its way.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an idle connection waits for a request on its way when the daemon stops.
 const LINGER: Duration = Duration::from_secs(1);
-/// The largest head of a request.
+/// The largest request head.
 const HEAD_BYTES: usize = 64 << 10;
-/// HTTP/2 streams per connection.
+/// The most concurrent HTTP/2 streams of a connection.
 const STREAMS: u32 = 250;
-/// Pause after an accept that failed for want of descriptors or memory.
+/// The pause after `accept` failed, probably because the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a listener was refused.
+/// A reason why a listener cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Plain HTTP beyond loopback.
+    /// The plain port is not on a loopback address.
     #[error(
-        "{0} is not a loopback address: clients there could use this port without TLS; allow it by --allow-remote-plaintext"
+        "{0} is not a loopback address: without TLS, tokens travel in clear text; --allow-remote-plaintext permits it"
     )]
     NotLoopback(SocketAddr),
-    /// The socket tells no address.
-    #[error("the listening socket is not usable")]
+    /// The socket has no local address.
+    #[error("the listening socket has no local address")]
     Socket(#[source] io::Error),
 }
 
-/// Who is on the other side of a connection.
+/// The client side of a connection.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Peer {
-    /// Its address.
+    /// The address of the client.
     pub(in crate::proxy) address: SocketAddr,
-    /// Our address, as it sees it.
+    /// The address that the client connected to.
     local: Option<SocketAddr>,
-    /// The uid of the client process, once it was looked up; none: unknown.
+    /// The uid of the client process, looked up at most once; none if it is unknown.
     uid: Arc<OnceCell<Option<u32>>>,
-    /// Whom its client certificate names, verified.
-    pub(in crate::proxy) certificate: Option<Arc<Subject>>,
-    /// The connection's permit: what outlives the connection (an upgraded stream) holds on to it by a clone of this.
+    /// The subject of its verified client certificate, if it sent one.
+    pub(in crate::proxy) subject: Option<Arc<Subject>>,
+    /// The permit of the connection. An upgraded stream keeps it by a clone of the peer.
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Peer {
-    /// The uid of the local process that opened the connection; none if it is unknown. Cancel-safe.
+    /// Returns the uid of the local process that opened the connection; none if it is unknown. Cancel-safe.
     pub(in crate::proxy) async fn uid(&self) -> Option<u32> {
         let local = self.local?;
         *self.uid.get_or_init(|| peer_uid(self.address, local)).await
     }
 }
 
-/// A request that is being answered.
-struct Active(Arc<watch::Sender<usize>>);
+/// Counts a request until its response is complete.
+struct ActiveRequest(Arc<watch::Sender<usize>>);
 
-impl Active {
+impl ActiveRequest {
     fn new(count: &Arc<watch::Sender<usize>>) -> Self {
         count.send_modify(|count| *count += 1);
         Self(count.clone())
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 
-/// Lets hyper spawn through [`Tasks`].
+/// Makes hyper spawn its tasks through [`Tasks`].
 #[derive(Clone)]
-struct Owned(Tasks);
+struct TaskExecutor(Tasks);
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Owned {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for TaskExecutor {
     fn execute(&self, future: F) {
         self.0.spawn(future);
     }
 }
 
-/// Accepts until the daemon stops.
+/// Accepts connections until the daemon stops.
 pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let tasks = proxy.tasks.clone();
     let permits = Arc::new(Semaphore::new(proxy.max_connections));
@@ -120,22 +119,22 @@ pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, t
             accepted = next => accepted,
         };
         match accepted {
-            Ok((accepted, permit)) => begin(&proxy, tls.as_ref(), accepted, permit),
+            Ok((accepted, permit)) => serve(&proxy, tls.as_ref(), accepted, permit),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted; trying on");
+                tracing::warn!(%error, "cannot accept a connection, retrying");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    // Whoever is in the queue has a connection already: closing the socket would break it.
+    // Clients in the backlog have an open connection, which closing the socket would reset.
     while let Ok(permit) = permits.clone().try_acquire_owned()
         && let Some(Ok(accepted)) = listener.accept().now_or_never()
     {
-        begin(&proxy, tls.as_ref(), accepted, permit);
+        serve(&proxy, tls.as_ref(), accepted, permit);
     }
 }
 
-fn begin(
+fn serve(
     proxy: &Arc<Proxy>,
     tls: Option<&Arc<ServerTls>>,
     (stream, address): (TcpStream, SocketAddr),
@@ -143,16 +142,16 @@ fn begin(
 ) {
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
-    let peer = Peer { address, local, uid: Arc::default(), certificate: None, _permit: Arc::new(permit) };
+    let peer = Peer { address, local, uid: Arc::default(), subject: None, _permit: Arc::new(permit) };
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
-    // It is watched by the runtime that serves it, not by this one.
+    // The runtime that serves the stream must register it, not this one.
     match stream.into_std() {
-        // Two futures, not one for both: a plain connection would be as large as one with TLS as long as it lasts.
+        // A future of its own for each kind. One for both would make a plain connection as large as one with TLS.
         Ok(stream) => match tls {
             None => tasks.spawn_connection(async move {
                 match TcpStream::from_std(stream) {
                     Ok(stream) => connection(proxy, stream, peer).await,
-                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                    Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
                 }
             }),
             Some(tls) => tasks.spawn_connection(async move {
@@ -161,35 +160,35 @@ fn begin(
                         let (stream, coalescer) = coalesce_writes(stream);
                         coalescer.serve(secure_connection(proxy, tls, stream, peer)).await;
                     }
-                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                    Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
                 }
             }),
         },
-        Err(error) => tracing::warn!(%error, "a connection could not be served"),
+        Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
     }
 }
 
 async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStream<TcpStream>, peer: Peer) {
     let address = peer.address;
-    let stream = match tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)).await {
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "TLS handshake failed");
             return;
         }
         Err(_) => {
-            tracing::debug!(%address, "no TLS handshake within {HANDSHAKE_TIME:?}");
+            tracing::debug!(%address, "TLS handshake timed out");
             return;
         }
     };
-    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let certificate = shown.map(Subject::of);
-    if certificate == Some(None) {
-        tracing::warn!(%address, "a verified client certificate names no user: the connection is closed");
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let subject = certificate.map(Subject::of);
+    if subject == Some(None) {
+        tracing::warn!(%address, "connection closed: its client certificate names no user");
         return;
     }
-    let certificate = certificate.flatten().map(Arc::new);
-    connection(proxy, stream, Peer { certificate, ..peer }).await;
+    let subject = subject.flatten().map(Arc::new);
+    connection(proxy, stream, Peer { subject, ..peer }).await;
 }
 
 async fn connection<S>(proxy: Arc<Proxy>, stream: S, peer: Peer)
@@ -202,15 +201,15 @@ where
     let (active, mut busy) = watch::channel(0);
     let active = Arc::new(active);
     let service = service_fn(move |request| {
-        let (proxy, peer, active) = (proxy.clone(), peer.clone(), Active::new(&active));
+        let (proxy, peer, active) = (proxy.clone(), peer.clone(), ActiveRequest::new(&active));
         async move {
-            // In a box, which goes when the head is there: a connection would keep the room for it as long as it lasts.
-            let answer = Box::pin(proxy.answer(request, peer));
-            Ok::<_, std::convert::Infallible>(guarded(answer.await, active))
+            // Boxed and dropped with the head. A connection would otherwise keep this memory while it is idle.
+            let response = Box::pin(proxy.handle(request, peer));
+            Ok::<_, std::convert::Infallible>(guarded(response.await, active))
         }
     });
-    let mut builder = auto::Builder::new(Owned(tasks.clone()));
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD_BYTES.max(400 << 10));
+    let mut builder = auto::Builder::new(TaskExecutor(tasks.clone()));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES.max(400 << 10));
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -225,10 +224,10 @@ where
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = tasks.stopping() => {
-            match tokio::time::timeout(drain, ended(served, &mut busy)).await {
+            match tokio::time::timeout(drain, shut_down(served, &mut busy)).await {
                 Ok(ended) => ended,
                 Err(_) => {
-                    tracing::info!(%address, "a connection did not end in time and is closed");
+                    tracing::info!(%address, timeout = ?drain, "connection closed: its requests did not finish within the drain timeout");
                     return;
                 }
             }
@@ -239,12 +238,13 @@ where
     }
 }
 
-/// Ends a connection without losing a request. An idle HTTP/1.1 client may be sending its next request at this very
-/// moment and could not know that it is in vain: so the connection waits a while for that request, whose answer then says
-/// that it was the last. (HTTP/2 says so at any time, and tells which request was the last one heard.)
-async fn ended<C: GracefulConnection>(mut connection: Pin<&mut C>, busy: &mut watch::Receiver<usize>) -> C::Output {
+/// Ends a connection without losing a request.
+///
+/// An idle HTTP/1.1 client may be sending its next request just now. So an idle connection waits for [`LINGER`]. The
+/// response to such a request then has `Connection: close`. HTTP/2 needs no wait: GOAWAY names the last request.
+async fn shut_down<C: GracefulConnection>(mut connection: Pin<&mut C>, busy: &mut watch::Receiver<usize>) -> C::Output {
     let last = async {
-        // No sender: the connection has ended, which the other branch tells.
+        // Without a sender the connection has ended, and the other branch of the select returns.
         let waited = async { busy.wait_for(|active| *active > 0).await.is_ok() };
         if tokio::time::timeout(LINGER, waited).await == Ok(false) {
             std::future::pending::<()>().await;

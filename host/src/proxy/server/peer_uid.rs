@@ -1,14 +1,14 @@
-//! The uid of the process at the other end of a loopback connection. TCP has no peer credentials; the kernel's socket
-//! tables list both ends of such a connection, each with its uid. They are read once per connection that needs it.
+//! The uid of the process at the other end of a loopback connection. TCP has no peer credentials, but the kernel's socket
+//! tables list both ends of a loopback connection with their uids.
 //!
-//! Only an established socket with an inode counts. When a process closes its socket the kernel keeps the row for a
-//! while, without its inode and as if root owned it: a process could send a request, close, and pass for root.
+//! Only an established socket with an inode counts. When a process closes its socket, the kernel keeps the row for a while
+//! with uid 0 and inode 0. Otherwise a process could send a request, close the socket, and be taken for root.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The socket tables, and whether their addresses are IPv6.
+/// The socket tables. The flag says whether a table has IPv6 addresses.
 const TABLES: [(&str, bool); 2] = [("/proc/net/tcp", false), ("/proc/net/tcp6", true)];
-/// `TCP_ESTABLISHED`, as the tables write it.
+/// The state `TCP_ESTABLISHED` in the tables.
 const ESTABLISHED: &str = "01";
 /// The inode of a socket that no process holds any more.
 const NO_INODE: u64 = 0;
@@ -17,7 +17,7 @@ const NO_INODE: u64 = 0;
 /// closed its end. Cancel-safe.
 pub(in crate::proxy) async fn peer_uid(client: SocketAddr, server: SocketAddr) -> Option<u32> {
     for (path, v6) in TABLES {
-        let Some((client, server)) = as_listed(client, v6).zip(as_listed(server, v6)) else { continue };
+        let Some((client, server)) = table_format(client, v6).zip(table_format(server, v6)) else { continue };
         // A system without IPv6 has no such table.
         let table = tokio::fs::read_to_string(path).await.unwrap_or_default();
         if let Some(socket) = table.lines().find_map(|line| Socket::find(line, &client, &server)) {
@@ -36,26 +36,26 @@ struct Socket {
 }
 
 impl Socket {
-    /// Parses a row, if it is that of the socket whose local address is `client` and whose remote address is `server`.
+    /// Parses a row; none if its local address is not `client` or its remote address is not `server`.
     fn find(line: &str, client: &str, server: &str) -> Option<Self> {
         let mut columns = line.split_ascii_whitespace().skip(1);
         if columns.next() != Some(client) || columns.next() != Some(server) {
             return None;
         }
         let state = columns.next()?;
-        // In between: queues, timer, retransmissions; then the timeout.
+        // Skips queues, timer and retransmissions before the uid, and the timeout after it.
         let (uid, inode) = (columns.nth(3)?, columns.nth(1)?);
         Some(Self { established: state == ESTABLISHED, uid: uid.parse().ok()?, inode: inode.parse().ok()? })
     }
 
-    /// The uid of the process that holds the socket.
+    /// Returns the uid of the process that has the socket open.
     fn uid(self) -> Option<u32> {
         (self.established && self.inode != NO_INODE).then_some(self.uid)
     }
 }
 
-/// Writes an address as the tables do: 32-bit words in the machine's own byte order, in hexadecimal.
-fn as_listed(address: SocketAddr, v6: bool) -> Option<String> {
+/// Formats an address as in the tables: hexadecimal 32-bit words in the byte order of the machine.
+fn table_format(address: SocketAddr, v6: bool) -> Option<String> {
     let words = |octets: &[u8]| {
         octets.chunks_exact(4).fold(String::new(), |text, word| {
             let word: [u8; 4] = word.try_into().unwrap_or_default();
@@ -64,7 +64,7 @@ fn as_listed(address: SocketAddr, v6: bool) -> Option<String> {
     };
     let ip = match (address.ip().to_canonical(), v6) {
         (IpAddr::V4(ip), false) => words(&ip.octets()),
-        // A program that speaks IPv4 through an IPv6 socket.
+        // A program can use IPv4 through an IPv6 socket.
         (IpAddr::V4(ip), true) => words(&ip.to_ipv6_mapped().octets()),
         (IpAddr::V6(ip), true) => words(&Ipv6Addr::octets(&ip)),
         (IpAddr::V6(_), false) => return None,
@@ -85,7 +85,7 @@ mod tests {
     const SERVER: &str = "0100007F:2815";
 
     #[tokio::test]
-    async fn an_open_connection_has_the_uid_of_its_client() {
+    async fn the_uid_of_an_open_connection_is_that_of_its_client() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (client, server) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
@@ -117,12 +117,12 @@ mod tests {
         for state in ["02", "04", "05", "06", "07", "08", "09", "0B"] {
             assert_eq!(uid(state, "0", "5"), None, "{state}");
         }
-        assert_eq!(uid("01", "0", "0"), None, "no process holds it");
+        assert_eq!(uid("01", "0", "0"), None, "no process has it open");
     }
 
     #[test]
-    fn a_row_counts_where_both_addresses_match_and_all_columns_are_there() {
-        assert_eq!(Socket::find(&row("01", "1", "5"), SERVER, CLIENT), None, "that is the other end");
+    fn a_row_counts_if_both_addresses_match_and_no_column_is_missing() {
+        assert_eq!(Socket::find(&row("01", "1", "5"), SERVER, CLIENT), None, "the other end");
         for broken in [
             "",
             "  sl  local_address rem_address",

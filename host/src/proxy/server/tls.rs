@@ -1,9 +1,10 @@
-//! TLS of the HTTPS port: its certificate, who may prove themselves by one, and what happens when the files change.
+//! TLS of the HTTPS port: the serving certificate, and the CA bundle for client certificates. Files are reloaded when they
+//! change.
 //!
-//! One crypto provider (ring), TLS 1.2 and up, HTTP/2 by ALPN. Connections that are open keep what they began with; a pair
-//! that can not be used is told and the last good one stays. Where the certificate is asked of the cluster and not there
-//! yet, handshakes end with the alert `access_denied`. Memory: one configuration, a second one while a connection that
-//! began with it is open.
+//! TLS 1.2 and later, HTTP/2 by ALPN, crypto provider ring. Open connections keep the configuration of their handshake.
+//! Invalid files are logged, and the last valid configuration stays in use. Before the cluster has issued a requested
+//! certificate, handshakes fail with the alert `access_denied`. Memory: one configuration, and an old one for as long as its
+//! connections are open.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,90 +17,94 @@ use rustls::server::{ResolvesServerCertUsingSni, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use super::leaf::Leaf;
+use super::certificate_info::CertificateInfo;
 use crate::config::{SecureConfig, ServingCertificate};
 use crate::proxy::metrics::ProxyMetrics;
 use weir_upstream::WatchedFiles;
 use weir_upstream::error_report;
 
-/// Why the HTTPS port has no certificate to show. Retryable: files may be mended.
+/// A reason why the HTTPS port has no valid TLS configuration. Retryable, because the files may change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TlsError {
-    /// A file that is not to be read.
+pub enum ServerTlsError {
+    /// A file cannot be read.
     #[error("{flag} {}", path.display())]
     File {
         /// The flag that named it.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file without what it is for.
-    #[error("{flag} {}: not to be read as PEM", path.display())]
+    /// A file is not valid PEM, or lacks the certificate or key.
+    #[error("{flag} {}: not valid PEM", path.display())]
     Pem {
         /// The flag that named it.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: pem::Error,
     },
-    /// A certificate and a key that do not go together, or a key of an unknown kind.
-    #[error("--tls-cert-file {} and --tls-private-key-file {} cannot be used", certificate.display(), key.display())]
+    /// Certificate and key do not match, or the type of the key is not supported.
+    #[error("--tls-cert-file {} and --tls-private-key-file {} are not valid together", certificate.display(), key.display())]
     Pair {
-        /// The certificate's file.
+        /// The file of the certificate.
         certificate: PathBuf,
-        /// The key's file.
+        /// The file of the key.
         key: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls::Error,
     },
-    /// The same, for what was issued to the daemon.
-    #[error("the certificate that was issued cannot be used")]
+    /// The certificate that the cluster issued does not match its key.
+    #[error("the issued certificate is not valid")]
     Issued(#[source] rustls::Error),
-    /// Certificates that are no CAs, or none at all.
+    /// The bundle contains a certificate that is not a CA.
     #[error("--client-ca-file {}: {reason}", path.display())]
     ClientCa {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
-/// What the HTTPS port shows at this moment.
+/// The TLS configuration of the HTTPS port.
 #[derive(Debug)]
 pub struct ServerTls {
     source: SecureConfig,
-    /// The last one that was given to [`ServerTls::show`].
-    issued: Mutex<Option<Identity>>,
+    /// The certificate of the last [`ServerTls::install`].
+    issued: Mutex<Option<ChainAndKey>>,
     config: ArcSwap<ServerConfig>,
     metrics: Arc<ProxyMetrics>,
 }
 
-/// A chain with its key.
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// A certificate chain with its private key.
+type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl ServerTls {
-    /// Reads the files; where the certificate is to be asked for, there is none yet.
+    /// Reads the files. A requested certificate does not exist yet.
     ///
     /// # Errors
-    /// [`TlsError`], naming the file.
-    pub fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, TlsError> {
+    /// The error names the invalid file.
+    pub fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, ServerTlsError> {
         let config = read(&source, None, &metrics)?;
         Ok(Arc::new(Self { source, issued: Mutex::default(), config: ArcSwap::from_pointee(config), metrics }))
     }
 
-    /// Shows a certificate that was issued, from the next connection on.
+    /// Uses an issued certificate, from the next handshake on.
     ///
     /// # Errors
-    /// They do not go together; what was shown stays.
-    pub fn show(&self, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), TlsError> {
+    /// Certificate and key do not match. The previous certificate stays in use.
+    pub fn install(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), ServerTlsError> {
         let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         let config = read(&self.source, Some((chain.clone(), key.clone_key())), &self.metrics)?;
         self.config.store(Arc::new(config));
@@ -107,13 +112,13 @@ impl ServerTls {
         Ok(())
     }
 
-    /// For one connection.
+    /// Returns the acceptor for one connection.
     pub(in crate::proxy) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 
-    /// Reads the files again whenever they change. Ends with the daemon only.
-    pub(in crate::proxy) async fn follow(self: Arc<Self>) {
+    /// Reloads the files when they change. Runs until it is cancelled; cancel-safe.
+    pub(in crate::proxy) async fn watch_files(self: Arc<Self>) {
         let own = match &self.source.certificate {
             ServingCertificate::Files { certificate, key } => vec![certificate, key],
             ServingCertificate::Requested => Vec::new(),
@@ -123,88 +128,90 @@ impl ServerTls {
             return;
         }
         let mut files = WatchedFiles::new(paths);
-        // They may have changed while nobody looked.
-        self.renew("was read");
+        // They may have changed since they were loaded.
+        self.reload("loaded");
         loop {
             files.changed().await;
-            self.renew("has changed");
+            self.reload("reloaded");
         }
     }
 
-    fn renew(&self, what: &str) {
+    fn reload(&self, action: &str) {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
-        let identity = issued.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
-        match read(&self.source, identity, &self.metrics) {
+        let pair = issued.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
+        match read(&self.source, pair, &self.metrics) {
             Ok(config) => {
                 self.config.store(Arc::new(config));
                 match &self.source.certificate {
                     ServingCertificate::Files { certificate, .. } => {
-                        tracing::info!(certificate = %certificate.display(), "the certificate of the HTTPS port {what}");
+                        tracing::info!(certificate = %certificate.display(), "{action} certificate of the HTTPS port");
                     }
-                    ServingCertificate::Requested => tracing::info!("the client CA of the HTTPS port {what}"),
+                    ServingCertificate::Requested => tracing::info!("{action} client CA bundle of the HTTPS port"),
                 }
             }
             Err(error) => {
                 let reason = error_report(&error);
-                tracing::error!(
-                    reason,
-                    "the new certificate of the HTTPS port cannot be used: the last good one stays"
-                );
+                tracing::error!(reason, "cannot reload certificates of the HTTPS port, keeping the last valid ones");
             }
         }
     }
 }
 
-/// The configuration as the files say now, with what was issued where it is to be asked for.
-fn read(source: &SecureConfig, issued: Option<Identity>, metrics: &ProxyMetrics) -> Result<ServerConfig, TlsError> {
-    let unusable = |error| match &source.certificate {
+/// Builds the configuration from the files. `issued` is the certificate if it is a requested one.
+fn read(
+    source: &SecureConfig,
+    issued: Option<ChainAndKey>,
+    metrics: &ProxyMetrics,
+) -> Result<ServerConfig, ServerTlsError> {
+    let invalid_pair = |error| match &source.certificate {
         ServingCertificate::Files { certificate, key } => {
-            TlsError::Pair { certificate: certificate.clone(), key: key.clone(), source: error }
+            ServerTlsError::Pair { certificate: certificate.clone(), key: key.clone(), source: error }
         }
-        ServingCertificate::Requested => TlsError::Issued(error),
+        ServingCertificate::Requested => ServerTlsError::Issued(error),
     };
-    let identity = match &source.certificate {
+    let pair = match &source.certificate {
         ServingCertificate::Files { certificate, key } => Some(files(certificate, key)?),
         ServingCertificate::Requested => issued,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(unusable)?;
+        .map_err(invalid_pair)?;
     let builder = match &source.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let refused = |reason: String| TlsError::ClientCa { path: path.clone(), reason };
+            let invalid = |reason: String| ServerTlsError::ClientCa { path: path.clone(), reason };
             let mut roots = RootCertStore::empty();
             for certificate in certificates("--client-ca-file", path)? {
-                roots.add(certificate).map_err(|error| refused(error.to_string()))?;
+                roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
             }
-            // Whoever has none may still bring a token.
+            // A client without a certificate can still use a token.
             let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
                 .allow_unauthenticated()
                 .build()
-                .map_err(|error| refused(error.to_string()))?;
+                .map_err(|error| invalid(error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let ends = identity.as_ref().and_then(|(chain, _)| chain.first()).and_then(Leaf::of).map(|leaf| leaf.ends_at());
-    let mut config = match identity {
-        Some((chain, key)) => builder.with_single_cert(chain, key).map_err(unusable)?,
-        // It knows of no certificate at all.
+    let expiry =
+        pair.as_ref().and_then(|(chain, _)| chain.first()).and_then(CertificateInfo::of).map(|info| info.expiry());
+    let mut config = match pair {
+        Some((chain, key)) => builder.with_single_cert(chain, key).map_err(invalid_pair)?,
+        // A resolver without certificates, which fails each handshake.
         None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    if let Some(ends) = ends {
-        metrics.serving_certificate(ends);
+    if let Some(expiry) = expiry {
+        metrics.serving_certificate(expiry);
     }
     Ok(config)
 }
 
-fn files(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+fn files(certificate: &Path, key: &Path) -> Result<ChainAndKey, ServerTlsError> {
     let chain = certificates("--tls-cert-file", certificate)?;
     let flag = "--tls-private-key-file";
     let key_pem = bytes(flag, key)?;
-    let key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|source| TlsError::Pem {
+    let key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|source| ServerTlsError::Pem {
         flag,
         path: key.to_owned(),
         source,
@@ -212,15 +219,15 @@ fn files(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
     Ok((chain, key))
 }
 
-fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let unreadable = |source| TlsError::Pem { flag, path: path.to_owned(), source };
+fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServerTlsError> {
+    let invalid_pem = |source| ServerTlsError::Pem { flag, path: path.to_owned(), source };
     let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(&bytes(flag, path)?).collect::<Result<_, _>>().map_err(unreadable)?;
-    if chain.is_empty() { Err(unreadable(pem::Error::NoItemsFound)) } else { Ok(chain) }
+        CertificateDer::pem_slice_iter(&bytes(flag, path)?).collect::<Result<_, _>>().map_err(invalid_pem)?;
+    if chain.is_empty() { Err(invalid_pem(pem::Error::NoItemsFound)) } else { Ok(chain) }
 }
 
-fn bytes(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::File { flag, path: path.to_owned(), source })
+fn bytes(flag: &'static str, path: &Path) -> Result<Vec<u8>, ServerTlsError> {
+    std::fs::read(path).map_err(|source| ServerTlsError::File { flag, path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -237,7 +244,7 @@ mod tests {
         (certificate, key)
     }
 
-    fn told(certificate: &Path, key: &Path, client_ca: Option<PathBuf>) -> String {
+    fn load_error(certificate: &Path, key: &Path, client_ca: Option<PathBuf>) -> String {
         let files = SecureConfig {
             address: "127.0.0.1:0".parse().unwrap(),
             certificate: ServingCertificate::Files { certificate: certificate.to_owned(), key: key.to_owned() },
@@ -250,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_with_its_flag_and_name() {
+    fn an_error_names_flag_and_file() {
         let folder = tempfile::tempdir().unwrap();
         let (a, a_key) = pair(folder.path(), "a");
         let (_, b_key) = pair(folder.path(), "b");
         let nothing = folder.path().join("nothing");
         let text = folder.path().join("text");
         std::fs::write(&text, "no PEM").unwrap();
-        assert_eq!(told(&a, &a_key, Some(a.clone())), "");
+        assert_eq!(load_error(&a, &a_key, Some(a.clone())), "");
         for (certificate, key, ca, words) in [
             (&nothing, &a_key, None, ["--tls-cert-file", "nothing", "No such file"]),
             (&a, &nothing, None, ["--tls-private-key-file", "nothing", "No such file"]),
@@ -267,9 +274,9 @@ mod tests {
             (&a, &a_key, Some(text.clone()), ["--client-ca-file", "text", "PEM"]),
             (&a, &a_key, Some(nothing.clone()), ["--client-ca-file", "nothing", "No such file"]),
         ] {
-            let told = told(certificate, key, ca);
+            let error = load_error(certificate, key, ca);
             for word in words {
-                assert!(told.contains(word), "no {word:?} in {told:?}");
+                assert!(error.contains(word), "no {word:?} in {error:?}");
             }
         }
     }

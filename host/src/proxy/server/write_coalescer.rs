@@ -1,6 +1,6 @@
 //! Coalesces the small writes of a TLS connection. HTTP/2 writes and flushes every frame of 16 KiB by itself, and each
-//! flush would cost a system call and a packet. Here frames wait until the connection's task has to wait, or until they
-//! fill [`CAPACITY`]. No timer is involved.
+//! flush would cost a system call and a packet. Here writes are held until the connection's task has nothing more to
+//! do, or until they fill [`CAPACITY`]. No timer is involved.
 //!
 //! Memory: up to [`CAPACITY`] per connection while it sends, none while it is idle.
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_writes_leave_together_when_the_connection_waits_and_in_order() {
+    async fn small_writes_are_sent_together_and_in_order() {
         let (near, mut far) = duplex(1 << 20);
         let writes = Arc::default();
         let (mut stream, coalescer) = coalesce_writes(RecordedWrites(near, Arc::clone(&writes)));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_stops_the_writer_at_the_bound_and_loses_nothing() {
+    async fn a_client_that_does_not_read_blocks_the_writer_at_the_bound() {
         let (near, mut far) = duplex(1000);
         let (mut stream, coalescer) = coalesce_writes(near);
         let state = coalescer.0.clone();

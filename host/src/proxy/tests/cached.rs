@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use weir_document::Path;
+use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
 use weir_store::{ReflectorClient, ReflectorTiming};
 
@@ -12,34 +12,34 @@ use crate::view::{Views, ViewsConfig};
 const SERVICES: &str = "/api/v1/services";
 
 /// A proxy whose Services are cached, and a filter that hides the Services of these types.
-async fn cached() -> (Rig, Script, Arc<Mutex<Vec<String>>>) {
-    let rig = rig_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+async fn cached() -> (ProxyFixture, Script, Arc<Mutex<Vec<String>>>) {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
     let hidden: Arc<Mutex<Vec<String>>> = Arc::new(Mutex::new(vec!["LoadBalancer".to_owned()]));
     let types = hidden.clone();
     let script = Script::new(move |document| {
         let kind = document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned();
         if types.lock().unwrap().contains(&kind) { Outcome::Hidden } else { Outcome::Unchanged }
     });
-    rig.filter("*/services", &script);
+    fixture.filter("*/services", &script);
     for (name, kind) in [("a", "ClusterIP"), ("b", "LoadBalancer"), ("c", "ClusterIP")] {
-        rig.service(name, kind);
+        fixture.service(name, kind);
     }
-    (rig, script, hidden)
+    (fixture, script, hidden)
 }
 
-async fn informer_list(rig: &Rig) -> Value {
-    let (status, list) = rig.json(&format!("{SERVICES}?resourceVersion=0")).await;
+async fn informer_list(fixture: &ProxyFixture) -> Value {
+    let (status, list) = fixture.json(&format!("{SERVICES}?resourceVersion=0")).await;
     assert_eq!(status, StatusCode::OK, "{list}");
     list
 }
 
-async fn informer_watch(rig: &Rig, from: &str) -> Events {
-    rig.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await
+async fn informer_watch(fixture: &ProxyFixture, from: &str) -> EventReader {
+    fixture.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=true&resourceVersion={from}")).await
 }
 
 /// How often the reflector listed and watched.
-fn upstream_reads(rig: &Rig) -> (usize, usize) {
-    let targets: Vec<_> = rig.server.requests().iter().map(|request| request.target()).collect();
+fn upstream_reads(fixture: &ProxyFixture) -> (usize, usize) {
+    let targets: Vec<_> = fixture.server.requests().iter().map(|request| request.target()).collect();
     let services = targets.iter().filter(|target| target.starts_with(SERVICES));
     let watches = services.clone().filter(|target| target.contains("watch=")).count();
     (services.count() - watches, watches)
@@ -47,107 +47,107 @@ fn upstream_reads(rig: &Rig) -> (usize, usize) {
 
 #[tokio::test]
 async fn any_number_of_informers_cost_one_list_and_one_watch() {
-    let (rig, _script, _) = cached().await;
+    let (fixture, _script, _) = cached().await;
     let mut all = Vec::new();
     for _ in 0..5 {
-        let list = informer_list(&rig).await;
+        let list = informer_list(&fixture).await;
         assert_eq!(names(&list), ["a", "c"]);
         assert_eq!(list["kind"], "ServiceList");
-        all.push(informer_watch(&rig, version(&list)).await);
+        all.push(informer_watch(&fixture, version(&list)).await);
     }
-    rig.service("d", "ClusterIP");
+    fixture.service("d", "ClusterIP");
     for events in &mut all {
-        assert_eq!(events.told().await, "ADDED d");
+        assert_eq!(events.next_summary().await, "ADDED d");
     }
-    assert_eq!(upstream_reads(&rig), (1, 1));
+    assert_eq!(upstream_reads(&fixture), (1, 1));
 }
 
 #[tokio::test]
 async fn hiding_and_showing_an_object_are_events_and_no_watch_ends() {
-    let (rig, script, hidden) = cached().await;
-    let list = informer_list(&rig).await;
-    let mut events = informer_watch(&rig, version(&list)).await;
+    let (fixture, script, hidden) = cached().await;
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
     for _ in 0..3 {
         hidden.lock().unwrap().push("ClusterIP".to_owned());
         script.change();
         let deleted = events.next().await.unwrap();
         assert_eq!((&deleted["type"], &deleted["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("a")));
         assert_eq!(deleted["object"]["spec"]["type"], "ClusterIP", "the last state that the client was shown");
-        assert_eq!(events.told().await, "DELETED c");
+        assert_eq!(events.next_summary().await, "DELETED c");
         let bookmark = events.next().await.unwrap();
         assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("Service")));
         hidden.lock().unwrap().pop();
         script.change();
-        assert_eq!(events.told().await, "ADDED a");
-        assert_eq!(events.told().await, "ADDED c");
+        assert_eq!(events.next_summary().await, "ADDED a");
+        assert_eq!(events.next_summary().await, "ADDED c");
         assert_eq!(events.next().await.unwrap()["type"], "BOOKMARK");
     }
-    assert_eq!(upstream_reads(&rig), (1, 1));
+    assert_eq!(upstream_reads(&fixture), (1, 1));
 }
 
 #[tokio::test]
 async fn a_new_filter_set_without_another_outcome_is_not_noticed() {
-    let (rig, _script, hidden) = cached().await;
-    let list = informer_list(&rig).await;
-    let mut events = informer_watch(&rig, version(&list)).await;
+    let (fixture, _script, hidden) = cached().await;
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
     let types = hidden.clone();
     let other = Script::new(move |document| {
         let kind = document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned();
         if types.lock().unwrap().contains(&kind) { Outcome::Hidden } else { Outcome::Unchanged }
     });
-    rig.filter("*/services", &other);
-    rig.service("d", "ClusterIP");
-    assert_eq!(events.told().await, "ADDED d", "no event precedes it");
+    fixture.filter("*/services", &other);
+    fixture.service("d", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED d", "no event precedes it");
 }
 
 #[tokio::test]
 async fn a_client_between_two_watches_gets_what_changed_meanwhile() {
-    let (rig, script, hidden) = cached().await;
-    let list = informer_list(&rig).await;
-    let mut other = informer_watch(&rig, version(&list)).await;
+    let (fixture, script, hidden) = cached().await;
+    let list = informer_list(&fixture).await;
+    let mut other = informer_watch(&fixture, version(&list)).await;
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
-    assert_eq!(other.told().await, "DELETED a");
-    let mut events = informer_watch(&rig, version(&list)).await;
-    assert_eq!(events.told().await, "DELETED a");
-    assert_eq!(events.told().await, "DELETED c");
+    assert_eq!(other.next_summary().await, "DELETED a");
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    assert_eq!(events.next_summary().await, "DELETED a");
+    assert_eq!(events.next_summary().await, "DELETED c");
 }
 
 #[tokio::test]
 async fn an_upstream_change_that_hides_an_object_deletes_it_at_the_version_of_the_event() {
-    let (rig, _script, _) = cached().await;
-    let list = informer_list(&rig).await;
-    let mut events = informer_watch(&rig, version(&list)).await;
-    rig.service("a", "LoadBalancer");
+    let (fixture, _script, _) = cached().await;
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    fixture.service("a", "LoadBalancer");
     let deleted = events.next().await.unwrap();
     assert_eq!(deleted["type"], "DELETED");
     assert_eq!(deleted["object"]["spec"]["type"], "ClusterIP");
     let version: u64 = deleted["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    assert_eq!(version, rig.server.store().revision());
-    rig.service("a", "ClusterIP");
-    assert_eq!(events.told().await, "ADDED a");
-    rig.server.store().delete("v1", "Service", "default", "b").unwrap();
-    rig.server.store().delete("v1", "Service", "default", "c").unwrap();
-    assert_eq!(events.told().await, "DELETED c", "the deletion of a hidden object is silence");
+    assert_eq!(version, fixture.server.store().revision());
+    fixture.service("a", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED a");
+    fixture.server.store().delete("v1", "Service", "default", "b").unwrap();
+    fixture.server.store().delete("v1", "Service", "default", "c").unwrap();
+    assert_eq!(events.next_summary().await, "DELETED c", "the deletion of a hidden object is silence");
 }
 
 #[tokio::test]
 async fn a_watch_list_starts_with_all_objects_and_marks_their_end() {
-    let (rig, _script, _) = cached().await;
-    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let mut events = rig.watch(&format!("{SERVICES}?{query}")).await;
-    assert_eq!(events.told().await, "ADDED a");
-    assert_eq!(events.told().await, "ADDED c");
+    let (fixture, _script, _) = cached().await;
+    let query = "watch=1&sendInitialEventReader=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut events = fixture.watch(&format!("{SERVICES}?{query}")).await;
+    assert_eq!(events.next_summary().await, "ADDED a");
+    assert_eq!(events.next_summary().await, "ADDED c");
     let bookmark = events.next().await.unwrap();
     assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    rig.service("d", "ClusterIP");
-    assert_eq!(events.told().await, "ADDED d");
+    fixture.service("d", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED d");
 }
 
 #[tokio::test]
 async fn selectors_and_namespaces_narrow_a_view_without_further_requests() {
-    let (rig, _script, _) = cached().await;
-    informer_list(&rig).await;
+    let (fixture, _script, _) = cached().await;
+    informer_list(&fixture).await;
     for (query, expected) in [
         ("/api/v1/services?resourceVersion=0&fieldSelector=metadata.name%3Dc", vec!["c"]),
         ("/api/v1/services?resourceVersion=0&fieldSelector=spec.type%21%3DClusterIP", vec![]),
@@ -156,30 +156,19 @@ async fn selectors_and_namespaces_narrow_a_view_without_further_requests() {
         ("/api/v1/namespaces/default/services?resourceVersion=0", vec!["a", "c"]),
         ("/api/v1/namespaces/other/services?resourceVersion=0", vec![]),
     ] {
-        let (status, list) = rig.json(query).await;
+        let (status, list) = fixture.json(query).await;
         assert_eq!((status, names(&list)), (StatusCode::OK, expected), "{query}");
     }
-    assert_eq!(upstream_reads(&rig).0, 1);
+    assert_eq!(upstream_reads(&fixture).0, 1);
 }
 
 #[tokio::test]
 async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
-    let (rig, _script, _) = cached().await;
-    rig.no_filters();
-    let items = |list: &Value| {
-        let mut items = list["items"].as_array().unwrap().clone();
-        for item in &mut items {
-            let item = item.as_object_mut().unwrap();
-            item.remove("kind");
-            item.remove("apiVersion");
-        }
-        items
-    };
-    let direct = rig.json(SERVICES).await.1;
-    assert_eq!(items(&informer_list(&rig).await), items(&direct));
+    let (fixture, _script, _) = cached().await;
+    fixture.no_filters();
     let accept = [("accept", "application/vnd.kubernetes.protobuf")];
     let read = async |path: &str| {
-        let answer = rig.send(path, &accept).await;
+        let answer = fixture.send(path, &accept).await;
         assert_eq!(answer.headers()["content-type"], "application/vnd.kubernetes.protobuf", "{path}");
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let envelope = weir_document::protobuf::Envelope::open(body).unwrap();
@@ -194,35 +183,45 @@ async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
         }
         items
     };
-    assert_eq!(read(&format!("{SERVICES}?resourceVersion=0")).await, read(SERVICES).await);
+    let direct = read(SERVICES).await;
+    assert_eq!(direct.len(), 3);
+    assert_eq!(read(&format!("{SERVICES}?resourceVersion=0")).await, direct);
+    // The in-memory API server leaves out zero values of JSON that was written so. The protobuf form has them.
+    let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() });
+    let direct: Vec<Value> = direct
+        .into_iter()
+        .map(|item| Document::protobuf(item, type_meta.clone()).unwrap().to_json().unwrap())
+        .map(|json| serde_json::from_str(&json).unwrap())
+        .collect();
+    assert_eq!(informer_list(&fixture).await["items"], json!(direct));
 }
 
 #[tokio::test]
 async fn a_watch_continues_from_the_version_of_a_get() {
-    let (rig, _script, _) = cached().await;
-    informer_list(&rig).await;
-    rig.service("d", "ClusterIP");
-    let (_, object) = rig.json("/api/v1/namespaces/default/services/d").await;
-    rig.service("e", "ClusterIP");
-    let mut events = informer_watch(&rig, version(&object)).await;
-    assert_eq!(events.told().await, "ADDED e");
+    let (fixture, _script, _) = cached().await;
+    informer_list(&fixture).await;
+    fixture.service("d", "ClusterIP");
+    let (_, object) = fixture.json("/api/v1/namespaces/default/services/d").await;
+    fixture.service("e", "ClusterIP");
+    let mut events = informer_watch(&fixture, version(&object)).await;
+    assert_eq!(events.next_summary().await, "ADDED e");
 }
 
 #[tokio::test]
 async fn who_may_not_read_gets_the_api_servers_refusal() {
-    let (rig, _script, _) = cached().await;
+    let (fixture, _script, _) = cached().await;
     let allowed = [("authorization", "Bearer good")];
     let denied = [("authorization", "Bearer bad")];
-    rig.server.add_token("good", "reader", &[]);
-    rig.server.add_token("bad", "stranger", &[]);
-    rig.server.enforce(weir_apiserver::Enforce::Everybody);
-    rig.server.set_policy(|asked| asked.user.name != "stranger" || asked.resource != "services");
+    fixture.server.add_token("good", "reader", &[]);
+    fixture.server.add_token("bad", "stranger", &[]);
+    fixture.server.enforce(weir_apiserver::Enforce::Everybody);
+    fixture.server.set_policy(|asked| asked.user.name != "stranger" || asked.resource != "services");
     let path = format!("{SERVICES}?resourceVersion=0");
-    assert_eq!(rig.send(&path, &allowed).await.status(), StatusCode::OK);
-    assert_eq!(rig.send(&path, &denied).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(fixture.send(&path, &allowed).await.status(), StatusCode::OK);
+    assert_eq!(fixture.send(&path, &denied).await.status(), StatusCode::FORBIDDEN);
 }
 
-impl Setup {
+impl FixtureConfig {
     /// The views of the cached resources.
     pub(super) fn views(
         &self,
@@ -235,4 +234,27 @@ impl Setup {
             ViewsConfig { resources: self.cached.clone(), daemon, node: None, timing: ReflectorTiming::default() };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
+}
+
+#[tokio::test]
+async fn without_an_api_server_reads_are_answered_with_a_warning_and_watches_stay_open() {
+    let (mut fixture, script, hidden) = cached().await;
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    fixture.server = ApiServer::builder().start().await.unwrap();
+    // The request that finds out is refused.
+    assert!(fixture.json(SERVICES).await.0.is_server_error());
+    let answer = fixture.send(SERVICES, &[]).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert!(answer.headers()["warning"].to_str().unwrap().starts_with("299 - "));
+    let (_, list) = fixture.json(&format!("{SERVICES}?limit=500")).await;
+    assert_eq!(names(&list), ["a", "c"]);
+    let object = |name: &str| format!("/api/v1/namespaces/default/services/{name}");
+    assert_eq!(fixture.json(&object("a")).await.1["metadata"]["name"], "a");
+    assert_eq!(fixture.json(&object("b")).await.0, StatusCode::NOT_FOUND, "it is hidden");
+    assert_eq!(fixture.json(&object("none")).await.0, StatusCode::NOT_FOUND, "the cache is complete");
+    assert_eq!(fixture.json("/api/v1/pods").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    hidden.lock().unwrap().clear();
+    script.change();
+    assert_eq!(events.next_summary().await, "ADDED b", "filters apply offline");
 }

@@ -1,4 +1,4 @@
-//! A filter that is a function: the proxy's tests decide what becomes of each object, and when a looked-up value changes.
+//! A filter that is a function. The tests decide the outcome of each object, and when a looked-up value changes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weir_runtime::{DocumentFilter, FilterSet, Filtered, MatchRule, Outcome, Writ
 
 type Decide = dyn Fn(&Document) -> Outcome + Send + Sync;
 
-/// What stands in for filters in a test.
+/// The test double of a filter.
 #[derive(Clone)]
 pub(crate) struct Script {
     name: Arc<str>,
@@ -22,7 +22,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Decides on objects by a function; it never edits.
+    /// Creates a filter that returns the outcomes of a function. The function must not edit.
     pub(crate) fn new(decide: impl Fn(&Document) -> Outcome + Send + Sync + 'static) -> Self {
         Self {
             name: "script".into(),
@@ -33,13 +33,13 @@ impl Script {
         }
     }
 
-    /// A set whose only filter this is, for what a rule names.
+    /// Returns a set with this filter only, which has this match rule.
     pub(crate) fn set(&self, rule: &str) -> Arc<FilterSet> {
         let filter = Self { rule: Some(rule.parse().unwrap()), ..self.clone() };
         Arc::new(FilterSet::of(vec![Arc::new(filter)]))
     }
 
-    /// As if something that it looked up had changed.
+    /// Simulates the change of a looked-up value.
     pub(crate) fn change(&self) {
         self.generation.send_replace(tick());
     }

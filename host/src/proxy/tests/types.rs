@@ -1,4 +1,4 @@
-//! The apiVersion and kind of the objects that filters see, whatever the API server leaves out or sends late.
+//! Filters see the apiVersion and kind of each object, even if the API server omits them or sends them late.
 
 use weir_apiserver::Action;
 use weir_document::{Document, Path};
@@ -6,7 +6,7 @@ use weir_document::{Document, Path};
 use super::*;
 use weir_runtime::Outcome;
 
-/// Hides LoadBalancer Services, as a filter does that looks at the kind first.
+/// Hides LoadBalancer Services. Reads the kind first, as many filters do.
 fn hide_load_balancers() -> Script {
     Script::new(|document: &Document| {
         let balanced = document.text(&Path::parse("spec.type").unwrap()).unwrap();
@@ -15,16 +15,16 @@ fn hide_load_balancers() -> Script {
     })
 }
 
-async fn answering(rule: &str, body: &'static str) -> Rig {
-    let rig = rig().await;
-    rig.filter(rule, &hide_load_balancers());
-    rig.server.on_request(move |_| Action::json(200, body));
-    rig
+async fn responding(rule: &str, body: &'static str) -> ProxyFixture {
+    let fixture = fixture().await;
+    fixture.filter(rule, &hide_load_balancers());
+    fixture.server.on_request(move |_| Action::json(200, body));
+    fixture
 }
 
 #[tokio::test]
 async fn a_list_that_names_its_kind_after_its_items_is_filtered_by_the_kind_of_its_resource() {
-    let rig = answering(
+    let fixture = responding(
         "*/services",
         r#"{"apiVersion":"v1","items":[
             {"metadata":{"name":"a"},"spec":{"type":"ClusterIP"}},
@@ -32,52 +32,52 @@ async fn a_list_that_names_its_kind_after_its_items_is_filtered_by_the_kind_of_i
         ],"kind":"ServiceList","metadata":{"resourceVersion":"1"}}"#,
     )
     .await;
-    let (status, list) = rig.json("/api/v1/services").await;
+    let (status, list) = fixture.json("/api/v1/services").await;
     assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a"]));
 }
 
 #[tokio::test]
 async fn an_object_without_a_kind_is_filtered_by_the_kind_of_its_resource() {
     let object = r#"{"metadata":{"name":"b","namespace":"default"},"spec":{"type":"LoadBalancer"}}"#;
-    let rig = answering("*/services", object).await;
-    assert_eq!(rig.json("/api/v1/namespaces/default/services/b").await.0, StatusCode::NOT_FOUND);
-    let rig = answering(
+    let fixture = responding("*/services", object).await;
+    assert_eq!(fixture.json("/api/v1/namespaces/default/services/b").await.0, StatusCode::NOT_FOUND);
+    let fixture = responding(
         "*/services",
         r#"{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"default"},"spec":{"type":"LoadBalancer"}}}
 "#,
     )
     .await;
-    assert_eq!(rig.watch("/api/v1/services?watch=1").await.next().await, None);
+    assert_eq!(fixture.watch("/api/v1/services?watch=1").await.next().await, None);
 }
 
 #[tokio::test]
-async fn objects_of_no_known_kind_fail_the_answer() {
+async fn objects_of_unknown_kind_fail_the_response() {
     let pools = "/apis/apps.openyurt.io/v1beta2/nodepools";
     let listed = r#"{"apiVersion":"apps.openyurt.io/v1beta2","items":[{"metadata":{"name":"a"}}],"kind":"NodePoolList","metadata":{}}"#;
-    let rig = answering("*/nodepools", listed).await;
-    let (status, refusal) = rig.json(pools).await;
-    assert_eq!((status, &refusal["kind"]), (StatusCode::BAD_GATEWAY, &json!("Status")));
-    assert!(refusal["message"].as_str().unwrap().contains("names no apiVersion and kind"), "{refusal}");
-    let rig = answering("*/nodepools", r#"{"metadata":{"name":"a"}}"#).await;
-    assert_eq!(rig.json(&format!("{pools}/a")).await.0, StatusCode::BAD_GATEWAY);
-    let rig = answering(
+    let fixture = responding("*/nodepools", listed).await;
+    let (status, error) = fixture.json(pools).await;
+    assert_eq!((status, &error["kind"]), (StatusCode::BAD_GATEWAY, &json!("Status")));
+    assert!(error["message"].as_str().unwrap().contains("names no apiVersion and kind"), "{error}");
+    let fixture = responding("*/nodepools", r#"{"metadata":{"name":"a"}}"#).await;
+    assert_eq!(fixture.json(&format!("{pools}/a")).await.0, StatusCode::BAD_GATEWAY);
+    let fixture = responding(
         "*/nodepools",
         r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}
 "#,
     )
     .await;
-    assert_eq!(rig.watch(&format!("{pools}?watch=1")).await.told().await, "ERROR 502");
+    assert_eq!(fixture.watch(&format!("{pools}?watch=1")).await.next_summary().await, "ERROR 502");
 }
 
 #[tokio::test]
-async fn a_crd_list_names_its_kind_late_and_its_items_name_their_own() {
-    let rig = answering(
+async fn items_of_custom_resources_name_their_own_kind() {
+    let fixture = responding(
         "*/nodepools",
         r#"{"apiVersion":"apps.openyurt.io/v1beta2","items":[
             {"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"a"}}
         ],"kind":"NodePoolList","metadata":{"resourceVersion":"1"}}"#,
     )
     .await;
-    let (status, list) = rig.json("/apis/apps.openyurt.io/v1beta2/nodepools").await;
+    let (status, list) = fixture.json("/apis/apps.openyurt.io/v1beta2/nodepools").await;
     assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a"]));
 }

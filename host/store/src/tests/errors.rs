@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, End, Enforce};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 use weir_upstream::{Connectivity, Tasks};
 
 use super::*;
@@ -15,7 +15,7 @@ async fn a_forbidden_list_names_the_missing_rule_and_recovers_without_a_restart(
     cluster.put(node("n1"));
     cluster.api.set_policy(|attributes| attributes.resource != "nodes");
     cluster.api.enforce(Enforce::Everybody);
-    let lookup = Lookup::all("nodes".parse().unwrap());
+    let lookup = LookupSpec::all("nodes".parse().unwrap());
     let handle = cluster.reflectors.open(&lookup);
     let error = within(handle.synced()).await.unwrap_err();
     let expected = r#"listing nodes is forbidden: the daemon's role needs a rule with apiGroups [""], resources ["nodes"], verbs ["list", "watch"]"#;
@@ -39,7 +39,7 @@ async fn an_invalid_response_is_an_error_and_never_an_empty_list() {
         let cluster = cluster().await;
         cluster.put(service("a", json!({})));
         cluster.api.on_request(move |_| Action::json(200, garbage));
-        let lookup = Lookup::all("services".parse().unwrap());
+        let lookup = LookupSpec::all("services".parse().unwrap());
         let handle = cluster.reflectors.open(&lookup);
         let state = within(handle.state_after(&ReflectorState::default())).await;
         assert!(
@@ -58,7 +58,7 @@ async fn an_unavailable_server_is_retried_and_the_reason_is_reported() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let reflectors = reflectors_of(&format!("http://{address}"));
-    let handle = reflectors.open(&Lookup::all("services".parse().unwrap()));
+    let handle = reflectors.open(&LookupSpec::all("services".parse().unwrap()));
     let state = within(handle.state_after(&ReflectorState::default())).await;
     assert!(
         matches!(&state.error, Some(error @ ReflectorError::Unavailable { .. }) if !error.needs_operator_action()),
@@ -75,7 +75,7 @@ async fn restored_connectivity_ends_a_delay() {
     let server = ReflectorClient { client: client(api.url()), connectivity: connectivity.clone() };
     let patient = ReflectorTiming { rediscovery: Duration::from_secs(3600), ..TIMING };
     let reflectors = Reflectors::with_timing(Some(server), Tasks::default(), patient);
-    let mut lookup = Lookup::all("widgets.example.org".parse().unwrap());
+    let mut lookup = LookupSpec::all("widgets.example.org".parse().unwrap());
     lookup.optional = true;
     let handle = reflectors.open(&lookup);
     within(handle.synced()).await.unwrap();
@@ -90,7 +90,7 @@ async fn restored_connectivity_ends_a_delay() {
 async fn objects_are_kept_while_the_server_is_unavailable() {
     let cluster = cluster().await;
     cluster.put(service("a", json!({})));
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let handle = cluster.open(&lookup).await;
     cluster.watching(1).await;
     let seen = handle.state();
@@ -105,6 +105,6 @@ async fn objects_are_kept_while_the_server_is_unavailable() {
 #[tokio::test]
 async fn without_a_server_a_reflector_reports_an_error() {
     let reflectors = Reflectors::new(None, Tasks::default());
-    let error = reflectors.open(&Lookup::all("services".parse().unwrap())).synced().await.unwrap_err();
+    let error = reflectors.open(&LookupSpec::all("services".parse().unwrap())).synced().await.unwrap_err();
     assert_eq!(error.to_string(), "listing services failed: no API server is configured");
 }

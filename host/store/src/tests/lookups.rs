@@ -1,7 +1,7 @@
 //! What a lookup selects, and how lookups share reflectors.
 
 use serde_json::json;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn a_synced_reflector_returns_whole_typed_objects() {
     let cluster = cluster().await;
     cluster.put(service("b", json!({"app": "x"})));
     cluster.put(service("a", json!({"app": "y"})));
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     let snapshot = cluster.reflectors.snapshot();
     assert_eq!(names(&snapshot, &lookup), ["a", "b"]);
@@ -25,7 +25,7 @@ async fn a_synced_reflector_returns_whole_typed_objects() {
 async fn a_metadata_only_lookup_requests_and_stores_metadata() {
     let cluster = cluster().await;
     cluster.put(node("n1"));
-    let lookup = Lookup { metadata_only: true, ..Lookup::all("nodes".parse().unwrap()) };
+    let lookup = LookupSpec { metadata_only: true, ..LookupSpec::all("nodes".parse().unwrap()) };
     let _handle = cluster.open(&lookup).await;
     cluster.watching(1).await;
     let mut changes = cluster.reflectors.changes();
@@ -44,9 +44,9 @@ async fn equal_lookups_share_a_reflector_and_different_ones_do_not() {
     let cluster = cluster().await;
     cluster.put(service("a", json!({"app": "x"})));
     cluster.put(service("b", json!({"app": "y"})));
-    let whole = Lookup::all("services".parse().unwrap());
-    let named = Lookup { name: Some("a".into()), ..whole.clone() };
-    let selected = Lookup { label_selector: Some("app in (y)".into()), ..whole.clone() };
+    let whole = LookupSpec::all("services".parse().unwrap());
+    let named = LookupSpec { name: Some("a".into()), ..whole.clone() };
+    let selected = LookupSpec { label_selector: Some("app in (y)".into()), ..whole.clone() };
     let handles = [
         cluster.open(&whole).await,
         cluster.open(&named).await,
@@ -72,9 +72,9 @@ async fn equal_lookups_share_a_reflector_and_different_ones_do_not() {
 #[tokio::test]
 async fn the_versions_of_a_lookup_are_tried_in_order() {
     let cluster = cluster().await;
-    let pools = |versions: &[&str]| Lookup {
+    let pools = |versions: &[&str]| LookupSpec {
         versions: versions.iter().map(ToString::to_string).collect(),
-        ..Lookup::all("nodepools".parse().unwrap())
+        ..LookupSpec::all("nodepools".parse().unwrap())
     };
     let _old = cluster.open(&pools(&["v9", "v1beta1", "v1beta2"])).await;
     let _any = cluster.open(&pools(&[])).await;

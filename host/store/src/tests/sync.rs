@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_apiserver::{Action, End, Gzip, Resource};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 use super::*;
 
@@ -12,7 +12,7 @@ use super::*;
 async fn changes_are_notified_by_key_and_an_old_snapshot_does_not_change() {
     let cluster = cluster().await;
     cluster.put(service("a", json!({})));
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     cluster.watching(1).await;
     let before = cluster.reflectors.snapshot();
@@ -36,7 +36,7 @@ async fn an_expired_resource_version_causes_a_relist_that_applies_the_difference
     let cluster = cluster().await;
     cluster.put(service("stays", json!({})));
     cluster.put(service("goes", json!({})));
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     cluster.watching(1).await;
     let mut changes = cluster.reflectors.changes();
@@ -55,7 +55,7 @@ async fn an_expired_resource_version_causes_a_relist_that_applies_the_difference
 async fn a_watch_that_ends_is_resumed_without_a_list() {
     let cluster = cluster().await;
     cluster.put(service("a", json!({})));
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     cluster.watching(1).await;
     let mut changes = cluster.reflectors.changes();
@@ -71,7 +71,7 @@ async fn a_watch_that_ends_is_resumed_without_a_list() {
 async fn a_resource_that_is_not_served_is_empty_and_is_discovered_later() {
     let cluster = cluster().await;
     cluster.api.remove_resource("apps.openyurt.io", "nodepools");
-    let lookup = Lookup::all("nodepools".parse().unwrap());
+    let lookup = LookupSpec::all("nodepools".parse().unwrap());
     let handle = cluster.open(&lookup).await;
     assert_eq!(handle.state(), ReflectorState { synced: true, error: None });
     assert!(names(&cluster.reflectors.snapshot(), &lookup).is_empty());
@@ -91,7 +91,7 @@ async fn long_lists_are_paged_and_compressed() {
     for i in 0..1100 {
         cluster.put(service(&format!("s{i:04}"), json!({})));
     }
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     let found = names(&cluster.reflectors.snapshot(), &lookup);
     assert_eq!(
@@ -115,7 +115,7 @@ async fn a_list_with_an_expired_continue_token_is_restarted() {
         }
         Action::Serve
     });
-    let lookup = Lookup::all("services".parse().unwrap());
+    let lookup = LookupSpec::all("services".parse().unwrap());
     let _handle = cluster.open(&lookup).await;
     assert_eq!(names(&cluster.reflectors.snapshot(), &lookup).len(), 600);
 }

@@ -1,28 +1,29 @@
-//! The kinds served from the start: those of Kubernetes that node components and the demo use, and OpenYurt's.
+//! The resources that are served by default: those of Kubernetes that node components and the demo use, and
+//! OpenYurt's.
 //!
-//! Data only.
+//! It contains only data.
 
 use super::Resource;
 
-/// A row of the table: group, version, plural, kind, scope, short names, sub-resources, whether generation counts.
+/// A row of the table: group, version, plural, kind, scope, short names, sub-resources, whether generation is counted.
 struct Row(
     &'static str,
     &'static str,
     &'static str,
     &'static str,
-    Scope,
+    ResourceScope,
     &'static [&'static str],
     &'static [&'static str],
     bool,
 );
 
 #[derive(PartialEq)]
-enum Scope {
+enum ResourceScope {
     Cluster,
     Namespace,
 }
 
-use Scope::{Cluster, Namespace};
+use ResourceScope::{Cluster, Namespace};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 

@@ -23,7 +23,7 @@ pub(super) fn parse(patch: Value) -> Result<Vec<Operation>, Status> {
     serde_json::from_value(patch).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
 }
 
-/// Applies all operations in order; the text says which did not fit.
+/// Applies all operations in order. The error text names the operation that failed.
 pub(super) fn apply(target: &mut Value, operations: &[Operation]) -> Result<(), String> {
     for operation in operations {
         match operation {

@@ -1,10 +1,10 @@
 //! JSON merge patch, RFC 7386.
 //!
-//! Recursion is as deep as the patch, which the JSON reader bounds.
+//! Recursion is bounded by the depth of the patch, which the JSON reader limits.
 
 use serde_json::{Map, Value};
 
-/// Merges `patch` into `target`: null removes, objects merge, all else replaces.
+/// Merges `patch` into `target`: null removes a member, objects merge, all other values replace.
 pub(super) fn apply(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

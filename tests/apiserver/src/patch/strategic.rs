@@ -1,7 +1,8 @@
-//! Strategic merge patch: objects merge, lists of objects merge by the key that Kubernetes' types name for them.
+//! Strategic merge patch: objects merge, and lists of objects merge by their merge key.
 //!
-//! The keys are a table by field name instead of a schema; that is exact for the kinds this server has. Directives:
-//! `$patch` (replace, delete), `$deleteFromPrimitiveList/…`, `$retainKeys`; `$setElementOrder/…` orders.
+//! The merge keys are a table by field name instead of a schema, which is exact for the kinds of this server.
+//! Directives: `$patch` (replace, delete), `$deleteFromPrimitiveList/…`, `$retainKeys`. `$setElementOrder/…` sets the
+//! order.
 
 use serde_json::{Map, Value};
 
@@ -49,7 +50,7 @@ fn merge_object(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// The key by which elements of a list are the same; `None` for lists that are replaced whole.
+/// The merge key of a list's elements; `None` for lists that are replaced.
 fn merge_key(field: &str, sample: &Map<String, Value>) -> Option<&'static str> {
     Some(match field {
         "containers"
@@ -119,7 +120,7 @@ fn delete_primitives(target: &mut Map<String, Value>, field: &str, gone: &Value)
     }
 }
 
-/// Elements named by the order come in that order; others keep their place behind them.
+/// Elements that the order names come in that order. The others follow in their previous order.
 fn reorder(target: &mut Map<String, Value>, field: &str, order: &[Value]) {
     let Some(Value::Array(list)) = target.get_mut(field) else {
         return;

@@ -1,6 +1,6 @@
-//! JSON: objects as the store has them, lists as the API server orders their members, a line for an event.
+//! JSON: objects from the store's encoding, lists with their members in the API server's order, one line per event.
 //!
-//! Keeps nothing.
+//! It holds no state.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use weir_document::json::EventType;
 
-use super::{ListMeta, Rendered, Renderer};
-use crate::negotiate::{Form, Media};
-use crate::store::Object;
+use super::{ListMetadata, Rendered, Renderer};
+use crate::negotiate::{Media, Shape};
+use crate::store::StoredObject;
 use crate::table;
 
-// === impl ListMeta ===
+// === impl ListMetadata ===
 
-impl ListMeta {
+impl ListMetadata {
     fn map(&self) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("resourceVersion".into(), self.revision.to_string().into());
@@ -29,18 +29,18 @@ impl ListMeta {
     }
 }
 
-pub(super) fn object(renderer: &Renderer, object: &Object) -> Bytes {
+pub(super) fn object(renderer: &Renderer, object: &StoredObject) -> Bytes {
     let mut out = Vec::with_capacity(object.encoded_len(&renderer.prefix) + 64);
     write_object(renderer, object, true, &mut out);
     out.push(b'\n');
     out.into()
 }
 
-fn write_object(renderer: &Renderer, object: &Object, header: bool, out: &mut Vec<u8>) {
-    match renderer.accepted.form {
-        Form::Objects => object.write(&renderer.prefix, out),
-        Form::Metadata => write_value(&table::partial(object), out),
-        Form::Table => {
+fn write_object(renderer: &Renderer, object: &StoredObject, header: bool, out: &mut Vec<u8>) {
+    match renderer.accepted.shape {
+        Shape::Objects => object.write(&renderer.prefix, out),
+        Shape::Metadata => write_value(&table::partial(object), out),
+        Shape::Table => {
             let mut metadata = Map::new();
             metadata.insert("resourceVersion".into(), object.revision.to_string().into());
             let one = std::iter::once(object);
@@ -50,7 +50,7 @@ fn write_object(renderer: &Renderer, object: &Object, header: bool, out: &mut Ve
     }
 }
 
-pub(super) fn event(renderer: &Renderer, event: EventType, object: &Object, header: bool) -> Bytes {
+pub(super) fn event(renderer: &Renderer, event: EventType, object: &StoredObject, header: bool) -> Bytes {
     let mut out = Vec::with_capacity(object.encoded_len(&renderer.prefix) + 64);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(event.as_str().as_bytes());
@@ -64,10 +64,10 @@ pub(super) fn line(event: EventType, object: &Value) -> Bytes {
     format!("{{\"type\":\"{}\",\"object\":{object}}}\n", event.as_str()).into()
 }
 
-pub(super) fn list(renderer: &Renderer, objects: Vec<Arc<Object>>, meta: &ListMeta) -> Rendered {
-    match renderer.accepted.form {
-        Form::Objects => object_list(renderer, objects, &Value::Object(meta.map())),
-        Form::Metadata => {
+pub(super) fn list(renderer: &Renderer, objects: Vec<Arc<StoredObject>>, meta: &ListMetadata) -> Rendered {
+    match renderer.accepted.shape {
+        Shape::Objects => object_list(renderer, objects, &Value::Object(meta.map())),
+        Shape::Metadata => {
             let items: Vec<Value> = objects.iter().map(|object| table::partial(object)).collect();
             whole(&json!({
                 "kind": "PartialObjectMetadataList",
@@ -76,15 +76,16 @@ pub(super) fn list(renderer: &Renderer, objects: Vec<Arc<Object>>, meta: &ListMe
                 "items": items,
             }))
         }
-        Form::Table => {
+        Shape::Table => {
             let objects = objects.iter().map(AsRef::as_ref);
             whole(&table::table(&renderer.resource, objects, renderer.include, meta.map(), true))
         }
     }
 }
 
-/// Built-in lists say what they are first and their items do not; lists of CRDs the other way round.
-fn object_list(renderer: &Renderer, objects: Vec<Arc<Object>>, metadata: &Value) -> Rendered {
+/// In lists of built-in kinds, the list carries kind and apiVersion first, and its items do not. Lists of CRDs are the
+/// opposite.
+fn object_list(renderer: &Renderer, objects: Vec<Arc<StoredObject>>, metadata: &Value) -> Rendered {
     let resource = &renderer.resource;
     let (api, kind) = (resource.api_version(), resource.list_kind());
     let (head, item, foot) = if resource.custom {

@@ -1,7 +1,7 @@
 //! Protobuf: an object in its envelope, a list `{1 metadata, 2 repeated items}` in one, an event as a frame.
 //!
-//! A list is sized before it is written: memory is pointers to its items' bytes. An object with members that the schema
-//! lacks cannot be written; a real API server would have dropped them when it was created, here the request fails.
+//! The size of a list is computed before it is written, from pointers to its items' bytes. An object with fields that
+//! the schema lacks cannot be encoded. A real API server drops such fields on creation; here the read fails.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use weir_document::json::EventType;
 use weir_document::protobuf::{self, Envelope, MAGIC};
 use weir_document::{Error, TypeMeta};
 
-use super::{ListMeta, Rendered, Renderer};
-use crate::negotiate::{Form, Media};
+use super::{ListMetadata, Rendered, Renderer};
+use crate::negotiate::{Media, Shape};
 use crate::status::Status;
-use crate::store::Object;
+use crate::store::StoredObject;
 use crate::table;
 
-/// The tag of a list's item.
+/// The tag of a list item.
 const ITEM: u8 = 2 << 3 | 2;
 
-pub(super) fn object(renderer: &Renderer, object: &Object) -> Result<Bytes, Status> {
+pub(super) fn object(renderer: &Renderer, object: &StoredObject) -> Result<Bytes, Status> {
     let type_meta = type_meta(renderer, "");
     Ok(Envelope::seal(&type_meta, &message(renderer, &type_meta, object)?))
 }
 
-/// A value that says what it is, in its envelope.
+/// A value with apiVersion and kind, in its envelope.
 pub(crate) fn sealed(value: &Value) -> Result<Bytes, Status> {
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
     let type_meta = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
@@ -38,7 +38,11 @@ pub(super) fn event(event: EventType, sealed: &Bytes) -> Result<Bytes, Status> {
     protobuf::event(event, sealed).map_err(|error| failed("WatchEvent", &error))
 }
 
-pub(super) fn list(renderer: &Renderer, objects: &[Arc<Object>], meta: &ListMeta) -> Result<Rendered, Status> {
+pub(super) fn list(
+    renderer: &Renderer,
+    objects: &[Arc<StoredObject>],
+    meta: &ListMetadata,
+) -> Result<Rendered, Status> {
     let item_type = type_meta(renderer, "");
     let items = objects.iter().map(|object| message(renderer, &item_type, object)).collect::<Result<Vec<_>, _>>()?;
     let metadata = field(1, &list_meta(meta));
@@ -63,24 +67,24 @@ pub(super) fn list(renderer: &Renderer, objects: &[Arc<Object>], meta: &ListMeta
 }
 
 /// An object without its envelope.
-fn message(renderer: &Renderer, type_meta: &TypeMeta, object: &Object) -> Result<Bytes, Status> {
-    let bytes = match renderer.accepted.form {
-        Form::Metadata => protobuf::from_json(type_meta, &table::partial(object).to_string()),
-        Form::Objects | Form::Table => object.protobuf(type_meta),
+fn message(renderer: &Renderer, type_meta: &TypeMeta, object: &StoredObject) -> Result<Bytes, Status> {
+    let bytes = match renderer.accepted.shape {
+        Shape::Metadata => protobuf::from_json(type_meta, &table::partial(object).to_string()),
+        Shape::Objects | Shape::Table => object.protobuf(type_meta),
     };
     bytes.map_err(|error| failed(&format!("{} {:?}", renderer.resource.kind, object.key.name), &error))
 }
 
 fn type_meta(renderer: &Renderer, suffix: &str) -> TypeMeta {
-    let (api_version, kind) = match renderer.accepted.form {
-        Form::Metadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata"),
-        Form::Objects | Form::Table => (renderer.resource.api_version(), renderer.resource.kind.as_str()),
+    let (api_version, kind) = match renderer.accepted.shape {
+        Shape::Metadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata"),
+        Shape::Objects | Shape::Table => (renderer.resource.api_version(), renderer.resource.kind.as_str()),
     };
     TypeMeta { api_version, kind: format!("{kind}{suffix}") }
 }
 
-/// {1 selfLink, 2 resourceVersion, 3 continue, 4 remainingItemCount}; Go writes texts even when they are empty.
-fn list_meta(meta: &ListMeta) -> Vec<u8> {
+/// {1 selfLink, 2 resourceVersion, 3 continue, 4 remainingItemCount}. Go writes strings even when they are empty.
+fn list_meta(meta: &ListMetadata) -> Vec<u8> {
     let mut out = field(1, b"");
     out.extend(field(2, meta.revision.to_string().as_bytes()));
     out.extend(field(3, meta.next_page.as_deref().unwrap_or("").as_bytes()));

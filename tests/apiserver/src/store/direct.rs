@@ -1,34 +1,34 @@
-//! The store as tests use it: whole objects in and out, resources found by their apiVersion and kind, no validation.
+//! The test's interface to the store: complete objects in and out, resources by apiVersion and kind, no validation.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Key, Store, Write, Written};
+use super::{Key, ObjectStore, WriteDecision, WriteResult};
 use crate::catalog::Resource;
 
-/// Why an object was not taken.
+/// A reason to refuse an object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Not an object with apiVersion, kind and metadata.name.
+    /// It is not an object with apiVersion, kind and metadata.name.
     #[error("an object needs apiVersion, kind and metadata.name; got {0}")]
     NotAnObject(String),
     /// The server does not serve the kind.
     #[error("no resource for {api_version} {kind}")]
     UnknownKind {
-        /// As in the object.
+        /// The object's apiVersion.
         api_version: String,
-        /// As in the object.
+        /// The object's kind.
         kind: String,
     },
-    /// A file of objects that is neither YAML nor JSON.
+    /// The text is neither YAML nor JSON.
     #[error("cannot read objects")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Store {
-    /// Creates or replaces an object, whatever version it carries, and returns its new version. Writes even what
-    /// changes nothing. A namespaced object without a namespace goes to `default`; namespaces need not exist.
+impl ObjectStore {
+    /// Creates or replaces an object, ignores its resourceVersion, and returns the new version. It writes even if
+    /// nothing changes. A namespaced object without a namespace goes to `default`. The namespace need not exist.
     pub fn put(&self, object: Value) -> Result<u64, StoreError> {
         let (resource, key) = self.place(&object)?;
         let Value::Object(body) = object else {
@@ -40,7 +40,7 @@ impl Store {
         Ok(self.commit(&mut state, &qualified, &key, body, old).revision)
     }
 
-    /// Puts every document of a YAML (or JSON) text; `List` objects are taken apart. Returns how many objects there were.
+    /// Stores every document of a YAML or JSON text, and the items of `List` objects. Returns the number of objects.
     pub fn load(&self, text: &str) -> Result<usize, StoreError> {
         let documents = documents(text)?;
         let count = documents.len();
@@ -50,7 +50,7 @@ impl Store {
         Ok(count)
     }
 
-    /// Changes an object in place and returns its new version; `None` if it is not there.
+    /// Changes an object in place and returns its new version; `None` if it does not exist.
     pub fn edit(
         &self,
         api_version: &str,
@@ -63,41 +63,41 @@ impl Store {
         let key = Key::new(namespace, name);
         let written = self.write(&resource, &key, |old| {
             let Some(old) = old else {
-                return Ok(Write::Nothing);
+                return Ok(WriteDecision::Nothing);
             };
             let mut value = Value::Object(old.value(&resource));
             change(&mut value);
             match value {
-                Value::Object(body) => Ok::<_, std::convert::Infallible>(Write::Put(body)),
-                _ => Ok(Write::Nothing),
+                Value::Object(body) => Ok::<_, std::convert::Infallible>(WriteDecision::Put(body)),
+                _ => Ok(WriteDecision::Nothing),
             }
         });
         match written {
-            Ok(Written::Stored(object, _)) => Some(object.revision),
+            Ok(WriteResult::Stored(object, _)) => Some(object.revision),
             _ => None,
         }
     }
 
-    /// Deletes an object at once, finalizers or not; the version of the deletion if it was there. The namespace of a
-    /// cluster-scoped object is empty.
+    /// Deletes an object at once and ignores finalizers. Returns the version of the deletion if the object existed.
+    /// Cluster-scoped objects have the empty namespace.
     pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<u64> {
         let resource = self.catalog.by_kind(api_version, kind)?;
         let key = Key::new(namespace, name);
-        let written = self.write(&resource, &key, |_| Ok::<_, std::convert::Infallible>(Write::Delete));
+        let written = self.write(&resource, &key, |_| Ok::<_, std::convert::Infallible>(WriteDecision::Delete));
         match written {
-            Ok(Written::Deleted(last)) => Some(last.revision),
+            Ok(WriteResult::Deleted(last)) => Some(last.revision),
             _ => None,
         }
     }
 
-    /// An object as a GET would return it.
+    /// An object in the form of a GET response.
     pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let resource = self.catalog.by_kind(api_version, kind)?;
         let object = self.find(&resource.qualified(), &Key::new(namespace, name))?;
         Some(Value::Object(object.value(&resource)))
     }
 
-    /// All objects of a kind, in the order of namespace and name.
+    /// All objects of a kind, sorted by namespace and name.
     pub fn list(&self, api_version: &str, kind: &str) -> Vec<Value> {
         let Some(resource) = self.catalog.by_kind(api_version, kind) else {
             return Vec::new();
@@ -130,16 +130,16 @@ impl Store {
     }
 }
 
-/// The objects of a YAML or JSON text, lists taken apart.
+/// The objects of a YAML or JSON text, including the items of lists.
 fn documents(text: &str) -> Result<Vec<Value>, StoreError> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    // JSON first: it is the common form of large files, and the YAML reader bounds what it takes.
+    // JSON first: large files are usually JSON, and the YAML reader limits its input.
     let documents = match stream.next() {
         Some(Ok(first @ Value::Object(_))) => std::iter::once(Ok(first))
             .chain(stream)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StoreError::Unreadable(Box::new(error)))?,
-        _ => serde_saphyr::from_multiple::<Document>(text)
+        _ => serde_saphyr::from_multiple::<YamlValue>(text)
             .map_err(|error| StoreError::Unreadable(Box::new(error)))?
             .into_iter()
             .map(|document| document.0)
@@ -166,4 +166,4 @@ fn is_list(map: &Map<String, Value>) -> bool {
 
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Document(Value);
+struct YamlValue(Value);

@@ -1,30 +1,30 @@
 //! The last events of one collection, in order.
 //!
-//! Memory: at most `limit` events; what falls out is remembered as the version before which nothing is known.
+//! Memory: at most `limit` events. It also keeps the version before which events are missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::object::{Key, Object};
+use super::object::{Key, StoredObject};
 
-/// What happened to one object.
+/// A change of one object.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
-    /// It came to be.
-    Added(Arc<Object>),
-    /// It was written again.
+pub(crate) enum ObjectChange {
+    /// It was created.
+    Added(Arc<StoredObject>),
+    /// It was updated.
     Modified {
-        /// Before.
-        old: Arc<Object>,
-        /// After.
-        new: Arc<Object>,
+        /// The previous state.
+        old: Arc<StoredObject>,
+        /// The new state.
+        new: Arc<StoredObject>,
     },
-    /// It went.
+    /// It was deleted.
     Deleted {
-        /// As it was.
-        old: Arc<Object>,
-        /// The same, under the version of the deletion.
-        last: Arc<Object>,
+        /// The last state.
+        old: Arc<StoredObject>,
+        /// The same, with the version of the deletion.
+        last: Arc<StoredObject>,
     },
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
-    pub(crate) change: Change,
+    pub(crate) change: ObjectChange,
 }
 
 /// The ring.
@@ -42,11 +42,11 @@ pub(super) struct History {
     lost: u64,
 }
 
-// === impl Change ===
+// === impl ObjectChange ===
 
-impl Change {
-    /// The object after it, or the last of it.
-    pub(crate) fn object(&self) -> &Arc<Object> {
+impl ObjectChange {
+    /// The object after the change, or its last state.
+    pub(crate) fn object(&self) -> &Arc<StoredObject> {
         match self {
             Self::Added(object) | Self::Modified { new: object, .. } | Self::Deleted { last: object, .. } => object,
         }
@@ -56,7 +56,7 @@ impl Change {
         &self.object().key
     }
 
-    pub(super) fn before(&self) -> Option<&Arc<Object>> {
+    pub(super) fn before(&self) -> Option<&Arc<StoredObject>> {
         match self {
             Self::Added(_) => None,
             Self::Modified { old, .. } | Self::Deleted { old, .. } => Some(old),
@@ -67,7 +67,7 @@ impl Change {
 // === impl History ===
 
 impl History {
-    pub(super) fn push(&mut self, change: Change, limit: usize) {
+    pub(super) fn push(&mut self, change: ObjectChange, limit: usize) {
         self.events.push_back(Event { revision: change.object().revision, change });
         while self.events.len() > limit {
             if let Some(event) = self.events.pop_front() {
@@ -76,7 +76,7 @@ impl History {
         }
     }
 
-    /// The version of the newest event that is not held any more.
+    /// The newest version whose event is no longer in the ring.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,7 +1,8 @@
-//! One stored object: its value, and its bytes as every answer carries them.
+//! A stored object: its value and its encodings.
 //!
-//! Kept without apiVersion and kind, which depend on the version asked for and on whether it stands in a list: an
-//! encoded object is a prefix and the same tail. Memory: the value, its JSON, and its protobuf once that was asked for.
+//! apiVersion and kind are not part of the encoding, as they depend on the requested version and on whether the object
+//! is in a list. An encoded object is a prefix and this shared tail. Memory: the value, its JSON, and its protobuf
+//! after the first request for it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,27 +13,27 @@ use weir_document::{Error, TypeMeta};
 use crate::catalog::Resource;
 use crate::clock;
 
-/// Names an object within its collection; the namespace is empty for cluster-scoped ones.
+/// The key of an object within its collection. The namespace is empty for cluster-scoped objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
-/// One version of an object. Never changes.
+/// One immutable version of an object.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub(crate) struct StoredObject {
     pub(crate) key: Key,
     pub(crate) revision: u64,
-    /// All but apiVersion and kind; metadata comes first.
+    /// Everything except apiVersion and kind. metadata comes first.
     pub(crate) body: Map<String, Value>,
-    /// The body encoded, without its opening brace.
+    /// The JSON without its opening brace.
     tail: Bytes,
-    /// The message of the kind and version that was asked for last.
+    /// The protobuf message of the kind and version of the last request.
     protobuf: Mutex<Option<(TypeMeta, Bytes)>>,
 }
 
-/// Which of apiVersion and kind an encoded object begins with, and in which order.
+/// Which of apiVersion and kind the encoding begins with, and in which order.
 pub(crate) fn prefix(resource: &Resource) -> String {
     let (api, kind) = (resource.api_version(), &resource.kind);
     if resource.custom {
@@ -49,17 +50,17 @@ impl Key {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Before all keys of a namespace.
+    /// The lower bound of all keys of a namespace.
     pub(crate) fn first(namespace: &str) -> Self {
         Self::new(namespace, "")
     }
 }
 
-// === impl Object ===
+// === impl StoredObject ===
 
-impl Object {
-    /// `body` under a version, with what the server owns filled in: uid and creation time are kept from `old`, or given
-    /// by the writer, or made.
+impl StoredObject {
+    /// `body` with a version and the fields that the server sets: uid and creation time come from `old`, from the
+    /// writer, or are new.
     pub(super) fn stamped(
         key: Key,
         mut body: Map<String, Value>,
@@ -93,18 +94,18 @@ impl Object {
     }
 
     fn encoded(key: Key, revision: u64, body: Map<String, Value>) -> Self {
-        // Serialising a Value to memory cannot fail: its keys are strings.
+        // Serializing a Value to memory cannot fail: its keys are strings.
         let bytes = serde_json::to_vec(&body).unwrap_or_else(|_| b"{}".to_vec());
         let tail = Bytes::from(bytes).slice(1..);
         Self { key, revision, body, tail, protobuf: Mutex::default() }
     }
 
-    /// What a dry run would have stored.
+    /// The object that a dry run returns.
     pub(crate) fn unstored(key: Key, body: Map<String, Value>, revision: u64) -> Self {
         Self::stamped(key, body, revision, 0, None)
     }
 
-    /// The same object under another version.
+    /// The same object with another version.
     pub(crate) fn at(&self, revision: u64) -> Self {
         let mut body = self.body.clone();
         if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
@@ -113,7 +114,7 @@ impl Object {
         Self::encoded(self.key.clone(), revision, body)
     }
 
-    /// Whether `body` says the same, whatever version it carries.
+    /// Whether `body` is equal apart from the version.
     pub(super) fn same_but_version(&self, body: &Map<String, Value>) -> bool {
         let plain = |map: &Map<String, Value>| -> Map<String, Value> {
             let mut map = map.clone();
@@ -140,7 +141,7 @@ impl Object {
         self.metadata().get(field).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// Appends the encoded object after a prefix (or after a lone brace).
+    /// Appends the encoding with a prefix, or with an opening brace only.
     pub(crate) fn write(&self, prefix: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(prefix.as_bytes());
         out.extend_from_slice(&self.tail);
@@ -150,7 +151,7 @@ impl Object {
         prefix.len() + self.tail.len()
     }
 
-    /// The object as a message without an envelope; encoded when first asked for.
+    /// The object as a protobuf message without an envelope. It is encoded on the first request.
     pub(crate) fn protobuf(&self, type_meta: &TypeMeta) -> Result<Bytes, Error> {
         let mut encoded = self.protobuf.lock().unwrap_or_else(PoisonError::into_inner);
         match &*encoded {
@@ -164,7 +165,7 @@ impl Object {
         }
     }
 
-    /// The whole object as a value, in the version of `resource`.
+    /// The complete object as a value, in the version of `resource`.
     pub(crate) fn value(&self, resource: &Resource) -> Map<String, Value> {
         let mut value = Map::new();
         if resource.custom {

@@ -1,42 +1,42 @@
-//! The columns of each kind, close to kube-apiserver's printers. A kind without an entry shows name and age.
+//! The columns of each kind, close to kube-apiserver's printers. Other kinds show name and age.
 //!
 //! Data and pure functions.
 
 use serde_json::Value;
 
-use super::Column;
+use super::TableColumn;
 use crate::catalog::Resource;
 use crate::clock;
-use crate::store::Object;
+use crate::store::StoredObject;
 
-const NAME: Column = Column::new("Name", |object| object.key.name.clone().into());
-const AGE: Column = Column::new("Age", |object| {
+const NAME: TableColumn = TableColumn::new("Name", |object| object.key.name.clone().into());
+const AGE: TableColumn = TableColumn::new("Age", |object| {
     let created = object.metadata().get("creationTimestamp");
     clock::age(created.and_then(Value::as_str)).into()
 });
 
-const PLAIN: &[Column] = &[NAME, AGE];
+const PLAIN: &[TableColumn] = &[NAME, AGE];
 
-const SERVICES: &[Column] = &[
+const SERVICES: &[TableColumn] = &[
     NAME,
-    Column::new("Type", |object| or(text(object, "/spec/type"), "ClusterIP")),
-    Column::new("Cluster-IP", |object| or(text(object, "/spec/clusterIP"), "<none>")),
-    Column::new("External-IP", external_ip),
-    Column::new("Port(s)", |object| service_ports(object).into()),
+    TableColumn::new("Type", |object| or(text(object, "/spec/type"), "ClusterIP")),
+    TableColumn::new("Cluster-IP", |object| or(text(object, "/spec/clusterIP"), "<none>")),
+    TableColumn::new("External-IP", external_ip),
+    TableColumn::new("Port(s)", |object| service_ports(object).into()),
     AGE,
-    Column::wide("Selector", |object| or(pairs(at(object, "/spec/selector")), "<none>")),
+    TableColumn::wide("Selector", |object| or(pairs(at(object, "/spec/selector")), "<none>")),
 ];
 
-const PODS: &[Column] = &[
+const PODS: &[TableColumn] = &[
     NAME,
-    Column::new("Ready", |object| {
+    TableColumn::new("Ready", |object| {
         let ready = list(object, "/status/containerStatuses")
             .filter(|status| status.get("ready") == Some(&Value::Bool(true)))
             .count();
         format!("{ready}/{}", list(object, "/spec/containers").count()).into()
     }),
-    Column::new("Status", |object| or(text(object, "/status/phase"), "Pending")),
-    Column::new("Restarts", |object| {
+    TableColumn::new("Status", |object| or(text(object, "/status/phase"), "Pending")),
+    TableColumn::new("Restarts", |object| {
         list(object, "/status/containerStatuses")
             .filter_map(|status| status.get("restartCount").and_then(Value::as_u64))
             .sum::<u64>()
@@ -44,14 +44,14 @@ const PODS: &[Column] = &[
             .into()
     }),
     AGE,
-    Column::wide("IP", |object| or(text(object, "/status/podIP"), "<none>")),
-    Column::wide("Node", |object| or(text(object, "/spec/nodeName"), "<none>")),
+    TableColumn::wide("IP", |object| or(text(object, "/status/podIP"), "<none>")),
+    TableColumn::wide("Node", |object| or(text(object, "/spec/nodeName"), "<none>")),
 ];
 
-const NODES: &[Column] = &[
+const NODES: &[TableColumn] = &[
     NAME,
-    Column::new("Status", node_status),
-    Column::new("Roles", |object| {
+    TableColumn::new("Status", node_status),
+    TableColumn::new("Roles", |object| {
         let roles = at(object, "/metadata/labels").and_then(Value::as_object);
         let roles = roles
             .into_iter()
@@ -60,8 +60,8 @@ const NODES: &[Column] = &[
         or(join(roles), "<none>")
     }),
     AGE,
-    Column::new("Version", |object| text(object, "/status/nodeInfo/kubeletVersion").into()),
-    Column::wide("Internal-IP", |object| {
+    TableColumn::new("Version", |object| text(object, "/status/nodeInfo/kubeletVersion").into()),
+    TableColumn::wide("Internal-IP", |object| {
         let address = list(object, "/status/addresses")
             .find(|address| address.get("type").and_then(Value::as_str) == Some("InternalIP"))
             .and_then(|address| address.get("address").and_then(Value::as_str));
@@ -69,9 +69,9 @@ const NODES: &[Column] = &[
     }),
 ];
 
-const ENDPOINTS: &[Column] = &[
+const ENDPOINTS: &[TableColumn] = &[
     NAME,
-    Column::new("Endpoints", |object| {
+    TableColumn::new("Endpoints", |object| {
         let addresses = list(object, "/subsets")
             .flat_map(|subset| subset.get("addresses").and_then(Value::as_array))
             .flatten()
@@ -81,14 +81,14 @@ const ENDPOINTS: &[Column] = &[
     AGE,
 ];
 
-const ENDPOINT_SLICES: &[Column] = &[
+const ENDPOINT_SLICES: &[TableColumn] = &[
     NAME,
-    Column::new("AddressType", |object| text(object, "/addressType").into()),
-    Column::new("Ports", |object| {
+    TableColumn::new("AddressType", |object| text(object, "/addressType").into()),
+    TableColumn::new("Ports", |object| {
         let ports = list(object, "/ports").filter_map(|port| port.get("port").map(Value::to_string));
         or(join(ports), "<unset>")
     }),
-    Column::new("Endpoints", |object| {
+    TableColumn::new("Endpoints", |object| {
         let addresses = list(object, "/endpoints")
             .flat_map(|endpoint| endpoint.get("addresses").and_then(Value::as_array))
             .flatten()
@@ -98,48 +98,49 @@ const ENDPOINT_SLICES: &[Column] = &[
     AGE,
 ];
 
-const CONFIG_MAPS: &[Column] = &[
+const CONFIG_MAPS: &[TableColumn] = &[
     NAME,
-    Column::new("Data", |object| (count(object, "/data") + count(object, "/binaryData")).to_string().into()),
+    TableColumn::new("Data", |object| (count(object, "/data") + count(object, "/binaryData")).to_string().into()),
     AGE,
 ];
 
-const SECRETS: &[Column] = &[
+const SECRETS: &[TableColumn] = &[
     NAME,
-    Column::new("Type", |object| or(text(object, "/type"), "Opaque")),
-    Column::new("Data", |object| count(object, "/data").to_string().into()),
+    TableColumn::new("Type", |object| or(text(object, "/type"), "Opaque")),
+    TableColumn::new("Data", |object| count(object, "/data").to_string().into()),
     AGE,
 ];
 
-const NAMESPACES: &[Column] = &[NAME, Column::new("Status", |object| or(text(object, "/status/phase"), "Active")), AGE];
+const NAMESPACES: &[TableColumn] =
+    &[NAME, TableColumn::new("Status", |object| or(text(object, "/status/phase"), "Active")), AGE];
 
-const DEPLOYMENTS: &[Column] = &[
+const DEPLOYMENTS: &[TableColumn] = &[
     NAME,
-    Column::new("Ready", |object| {
+    TableColumn::new("Ready", |object| {
         format!("{}/{}", number(object, "/status/readyReplicas", 0), number(object, "/spec/replicas", 1)).into()
     }),
-    Column::new("Up-to-date", |object| number(object, "/status/updatedReplicas", 0).into()),
-    Column::new("Available", |object| number(object, "/status/availableReplicas", 0).into()),
+    TableColumn::new("Up-to-date", |object| number(object, "/status/updatedReplicas", 0).into()),
+    TableColumn::new("Available", |object| number(object, "/status/availableReplicas", 0).into()),
     AGE,
 ];
 
-const DAEMON_SETS: &[Column] = &[
+const DAEMON_SETS: &[TableColumn] = &[
     NAME,
-    Column::new("Desired", |object| number(object, "/status/desiredNumberScheduled", 0).into()),
-    Column::new("Ready", |object| number(object, "/status/numberReady", 0).into()),
+    TableColumn::new("Desired", |object| number(object, "/status/desiredNumberScheduled", 0).into()),
+    TableColumn::new("Ready", |object| number(object, "/status/numberReady", 0).into()),
     AGE,
 ];
 
-const NODE_POOLS: &[Column] = &[
+const NODE_POOLS: &[TableColumn] = &[
     NAME,
-    Column::new("Type", |object| text(object, "/spec/type").into()),
-    Column::new("ReadyNodes", |object| number(object, "/status/readyNodeNum", 0).into()),
-    Column::new("Nodes", |object| list(object, "/status/nodes").count().to_string().into()),
+    TableColumn::new("Type", |object| text(object, "/spec/type").into()),
+    TableColumn::new("ReadyNodes", |object| number(object, "/status/readyNodeNum", 0).into()),
+    TableColumn::new("Nodes", |object| list(object, "/status/nodes").count().to_string().into()),
     AGE,
 ];
 
 /// The columns of a resource.
-pub(super) fn of(resource: &Resource) -> &'static [Column] {
+pub(super) fn of(resource: &Resource) -> &'static [TableColumn] {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "services") => SERVICES,
         ("", "pods") => PODS,
@@ -156,7 +157,7 @@ pub(super) fn of(resource: &Resource) -> &'static [Column] {
     }
 }
 
-fn at<'a>(object: &'a Object, pointer: &str) -> Option<&'a Value> {
+fn at<'a>(object: &'a StoredObject, pointer: &str) -> Option<&'a Value> {
     let (first, rest) = pointer
         .strip_prefix('/')?
         .split_once('/')
@@ -164,21 +165,21 @@ fn at<'a>(object: &'a Object, pointer: &str) -> Option<&'a Value> {
     object.body.get(first)?.pointer(&rest)
 }
 
-fn text(object: &Object, pointer: &str) -> String {
+fn text(object: &StoredObject, pointer: &str) -> String {
     let found = at(object, pointer).and_then(Value::as_str);
     found.unwrap_or("").to_owned()
 }
 
-fn number(object: &Object, pointer: &str, default: u64) -> String {
+fn number(object: &StoredObject, pointer: &str, default: u64) -> String {
     let found = at(object, pointer).and_then(Value::as_u64);
     found.unwrap_or(default).to_string()
 }
 
-fn list<'a>(object: &'a Object, pointer: &str) -> impl Iterator<Item = &'a Value> {
+fn list<'a>(object: &'a StoredObject, pointer: &str) -> impl Iterator<Item = &'a Value> {
     at(object, pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn count(object: &Object, pointer: &str) -> usize {
+fn count(object: &StoredObject, pointer: &str) -> usize {
     at(object, pointer).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
@@ -186,7 +187,7 @@ fn or(text: String, otherwise: &str) -> Value {
     if text.is_empty() { otherwise.into() } else { text.into() }
 }
 
-/// The first three, and how many more there are.
+/// The first three items, and the number of the others.
 fn join(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
     let mut text = parts.iter().take(3).cloned().collect::<Vec<_>>().join(",");
@@ -201,7 +202,7 @@ fn pairs(map: Option<&Value>) -> String {
     map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect::<Vec<_>>().join(",")
 }
 
-fn node_status(object: &Object) -> Value {
+fn node_status(object: &StoredObject) -> Value {
     let ready = list(object, "/status/conditions").any(|condition| {
         condition.get("type").and_then(Value::as_str) == Some("Ready")
             && condition.get("status").and_then(Value::as_str) == Some("True")
@@ -211,7 +212,7 @@ fn node_status(object: &Object) -> Value {
     if cordoned { format!("{status},SchedulingDisabled").into() } else { status.into() }
 }
 
-fn external_ip(object: &Object) -> Value {
+fn external_ip(object: &StoredObject) -> Value {
     let given = list(object, "/spec/externalIPs").filter_map(Value::as_str);
     let balanced = list(object, "/status/loadBalancer/ingress")
         .filter_map(|ingress| ingress.get("ip").or_else(|| ingress.get("hostname")).and_then(Value::as_str));
@@ -220,7 +221,7 @@ fn external_ip(object: &Object) -> Value {
     or(shown, if waiting { "<pending>" } else { "<none>" })
 }
 
-fn service_ports(object: &Object) -> String {
+fn service_ports(object: &StoredObject) -> String {
     let ports = list(object, "/spec/ports").map(|port| {
         let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("TCP");
         let number = port.get("port").map(Value::to_string).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! delete and deletecollection: preconditions, finalizers, dry runs; a namespace goes with what it holds.
+//! delete and deletecollection: preconditions, finalizers, dry runs. Deleting a namespace deletes its objects.
 //!
-//! Memory: pointers to the deleted objects of one answer.
+//! Memory: pointers to the deleted objects of one response.
 
 use http::{Response, StatusCode};
 use serde_json::{Map, Value};
@@ -9,13 +9,13 @@ use super::Posted;
 use crate::body::Body;
 use crate::clock;
 use crate::read;
-use crate::render::ListMeta;
+use crate::render::ListMetadata;
 use crate::request::Place;
 use crate::selector::Selector;
 use crate::status::{self, Status};
-use crate::store::{Lost, Object, Write, Written};
+use crate::store::{Lost, StoredObject, WriteDecision, WriteResult};
 
-/// What DeleteOptions and the query ask of a deletion.
+/// The options of a deletion, from DeleteOptions and the query.
 struct Deletion {
     uid: Option<String>,
     version: Option<String>,
@@ -32,25 +32,27 @@ impl Posted<'_> {
             let old = old.ok_or_else(|| Status::not_found(resource, name))?;
             deletion.allowed(self.place, old)?;
             Ok(match marked(old) {
-                _ if deletion.dry => Write::Nothing,
-                Some(body) => Write::Put(body),
-                None => Write::Delete,
+                _ if deletion.dry => WriteDecision::Nothing,
+                Some(body) => WriteDecision::Put(body),
+                None => WriteDecision::Delete,
             })
         })?;
         match written {
-            Written::Stored(object, _) => self.answer(StatusCode::OK, &object),
-            Written::Deleted(object) => {
+            WriteResult::Stored(object, _) => self.answer(StatusCode::OK, &object),
+            WriteResult::Deleted(object) => {
                 if resource.qualified() == "namespaces" {
                     self.empty_namespace(name);
                 }
                 let status = status::deleted(resource, name, object.text("uid"));
                 Ok(status::answer(StatusCode::OK, &status, self.media))
             }
-            Written::Nothing => Ok(status::answer(StatusCode::OK, &status::deleted(resource, name, ""), self.media)),
+            WriteResult::Nothing => {
+                Ok(status::answer(StatusCode::OK, &status::deleted(resource, name, ""), self.media))
+            }
         }
     }
 
-    /// A namespace takes what it holds with it, at once.
+    /// Deletes the objects of a namespace at once.
     fn empty_namespace(&self, namespace: &str) {
         for resource in self.plane.catalog.all() {
             if !resource.namespaced {
@@ -61,7 +63,7 @@ impl Posted<'_> {
                 let gone = self
                     .plane
                     .store
-                    .write(&resource, &object.key, |_| Ok::<_, std::convert::Infallible>(Write::Delete));
+                    .write(&resource, &object.key, |_| Ok::<_, std::convert::Infallible>(WriteDecision::Delete));
                 debug_assert!(gone.is_ok());
             }
         }
@@ -75,23 +77,23 @@ impl Posted<'_> {
             .plane
             .store
             .snapshot(&self.qualified(), namespace, None)
-            .map_err(|_: Lost| Status::expired("the state is gone"))?;
+            .map_err(|_: Lost| Status::expired("the requested version is no longer available"))?;
         let mut objects = Vec::new();
         for object in held.objects.into_iter().filter(|object| selector.matches(object)) {
             let written = self.plane.store.write(&self.place.resource, &object.key, |old| {
                 Ok::<_, std::convert::Infallible>(match old {
-                    Some(_) if deletion.dry => Write::Nothing,
-                    Some(old) => marked(old).map_or(Write::Delete, Write::Put),
-                    None => Write::Nothing,
+                    Some(_) if deletion.dry => WriteDecision::Nothing,
+                    Some(old) => marked(old).map_or(WriteDecision::Delete, WriteDecision::Put),
+                    None => WriteDecision::Nothing,
                 })
             });
             match written {
-                Ok(Written::Deleted(last) | Written::Stored(last, _)) => objects.push(last),
-                Ok(Written::Nothing) => objects.push(object),
+                Ok(WriteResult::Deleted(last) | WriteResult::Stored(last, _)) => objects.push(last),
+                Ok(WriteResult::Nothing) => objects.push(object),
                 Err(never) => match never {},
             }
         }
-        let meta = ListMeta { revision: self.plane.store.revision(), next_page: None, remaining: None };
+        let meta = ListMetadata { revision: self.plane.store.revision(), next_page: None, remaining: None };
         Ok(read::answer(self.plane, self.headers, self.renderer.list(objects, &meta)?))
     }
 }
@@ -113,7 +115,7 @@ impl Deletion {
         })
     }
 
-    fn allowed(&self, place: &Place, old: &Object) -> Result<(), Status> {
+    fn allowed(&self, place: &Place, old: &StoredObject) -> Result<(), Status> {
         for (wanted, field, label) in [(&self.uid, "uid", "UID"), (&self.version, "resourceVersion", "ResourceVersion")]
         {
             if let Some(wanted) = wanted
@@ -130,8 +132,8 @@ impl Deletion {
     }
 }
 
-/// An object with finalizers is only marked; `None` if it can go now.
-fn marked(old: &Object) -> Option<Map<String, Value>> {
+/// Marks an object with finalizers; `None` if it can be deleted.
+fn marked(old: &StoredObject) -> Option<Map<String, Value>> {
     let held = old.metadata().get("finalizers").and_then(Value::as_array);
     if held.is_none_or(Vec::is_empty) {
         return None;

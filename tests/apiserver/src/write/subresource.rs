@@ -1,6 +1,6 @@
-//! Sub-resources that are created: bindings, evictions, tokens.
+//! Sub-resources that clients create: bindings, evictions, tokens.
 //!
-//! Keeps nothing.
+//! It holds no state.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::Posted;
 use crate::body::{self, Body};
 use crate::status::{self, Status};
-use crate::store::Write;
+use crate::store::WriteDecision;
 
 // === impl Posted ===
 
 impl Posted<'_> {
-    /// The sub-resources that are created: a review's answer, a binding, an eviction, a token.
+    /// Creates on sub-resources: reviews, bindings, evictions, tokens.
     pub(crate) fn create_sub(&self, subresource: &str) -> Result<Response<Body>, Status> {
         let (resource, name) = (&self.place.resource, &self.place.name);
         let key = self.key(name);
@@ -29,12 +29,12 @@ impl Posted<'_> {
                     if let (Some(node), Some(Value::Object(spec))) = (node, body.get_mut("spec")) {
                         spec.insert("nodeName".into(), node);
                     }
-                    Ok::<_, Status>(Write::Put(body))
+                    Ok::<_, Status>(WriteDecision::Put(body))
                 })?;
                 Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "eviction" => {
-                self.plane.store.write(resource, &key, |_| Ok::<_, Status>(Write::Delete))?;
+                self.plane.store.write(resource, &key, |_| Ok::<_, Status>(WriteDecision::Delete))?;
                 Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "token" => {

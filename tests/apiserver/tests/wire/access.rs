@@ -1,4 +1,4 @@
-//! Reviews, and a policy that is enforced on some.
+//! Access reviews, and a policy enforced on some requests.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -17,12 +17,13 @@ fn review(verb: &str, resource: &str) -> Value {
 }
 
 #[tokio::test]
-async fn reviews_answer_by_the_policy_and_the_callers_token() {
+async fn reviews_follow_the_policy_and_the_callers_token() {
     let server = ApiServer::builder().token("t1", "alice", &["team"]).start().await.unwrap();
     let alice = Client::of(&server).header("authorization", "Bearer t1");
     let anybody = Client::of(&server);
     assert_eq!(alice.post(REVIEWS, &review("list", "services")).await.json()["status"]["allowed"], true);
-    server.set_policy(|asked| asked.user.name == "alice" && asked.verb == "list" && asked.namespace == "default");
+    server
+        .set_policy(|request| request.user.name == "alice" && request.verb == "list" && request.namespace == "default");
     assert_eq!(alice.post(REVIEWS, &review("list", "services")).await.json()["status"]["allowed"], true);
     assert_eq!(alice.post(REVIEWS, &review("delete", "services")).await.json()["status"]["allowed"], false);
     assert_eq!(anybody.post(REVIEWS, &review("list", "services")).await.json()["status"]["allowed"], false);
@@ -49,10 +50,10 @@ async fn an_impersonated_user_is_the_caller() {
 }
 
 #[tokio::test]
-async fn the_policy_is_enforced_where_the_test_says() {
+async fn the_policy_is_enforced_on_the_selected_requests() {
     let server = ApiServer::builder().start().await.unwrap();
     services(&server, 1);
-    server.set_policy(|asked| asked.resource != "services");
+    server.set_policy(|request| request.resource != "services");
     let proxy = Client::of(&server).header("user-agent", "kube-proxy/v1.34.0");
     let other = Client::of(&server).header("authorization", "Bearer t2");
     assert_eq!(proxy.get("/api/v1/services").await.status, StatusCode::OK);
@@ -76,9 +77,9 @@ async fn the_policy_is_enforced_where_the_test_says() {
 }
 
 #[tokio::test]
-async fn a_selected_name_is_what_is_authorised() {
+async fn a_name_in_a_field_selector_is_authorized_as_the_name() {
     let server = ApiServer::builder().start().await.unwrap();
-    server.set_policy(|asked| asked.name == "mine");
+    server.set_policy(|request| request.name == "mine");
     server.enforce(Enforce::Everybody);
     let client = Client::of(&server);
     assert_eq!(client.get("/api/v1/nodes?fieldSelector=metadata.name%3Dmine").await.status, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! A plain HTTP client: what is sent and what comes is visible, nothing is made up. Every wait ends after ten seconds.
+//! A plain HTTP client: it adds nothing to requests and hides nothing of responses. Every wait ends after ten seconds.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ pub(crate) fn names(list: &Value) -> Vec<String> {
 }
 
 impl Lines {
-    /// The next line, `None` at an orderly end.
+    /// The next line; `None` at a clean end.
     pub(crate) async fn line(&mut self) -> Option<Result<Bytes, hyper::Error>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

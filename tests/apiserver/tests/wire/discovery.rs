@@ -1,4 +1,4 @@
-//! What clients learn about the server, and how it answers what it does not serve.
+//! Discovery, and requests for resources that the server lacks.
 
 use http::StatusCode;
 use serde_json::json;

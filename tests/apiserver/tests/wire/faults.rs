@@ -1,4 +1,4 @@
-//! Faults that tests order, and what they can observe.
+//! Fault injection and its observable effects.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn requests_are_recorded_as_they_arrived() {
 }
 
 #[tokio::test]
-async fn a_hook_can_answer_itself() {
+async fn a_hook_can_return_a_response() {
     let (server, client) = start().await;
     server.on_request(|request| match request.path.as_str() {
         "/api/v1/services" => Action::json(200, "{\"kind\":\"ServiceList\",\"items\":[{\"met"),
@@ -39,7 +39,7 @@ async fn a_hook_can_answer_itself() {
 }
 
 #[tokio::test]
-async fn a_body_can_be_cut_or_broken_off() {
+async fn a_body_can_be_truncated_or_aborted() {
     let server = ApiServer::builder().start().await.unwrap();
     services(&server, 500);
     for client in [Client::of(&server), Client::http2(&server)] {
@@ -52,7 +52,7 @@ async fn a_body_can_be_cut_or_broken_off() {
 }
 
 #[tokio::test]
-async fn a_fixed_body_stands_for_its_path_alone() {
+async fn a_fixed_body_is_served_for_its_path_only() {
     let server = ApiServer::builder().start().await.unwrap();
     let media = http::HeaderValue::from_static("application/vnd.kubernetes.protobuf");
     for length in [0, 1, 3 << 20, (3 << 20) + 17] {
@@ -82,19 +82,19 @@ async fn a_request_can_be_reset_or_held() {
             let gate = Arc::clone(&gate);
             Action::After(Box::pin(async move { gate.notified().await }), Box::new(Action::Serve))
         });
-        let asked = client.get(SERVICES);
+        let request = client.get(SERVICES);
         let release = async {
             let mut count = server.request_count();
             soon(count.changed()).await.unwrap();
             go.notify_one();
         };
-        let (answer, ()) = tokio::join!(asked, release);
+        let (answer, ()) = tokio::join!(request, release);
         assert_eq!(answer.status, StatusCode::OK);
     }
 }
 
 #[tokio::test]
-async fn broken_connections_end_everything_on_them_and_new_ones_work() {
+async fn broken_connections_end_their_streams_and_new_ones_work() {
     let server = ApiServer::builder().start().await.unwrap();
     for client in [Client::of(&server), Client::http2(&server)] {
         let mut watch = client.stream("/api/v1/services?watch=1").await;

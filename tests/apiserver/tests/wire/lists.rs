@@ -11,7 +11,7 @@ use crate::client::{Client, pool, service, services, start};
 const SERVICES: &str = "/api/v1/services";
 
 #[tokio::test]
-async fn built_in_items_have_no_kind_and_objects_do() {
+async fn items_of_built_in_kinds_have_no_kind_and_objects_do() {
     let (server, client) = start().await;
     let version = server.store().put(service("web", json!({}))).unwrap();
     let list = client.get(SERVICES).await.json();
@@ -25,7 +25,7 @@ async fn built_in_items_have_no_kind_and_objects_do() {
 }
 
 #[tokio::test]
-async fn custom_lists_say_what_they_are_after_their_items() {
+async fn lists_of_crds_have_their_kind_after_their_items() {
     let (server, client) = start().await;
     server.store().put(pool("hz", &[])).unwrap();
     let list = client.get("/apis/apps.openyurt.io/v1beta2/nodepools").await;
@@ -37,7 +37,7 @@ async fn custom_lists_say_what_they_are_after_their_items() {
 }
 
 #[tokio::test]
-async fn a_list_of_one_namespace_holds_nothing_else() {
+async fn a_list_of_one_namespace_has_only_its_objects() {
     let (server, client) = start().await;
     server.store().put(service("a", json!({}))).unwrap();
     let mut other = service("b", json!({}));
@@ -67,7 +67,7 @@ async fn selectors_narrow_a_list() {
 }
 
 #[tokio::test]
-async fn pages_are_cut_from_the_state_of_the_first() {
+async fn later_pages_come_from_the_state_of_the_first() {
     let (server, client) = start().await;
     services(&server, 5);
     let first = client.get(&format!("{SERVICES}?limit=2")).await;
@@ -91,7 +91,7 @@ async fn pages_are_cut_from_the_state_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_page_token_expires_with_compaction_and_says_where_to_go_on() {
+async fn an_expired_continue_token_returns_an_inconsistent_one() {
     let (server, client) = start().await;
     services(&server, 3);
     let token = client.get(&format!("{SERVICES}?limit=1")).await.json()["metadata"]["continue"].clone();
@@ -105,7 +105,7 @@ async fn a_page_token_expires_with_compaction_and_says_where_to_go_on() {
 }
 
 #[tokio::test]
-async fn versions_of_a_list_mean_what_the_api_concepts_say() {
+async fn list_versions_follow_the_api_concepts() {
     let (server, client) = start().await;
     services(&server, 2);
     let old = server.store().revision();
@@ -133,7 +133,7 @@ async fn versions_of_a_list_mean_what_the_api_concepts_say() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_by_name_and_kind() {
+async fn a_missing_object_is_not_found_by_name_and_kind() {
     let (_server, client) = start().await;
     let answer = client.get("/apis/apps.openyurt.io/v1beta2/nodepools/hz").await;
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
@@ -143,7 +143,7 @@ async fn what_is_not_there_is_not_found_by_name_and_kind() {
 }
 
 #[tokio::test]
-async fn large_answers_are_gzipped_for_clients_that_take_it() {
+async fn large_responses_are_gzipped_for_clients_that_accept_it() {
     let (server, client) = start().await;
     services(&server, 2000);
     let plain = client.get(SERVICES).await;

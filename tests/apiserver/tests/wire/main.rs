@@ -1,4 +1,4 @@
-//! The server as a plain HTTP client sees it: one file per group of rules.
+//! Tests of the server with a plain HTTP client, one file per group of rules.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Protobuf answers, read back and compared with the JSON of the same.
+//! Protobuf responses, decoded and compared with the JSON responses.
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ fn decoded(type_meta: TypeMeta, object: Bytes) -> Value {
     serde_json::from_str(&document.to_json().unwrap()).unwrap()
 }
 
-/// An enveloped object as JSON.
+/// Decodes an object in its envelope to JSON.
 fn opened(body: Bytes) -> Value {
     let envelope = Envelope::open(body).unwrap();
     decoded(envelope.type_meta().clone(), envelope.object())
 }
 
-/// The items of an enveloped list, with its version.
+/// Decodes a list in its envelope: the version and the items.
 fn listed(answer: &Answer) -> (String, Vec<Value>) {
     assert_eq!(answer.headers["content-type"], PROTOBUF);
     let (list, items) = split(&answer.bytes);
@@ -60,7 +60,7 @@ fn split(body: &Bytes) -> (ListSplitter, Vec<Value>) {
     (list, items)
 }
 
-/// The items of a JSON list with what they are, which a built-in list does not say.
+/// The items of a JSON list with apiVersion and kind, which lists of built-in kinds omit.
 fn typed(list: &Value, api_version: &str, kind: &str) -> Vec<Value> {
     let items = list["items"].as_array().unwrap().iter().cloned();
     items
@@ -72,7 +72,7 @@ fn typed(list: &Value, api_version: &str, kind: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A Service with every member that Go writes, so that both encodings say the same.
+/// A Service with every field that Go always writes, so that both encodings are equal.
 fn service(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -111,7 +111,7 @@ async fn watch(client: &Client, path: &str) -> Frames {
 }
 
 impl Frames {
-    /// The next event; `None` at an orderly end between two.
+    /// The next event; `None` at a clean end between two events.
     async fn event(&mut self) -> Option<(EventType, Value)> {
         loop {
             if let Some(frame) = self.splitter.next().unwrap() {
@@ -130,7 +130,7 @@ impl Frames {
 }
 
 #[tokio::test]
-async fn an_object_says_the_same_in_both_encodings() {
+async fn an_object_is_equal_in_both_encodings() {
     let (server, client) = start().await;
     server.store().put(service("a")).unwrap();
     server.store().put(slice("a", 100)).unwrap();
@@ -152,7 +152,7 @@ async fn an_object_says_the_same_in_both_encodings() {
 }
 
 #[tokio::test]
-async fn a_list_of_any_length_says_the_same_in_both_encodings() {
+async fn a_list_of_any_length_is_equal_in_both_encodings() {
     let server = ApiServer::builder().start().await.unwrap();
     for client in [Client::of(&server), Client::http2(&server)] {
         let client = client.header("accept", PROTOBUF);
@@ -187,7 +187,7 @@ async fn a_large_list_is_never_older_than_the_last_write() {
         assert_eq!(listed(&first).1, typed(&json.json(), "v1", "Service"));
         assert_eq!(json.json()["metadata"]["resourceVersion"], server.store().revision().to_string());
         assert_eq!(json.json()["items"][7]["metadata"]["labels"]["app"], if round == 0 { "x" } else { "changed" });
-        // Once more, and narrowed to what it does not stand for.
+        // Again, and with a selector, for which the cached list must not be used.
         assert_eq!(client.get(SERVICES).await.bytes, json.bytes);
         assert_eq!(protobuf.get(&format!("{SERVICES}?resourceVersion=0")).await.bytes, first.bytes);
         assert_eq!(listed(&protobuf.get(&format!("{SERVICES}?limit=3")).await).1.len(), 3);
@@ -200,7 +200,7 @@ async fn a_large_list_is_never_older_than_the_last_write() {
 }
 
 #[tokio::test]
-async fn pages_carry_their_token_and_what_remains() {
+async fn pages_carry_their_token_and_the_remaining_count() {
     let (server, client) = start().await;
     for name in ["a", "b", "c"] {
         server.store().put(service(name)).unwrap();
@@ -212,7 +212,7 @@ async fn pages_carry_their_token_and_what_remains() {
     let first = client.get(&path).await;
     let token = split(&first.bytes).0.meta().continue_token.clone().unwrap();
     assert_eq!(json!(token), json["metadata"]["continue"]);
-    // The last record of its metadata: {4 remainingItemCount} = 1, in front of the first item.
+    // The last record of its metadata, {4 remainingItemCount} = 1, before the first item.
     let item = first.bytes.windows(token.len() + 4).find(|bytes| bytes.starts_with(token.as_bytes())).unwrap();
     assert_eq!(item[token.len()..], [4 << 3, 1, 2 << 3 | 2, item[token.len() + 3]]);
     let (_, rest) = listed(&client.get(&format!("{path}&continue={token}")).await);
@@ -239,7 +239,7 @@ async fn large_lists_are_gzipped_in_protobuf_too() {
 }
 
 #[tokio::test]
-async fn a_watch_is_frames_of_all_types_of_events() {
+async fn a_protobuf_watch_has_frames_of_all_event_types() {
     let (server, client) = start().await;
     server.store().put(service("a")).unwrap();
     let path =
@@ -297,7 +297,7 @@ async fn an_error_event_is_a_status_in_its_envelope() {
 }
 
 #[tokio::test]
-async fn refusals_are_a_status_in_the_negotiated_type() {
+async fn errors_are_a_status_in_the_negotiated_type() {
     let (server, client) = start().await;
     server.store().put(service("a")).unwrap();
     let of_protobuf = Client::of(&server).header("accept", "application/vnd.kubernetes.protobuf,application/json");
@@ -306,7 +306,7 @@ async fn refusals_are_a_status_in_the_negotiated_type() {
         ("/api/v1/services?limit=x", StatusCode::BAD_REQUEST),
         ("/api/v1/services?resourceVersion=999999", StatusCode::GATEWAY_TIMEOUT),
         ("/api/v1/services?resourceVersionMatch=Exact", StatusCode::UNPROCESSABLE_ENTITY),
-        // A CRD's errors too, though its objects are JSON.
+        // Errors of a CRD too, although its objects are JSON.
         ("/apis/apps.openyurt.io/v1beta2/nodepools/none", StatusCode::NOT_FOUND),
     ] {
         let answer = of_protobuf.get(path).await;
@@ -361,7 +361,7 @@ async fn metadata_comes_as_protobuf_for_crds_too() {
 }
 
 #[tokio::test]
-async fn what_was_written_comes_back_as_protobuf() {
+async fn a_written_object_is_returned_as_protobuf() {
     let (server, client) = start().await;
     let client = client.header("accept", "application/vnd.kubernetes.protobuf,application/json");
     let created = client.post("/api/v1/namespaces/default/services", &service("a")).await;
@@ -376,7 +376,7 @@ async fn what_was_written_comes_back_as_protobuf() {
 }
 
 #[tokio::test]
-async fn an_object_that_the_schema_cannot_say_is_an_internal_error() {
+async fn an_object_that_the_schema_cannot_represent_is_an_internal_error() {
     let (server, client) = start().await;
     let mut odd = service("odd");
     odd["spec"]["unheardOf"] = json!(1);
@@ -390,7 +390,7 @@ async fn an_object_that_the_schema_cannot_say_is_an_internal_error() {
 }
 
 #[tokio::test]
-async fn a_hook_can_answer_bad_protobuf_and_headers_are_on_record() {
+async fn a_hook_can_return_invalid_protobuf_and_headers_are_recorded() {
     let (server, client) = start().await;
     server.on_request(|request| match request.header("accept") {
         PROTOBUF => Action::answer(200, PROTOBUF, &b"k8s\0\x0a\xff"[..]),

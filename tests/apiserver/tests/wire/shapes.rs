@@ -1,4 +1,4 @@
-//! Table, metadata only, and what is not acceptable.
+//! Table, metadata only, and media types that are not acceptable.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn a_table_has_a_row_per_object_with_its_metadata() {
 }
 
 #[tokio::test]
-async fn a_watch_of_tables_names_its_columns_once() {
+async fn a_watch_of_tables_defines_its_columns_once() {
     let (server, client) = start().await;
     services(&server, 2);
     let mut watch = client.header("accept", TABLE).stream("/api/v1/services?watch=1").await;
@@ -65,7 +65,7 @@ async fn metadata_clients_get_metadata_only() {
 }
 
 #[tokio::test]
-async fn what_is_not_spoken_is_not_acceptable() {
+async fn unknown_media_types_are_not_acceptable() {
     let (server, client) = start().await;
     for accept in
         ["application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"]
@@ -83,7 +83,7 @@ async fn what_is_not_spoken_is_not_acceptable() {
 }
 
 #[tokio::test]
-async fn pretty_json_says_the_same() {
+async fn pretty_json_is_equal() {
     let (server, client) = start().await;
     services(&server, 3);
     let plain = client.get("/api/v1/services").await;

@@ -24,7 +24,7 @@ async fn a_followed_log_streams_what_the_test_writes() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_frees_its_log() {
+async fn a_client_that_disconnects_frees_its_log() {
     let (server, client) = start().await;
     let mut open = server.open_streams();
     let lines = client.stream(&format!("{POD}/log?follow=true")).await;

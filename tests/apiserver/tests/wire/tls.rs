@@ -1,4 +1,4 @@
-//! https, with HTTP/2 by ALPN.
+//! HTTPS, with HTTP/2 by ALPN.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn http2_is_chosen_by_alpn() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_is_refused_at_the_start() {
+async fn an_invalid_key_is_refused_at_the_start() {
     assert!(ApiServer::builder().tls(CERTIFICATE, "nothing").start().await.is_err());
     assert!(ApiServer::builder().tls("nothing", KEY).start().await.is_err());
 }

@@ -1,4 +1,4 @@
-//! watch: where it starts, what it sends, how it ends.
+//! watch: its start, its events, its end.
 
 use std::io::Read;
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn a_watch_without_a_version_starts_with_the_state() {
 }
 
 #[tokio::test]
-async fn a_watch_list_streams_the_state_and_marks_its_end() {
+async fn a_watch_list_streams_the_initial_state_and_marks_its_end() {
     let (server, client) = start().await;
     server.store().put(pool("hz", &["n"])).unwrap();
     let path =
@@ -64,7 +64,7 @@ async fn a_watch_list_streams_the_state_and_marks_its_end() {
 }
 
 #[tokio::test]
-async fn options_that_do_not_go_together_are_refused() {
+async fn contradictory_options_are_refused() {
     let (_server, client) = start().await;
     for query in [
         "sendInitialEvents=true",
@@ -79,7 +79,7 @@ async fn options_that_do_not_go_together_are_refused() {
 }
 
 #[tokio::test]
-async fn a_version_before_compaction_gets_an_error_event_and_running_watches_go_on() {
+async fn a_compacted_version_gets_an_error_event_and_running_watches_continue() {
     let (server, client) = start().await;
     services(&server, 1);
     let old = server.store().revision();
@@ -115,7 +115,7 @@ async fn history_is_bounded_per_resource() {
 }
 
 #[tokio::test]
-async fn selectors_turn_changes_into_arrivals_and_departures() {
+async fn selectors_turn_changes_into_added_and_deleted() {
     let (server, client) = start().await;
     let from = server.store().revision();
     let mut watch = client.stream(&format!("{WATCH}&labelSelector=app%3Ddns&resourceVersion={from}")).await;
@@ -171,14 +171,14 @@ async fn bookmarks_come_only_where_they_are_allowed() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_its_time_is_up() {
+async fn a_watch_ends_at_its_timeout() {
     let (_server, client) = start().await;
     let mut watch = client.stream(&format!("{WATCH}&timeoutSeconds=1")).await;
     assert!(watch.ends().await);
 }
 
 #[tokio::test]
-async fn a_client_that_goes_frees_its_watch() {
+async fn a_client_that_disconnects_frees_its_watch() {
     let server = ApiServer::builder().start().await.unwrap();
     for client in [Client::of(&server), Client::http2(&server)] {
         let mut open = server.open_watches();
@@ -193,7 +193,7 @@ async fn a_client_that_goes_frees_its_watch() {
 }
 
 #[tokio::test]
-async fn watches_end_as_the_test_orders() {
+async fn a_test_can_end_all_watches() {
     let (server, client) = start().await;
     let mut watch = client.stream(WATCH).await;
     server.close_watches(End::Clean);

@@ -1,4 +1,4 @@
-//! create, update, patch, delete: results, conflicts, refusals.
+//! create, update, patch, delete: results, conflicts, errors.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 #[tokio::test]
-async fn a_created_object_gets_what_the_server_owns() {
+async fn a_created_object_gets_the_fields_that_the_server_sets() {
     let (server, client) = start().await;
     let mut object = service("a", json!({}));
     object["metadata"]["uid"] = "mine".into();
@@ -42,7 +42,7 @@ async fn generated_names_differ() {
 }
 
 #[tokio::test]
-async fn objects_that_do_not_fit_are_refused() {
+async fn mismatched_objects_are_refused() {
     let (_server, client) = start().await;
     let changed = |pointer: &str, value: Value| {
         let mut object = service("a", json!({}));
@@ -125,7 +125,7 @@ async fn status_is_written_through_its_subresource_only() {
 }
 
 #[tokio::test]
-async fn all_four_kinds_of_patch_are_taken() {
+async fn all_four_patch_types_are_supported() {
     let (server, client) = start().await;
     services(&server, 1);
     let path = format!("{SERVICES}/s0000");
@@ -170,7 +170,7 @@ async fn apply_creates_and_custom_kinds_refuse_strategic_patches() {
 }
 
 #[tokio::test]
-async fn a_dry_run_answers_and_writes_nothing() {
+async fn a_dry_run_returns_the_result_and_writes_nothing() {
     let (server, client) = start().await;
     let before = server.store().revision();
     let answer = client.post(&format!("{SERVICES}?dryRun=All"), &service("a", json!({}))).await;
@@ -181,7 +181,7 @@ async fn a_dry_run_answers_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn deletion_heeds_preconditions_and_finalizers() {
+async fn deletion_respects_preconditions_and_finalizers() {
     let (server, client) = start().await;
     let mut object = pool("hz", &[]);
     object["metadata"]["finalizers"] = json!(["test/hold"]);
@@ -206,7 +206,7 @@ async fn deletion_heeds_preconditions_and_finalizers() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_by_selector_and_a_namespace_with_what_it_holds() {
+async fn a_collection_is_deleted_by_selector_and_a_namespace_with_its_objects() {
     let (server, client) = start().await;
     server.store().put(service("a", json!({"app": "dns"}))).unwrap();
     server.store().put(service("b", json!({}))).unwrap();
@@ -218,7 +218,7 @@ async fn a_collection_is_deleted_by_selector_and_a_namespace_with_what_it_holds(
 }
 
 #[tokio::test]
-async fn what_needs_a_kubelet_or_a_scheduler_has_a_stand_in() {
+async fn subresources_of_kubelet_and_scheduler_have_stand_ins() {
     let (server, client) = start().await;
     let object =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}, "spec": {}});

@@ -23,21 +23,21 @@ type collection struct {
 	watch   func(context.Context, meta.ListOptions) (watch.Interface, error)
 }
 
-// mirror is client-go's reflector, delta queue and indexer, put together as its informer does, with two differences: it
-// waits a moment where a reflector waits up to a minute after some failures, so that what it lacks is what it was not
-// sent; and it knows whether events made sense.
+// mirror is client-go's reflector, delta queue and indexer, assembled as its informer does, with two differences. It
+// retries after a moment where a reflector waits up to a minute, so that a missing object was never sent. It also
+// checks that each event is consistent with its cache.
 type mirror struct {
 	name       string
 	store      cache.Indexer
 	lists      atomic.Int64
 	watchLists atomic.Int64
-	// proxy is told of every change as kube-proxy would be, of the object that an event brings when something goes.
+	// proxy gets every change as kube-proxy does. For a deletion that is the object of the event.
 	proxy *tracked
-	// fault is the first event that made no sense.
+	// fault is the first inconsistent event.
 	fault atomic.Pointer[string]
 }
 
-// hurried is a clock whose timers do not outlast a moment.
+// hurried is a clock whose timers end after a moment at the latest.
 type hurried struct{ clock.RealClock }
 
 const moment = 50 * time.Millisecond
@@ -50,8 +50,8 @@ func (h hurried) NewTimer(after time.Duration) clock.Timer {
 
 func (t hurriedTimer) Reset(after time.Duration) bool { return t.Timer.Reset(min(after, moment)) }
 
-// restless is a way to the API server on which nobody is told to wait: one that has just begun tells clients of custom
-// resources to come again after five seconds, and client-go sleeps them out inside the call.
+// restless removes Retry-After headers. An API server that has just started sends them for custom resources, and
+// client-go then sleeps five seconds inside the call.
 type restless struct{ next http.RoundTripper }
 
 func (r restless) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// lister is what every typed client of a resource has.
+// lister is the common interface of all typed clients of a resource.
 type lister[L runtime.Object] interface {
 	List(context.Context, meta.ListOptions) (L, error)
 	Watch(context.Context, meta.ListOptions) (watch.Interface, error)

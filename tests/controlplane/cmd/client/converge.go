@@ -5,6 +5,7 @@ import (
 	encoding "encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -21,15 +22,16 @@ import (
 	"weir/controlplane/internal/cut"
 )
 
-// settling is how long both sides may differ once nobody writes any more.
-const settling = 5 * time.Second
+// slow is the shortest pause that the output mentions. The time until both sides are equal depends on the machine, so
+// only patience bounds it.
+const slow = time.Second
 
-// pair is one resource seen through Weir beside the same past it.
+// pair is one resource, read through Weir and directly.
 type pair struct {
 	straight, through *mirror
 }
 
-// run is a random run: one seed, one sequence of changes and mishaps.
+// run is a random run. The seed determines its changes and mishaps.
 type run struct {
 	*sides
 	random  *rand.Rand
@@ -41,12 +43,14 @@ type run struct {
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
-	// restarted tells whether the API server was since the last pause.
+	// longestLoad is the longest wait until a configuration was in force.
+	longestLoad time.Duration
+	// restarted is whether the API server was restarted since the last pause.
 	restarted bool
 }
 
-// converge makes random changes of the cluster, of the filters and of the connections, and asserts that whenever that
-// pauses, clients of Weir hold what the rules make of what clients of the API server hold.
+// converge makes random changes of the cluster, of the filters and of the connections. At each pause it asserts that
+// the caches of Weir's clients equal the filtered caches of the API server's clients.
 func converge(ctx context.Context, s *sides) error {
 	if s.seed == 0 {
 		s.seed = uint64(time.Now().UnixNano()) % 1_000_000
@@ -72,12 +76,13 @@ func converge(ctx context.Context, s *sides) error {
 		lists += pair.through.lists.Load()
 		watchLists += pair.through.watchLists.Load()
 	}
-	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d broken ones, %d cuts, %d restarts of the API server, %d pauses; "+
-		"settled in %.2f s on average, %.2f s at most, %.2f s at most after a restart; %d lists and %d watch-lists of %d clients\n",
+	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d invalid ones, %d cuts, %d restarts of the API server, %d pauses; "+
+		"equal after %.2f s on average, %.2f s at most, %.2f s at most after a restart; filters in force after %.2f s at most; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
-		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), lists, watchLists, len(r.pairs))
+		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(),
+		r.longestLoad.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
-		err = errors.New("the clients did not begin as they were told")
+		err = errors.New("the clients did not start with the selected kind of list")
 	}
 	if err != nil {
 		return fmt.Errorf("seed %d: %w", s.seed, err)
@@ -116,7 +121,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
-	// Mirrors have clients of their own: those who write do as they are told.
+	// Mirrors have clients of their own: writers respect Retry-After.
 	straight, err = typed(withoutWaiting(s.straight()))
 	if err != nil {
 		return nil, err
@@ -186,7 +191,7 @@ func (r *run) stretches(ctx context.Context) error {
 	return nil
 }
 
-// mishap is what goes wrong, or is changed, beside the objects. Rare enough that watches get to live, too.
+// mishap fails or changes something other than the objects. It is rare, so that watches live for a while.
 func (r *run) mishap(ctx context.Context) error {
 	switch roll := r.random.IntN(2400); {
 	case roll < 30:
@@ -197,7 +202,7 @@ func (r *run) mishap(ctx context.Context) error {
 	case roll < 50:
 		return r.cutServer(ctx)
 	case roll < 60:
-		// Clients come back exactly at the swap.
+		// Clients reconnect exactly at the swap of the filters.
 		r.cuts++
 		err := r.reload()
 		r.link.Cut()
@@ -215,11 +220,12 @@ func (r *run) mishap(ctx context.Context) error {
 func (r *run) reload() error {
 	r.reloads++
 	r.rules = randomRules(r.random)
+	r.rules.generation = r.reloads
 	return r.write(r.rules.manifest())
 }
 
-// breakConfiguration writes what can not be loaded: the filters stay as they are. Only done when the last good ones are
-// known to be in force.
+// breakConfiguration writes an invalid configuration, which leaves the filters unchanged. It is called only when the
+// last valid ones are in force.
 func (r *run) breakConfiguration() error {
 	r.broken++
 	return r.write(strings.ReplaceAll(r.rules.manifest(), "settings: {", "settings: {unknown: 1, ") + "  broken: [\n")
@@ -238,7 +244,7 @@ func (r *run) cutServer(ctx context.Context) error {
 	return r.command(ctx, "cut")
 }
 
-// command is for the control plane, which answers when it is done.
+// command sends a command to the control plane. The response arrives when it is done.
 func (r *run) command(ctx context.Context, name string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.control+"/"+name, nil)
 	if err != nil {
@@ -254,9 +260,38 @@ func (r *run) command(ctx context.Context, name string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// settle waits until both sides hold the same.
+// inForce waits until Weir reports that the last configuration is in force. Before that Weir may have modules to
+// compile, which takes longer than anything else here.
+func (r *run) inForce(ctx context.Context) error {
+	begun := time.Now()
+	err := eventually(ctx, func() error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+"/filters", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			return err
+		}
+		if !strings.Contains(string(body), `"`+r.rules.mark()+`"`) {
+			return fmt.Errorf("%s is not in force: %s", r.rules.mark(), body)
+		}
+		return nil
+	})
+	r.longestLoad = max(r.longestLoad, time.Since(begun))
+	return err
+}
+
+// settle waits until the configuration is in force, and then until both sides are equal.
 func (r *run) settle(ctx context.Context, when string) error {
 	r.pauses++
+	if err := r.inForce(ctx); err != nil {
+		return fmt.Errorf("%s: %w", when, err)
+	}
 	begun, last := time.Now(), ""
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
@@ -268,8 +303,8 @@ func (r *run) settle(ctx context.Context, when string) error {
 		took := time.Since(begun)
 		if difference == "" {
 			r.waited += took
-			if took > settling/5 {
-				fmt.Printf("%s: settled in %.2f s, restarted %v, at last: %.200s\n", when, took.Seconds(), r.restarted, last)
+			if took > slow {
+				fmt.Printf("%s: equal after %.2f s, API server restarted %v, last difference: %.200s\n", when, took.Seconds(), r.restarted, last)
 			}
 			if r.restarted {
 				r.longestAfter = max(r.longestAfter, took)
@@ -280,8 +315,8 @@ func (r *run) settle(ctx context.Context, when string) error {
 			return nil
 		}
 		last = difference
-		if took > settling {
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, settling, r.rules, r.world.pool(), difference)
+		if took > patience {
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, patience, r.rules, r.world.pool(), difference)
 		}
 		select {
 		case <-tick.C:
@@ -291,7 +326,7 @@ func (r *run) settle(ctx context.Context, when string) error {
 	}
 }
 
-// difference tells of the first one, if there is any.
+// difference returns the first difference, or an empty text.
 func (r *run) difference() (string, error) {
 	for _, pair := range r.pairs {
 		if fault := pair.through.fault.Load(); fault != nil {
@@ -313,8 +348,8 @@ func (r *run) difference() (string, error) {
 	return "", nil
 }
 
-// proxied compares what kube-proxy's trackers have made of all events so far with what they make of the final state alone:
-// a port or an endpoint that an event did not name stays behind in their maps, whatever the cache says.
+// proxied compares kube-proxy's trackers after all events so far with new trackers of the final state. A port or an
+// endpoint that no event removed stays in the former, even if the cache is right.
 func (r *run) proxied(m *mirror, expected map[string]runtime.Object) string {
 	anew := newTracked(r.node)
 	for _, object := range expected {

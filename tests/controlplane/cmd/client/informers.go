@@ -32,11 +32,11 @@ const (
 
 var serviceResource = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 
-// counted tells how a client has asked.
+// counted counts the requests of a client.
 type counted struct {
 	next                       http.RoundTripper
 	lists, watches, watchLists atomic.Int64
-	// http2 are the answers over HTTP/2.
+	// http2 counts the responses over HTTP/2.
 	http2 atomic.Int64
 }
 
@@ -57,9 +57,9 @@ func (c *counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// informers asserts that client-go's informers of every kind (typed as JSON and as protobuf, dynamic, metadata only) hold
-// through Weir what the rules make of the cluster, from their first list on and through all changes. Weir must hide
-// LoadBalancers and nothing else. Whether they begin with a list or a watch-list is told.
+// informers asserts that client-go's informers of every kind (typed as JSON and as protobuf, dynamic, metadata only)
+// hold the filtered objects, from their first list on and through all changes. Weir must hide LoadBalancers and
+// nothing else. A flag selects whether they start with a list or a watch-list.
 func informers(ctx context.Context, s *sides) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -101,12 +101,12 @@ func service(i int) *core.Service {
 	return object
 }
 
-// populate makes the namespace's services anew.
+// populate creates the namespace and its services.
 func populate(ctx context.Context, client kubernetes.Interface) error {
 	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: place}}
 	_, err := client.CoreV1().Namespaces().Create(ctx, namespace, meta.CreateOptions{})
 	if err != nil {
-		// From the run with the other way to begin.
+		// The previous run left its services behind.
 		for i := range many + 10 {
 			_ = client.CoreV1().Services(place).Delete(ctx, service(i).Name, meta.DeleteOptions{})
 		}
@@ -119,7 +119,7 @@ func populate(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// change lets services appear, change, vanish, and cross the line between hidden and shown in both directions.
+// change creates, changes and deletes services, and makes some hidden and others visible.
 func change(ctx context.Context, client kubernetes.Interface) error {
 	services := client.CoreV1().Services(place)
 	for i := range many {
@@ -153,7 +153,7 @@ func change(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// shownServices is what a client of Weir must hold: read straight, without LoadBalancers.
+// shownServices returns the services that a client of Weir must hold: read directly, without LoadBalancers.
 func shownServices(ctx context.Context, client kubernetes.Interface) (map[string]*core.Service, error) {
 	list, err := client.CoreV1().Services(place).List(ctx, meta.ListOptions{})
 	if err != nil {
@@ -168,7 +168,7 @@ func shownServices(ctx context.Context, client kubernetes.Interface) (map[string
 	return shown, nil
 }
 
-// paging lists in pages through Weir: everything that is shown comes once, and no page is longer than asked for.
+// paging lists in pages through Weir: every visible object comes once, and no page is longer than its limit.
 func paging(ctx context.Context, s *sides, straight kubernetes.Interface) error {
 	expected, err := shownServices(ctx, straight)
 	if err != nil {
@@ -207,7 +207,7 @@ func paging(ctx context.Context, s *sides, straight kubernetes.Interface) error 
 	return nil
 }
 
-// kind is one informer, and how one of its objects is judged.
+// kind is one informer, and the comparison of its objects.
 type kind struct {
 	name     string
 	informer cache.SharedIndexInformer
@@ -277,7 +277,7 @@ func equalUnstructured(held any, expected *core.Service) bool {
 	return err == nil && equality.Semantic.DeepEqual(&service, expected)
 }
 
-// all waits until every informer holds what is shown.
+// all waits until every informer holds exactly the visible objects.
 func all(ctx context.Context, kinds []kind, straight kubernetes.Interface, when string) error {
 	expected, err := shownServices(ctx, straight)
 	if err != nil {
@@ -311,7 +311,7 @@ func (k kind) holds(expected map[string]*core.Service) error {
 	return nil
 }
 
-// eventually repeats what does not hold yet.
+// eventually retries until holds succeeds.
 func eventually(ctx context.Context, holds func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -330,7 +330,7 @@ func eventually(ctx context.Context, holds func() error) error {
 	}
 }
 
-// asked asserts that the informers began as they were told to, over HTTP/2 if with TLS.
+// asked asserts that the informers started as selected, and over HTTP/2 with TLS.
 func asked(watchList, secure bool, counts []*counted) error {
 	for i, count := range counts {
 		lists, watches, watchLists := count.lists.Load(), count.watches.Load(), count.watchLists.Load()
@@ -339,7 +339,7 @@ func asked(watchList, secure bool, counts []*counted) error {
 			return fmt.Errorf("informer %d with watch-list %v: %d lists, %d watches, %d watch-lists",
 				i, watchList, lists, watches, watchLists)
 		}
-		// A watch may be open without an answer yet.
+		// An open watch may have no response yet.
 		if over := count.http2.Load(); secure && over == 0 || !secure && over != 0 {
 			return fmt.Errorf("informer %d with TLS %v: %d answers over HTTP/2", i, secure, over)
 		}

@@ -1,5 +1,5 @@
-// Client is what real clients of Kubernetes do, through Weir and straight: client-go's informers, kube-proxy's trackers,
-// and a long random run after which both sides must hold the same. It exits with 0 if all was as it must be.
+// Client runs real Kubernetes clients, through Weir and directly: client-go's informers, kube-proxy's trackers, and a
+// long random run at whose pauses both sides must be equal. It exits with 0 on success.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// patience bounds a wait for what must come. Only a hang reaches it.
+// patience is the hang guard of every wait. Only a hang reaches it.
 const patience = time.Minute
 
 func main() {
@@ -30,18 +30,19 @@ func main() {
 	}
 	var s sides
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
-	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "the administrator's, straight to the API server")
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig of the administrator, directly at the API server")
 	flags.StringVar(&s.weir, "weir", "", "Weir's URL")
-	flags.StringVar(&s.weirCA, "weir-ca", "", "what its certificate is verified by, where that is https")
-	flags.StringVar(&s.secure, "secure-weir", "", "its HTTPS port, for a random run whose seed decides so")
-	flags.StringVar(&s.token, "token-file", "", "the credential that goes through Weir")
+	flags.StringVar(&s.weirCA, "weir-ca", "", "CA file for Weir's HTTPS port")
+	flags.StringVar(&s.secure, "secure-weir", "", "URL of Weir's HTTPS port; the seed selects the port of a random run")
+	flags.StringVar(&s.token, "token-file", "", "bearer token for requests through Weir")
 	flags.StringVar(&s.node, "node", "edge-a", "the node that Weir runs as")
-	flags.StringVar(&s.control, "control", "", "where the connections between Weir and the API server are cut")
-	flags.StringVar(&s.config, "config-file", "", "Weir's configuration, to be replaced")
-	flags.IntVar(&s.mutations, "mutations", 3000, "how many changes are made")
-	flags.Uint64Var(&s.seed, "seed", 0, "of the random run; 0 takes one from the clock")
-	flags.BoolVar(&s.watchList, "watch-list", false, "informers begin with a watch-list (of a random run, the seed decides)")
-	log := flags.String("log", os.DevNull, "where client-go tells what it does")
+	flags.StringVar(&s.control, "control", "", "URL of the control plane's commands: cut and restart")
+	flags.StringVar(&s.admin, "admin", "", "URL of Weir's admin port")
+	flags.StringVar(&s.config, "config-file", "", "Weir's configuration file, which a random run replaces")
+	flags.IntVar(&s.mutations, "mutations", 3000, "number of changes")
+	flags.Uint64Var(&s.seed, "seed", 0, "seed of the random run; 0 selects one by the clock")
+	flags.BoolVar(&s.watchList, "watch-list", false, "start informers with a watch-list; in a random run the seed selects it")
+	log := flags.String("log", os.DevNull, "file for client-go's log")
 	_ = flags.Parse(os.Args[2:])
 	if err := logTo(*log); err != nil {
 		fmt.Fprintln(os.Stderr, "client:", err)
@@ -53,8 +54,8 @@ func main() {
 	}
 }
 
-// logTo leads client-go's log to a file. Watches that end and connections that are cut are what this is about: nobody needs
-// to be told, but who looks for a fault.
+// logTo sends client-go's log to a file. Ended watches and cut connections are part of the tests, so the log matters
+// only when looking for a fault.
 func logTo(path string) error {
 	file, err := os.Create(path)
 	if err != nil {

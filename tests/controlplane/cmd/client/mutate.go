@@ -23,7 +23,7 @@ var (
 	bucketResource = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1alpha1", Resource: "nodebuckets"}
 )
 
-// mutator makes random changes, the same ones for the same seed.
+// mutator makes random changes. Equal seeds give equal changes.
 type mutator struct {
 	*rand.Rand
 	node     string
@@ -40,7 +40,7 @@ const (
 	services = 24
 )
 
-// one makes one change. What the API server refuses (a conflict, a second creation, an odd policy) is no change.
+// one makes one change. A refused change (a conflict, a second creation, an invalid value) counts as none.
 func (m *mutator) one(ctx context.Context) error {
 	kinds := []struct {
 		weight int
@@ -75,7 +75,7 @@ func (m *mutator) one(ctx context.Context) error {
 
 func pickOf[T any](m *mutator, from ...T) T { return from[m.IntN(len(from))] }
 
-// store creates, replaces or deletes, in this order of likelihood once things are there.
+// store replaces, creates or deletes an object, mostly the first if it exists.
 func store[T any](ctx context.Context, m *mutator, name string, object T,
 	create, update func(context.Context, T) error, remove func(context.Context, string, meta.DeleteOptions) error,
 ) error {
@@ -150,7 +150,7 @@ func (m *mutator) slice(ctx context.Context) error {
 	object := &discovery.EndpointSlice{
 		ObjectMeta: m.metadata(fmt.Sprintf("svc-%d-%d", service, m.IntN(2))), AddressType: discovery.AddressTypeIPv4,
 	}
-	// Always or never: to kube-proxy a slice that loses its label is none of its own, and it keeps what it had of it.
+	// Always or never: kube-proxy ignores a slice that loses its label, and keeps its endpoints.
 	if m.IntN(10) > 0 {
 		object.Labels[discovery.LabelServiceName] = fmt.Sprintf("svc-%d", service)
 	} else {
@@ -230,7 +230,7 @@ func (m *mutator) anyNode(ctx context.Context) error {
 		}, all.Delete)
 }
 
-// custom stores an object whose update must name the version that it replaces.
+// custom stores an object whose update must name the current resourceVersion.
 func (m *mutator) custom(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured,
 	subresources ...string,
 ) error {
@@ -301,7 +301,7 @@ func (m *mutator) configMap(ctx context.Context) error {
 		}, all.Delete)
 }
 
-// writeBack is what many clients do: they read through Weir, change something of their own, and write the whole.
+// writeBack does what many clients do: it reads through Weir, changes one field, and writes the complete object.
 func (m *mutator) writeBack(ctx context.Context) error {
 	all := m.weir.CoreV1().Services(space)
 	name, turn := fmt.Sprintf("svc-%d", m.IntN(services)), fmt.Sprint(m.IntN(1000))
@@ -317,7 +317,7 @@ func (m *mutator) writeBack(ctx context.Context) error {
 	return unlessCut(err)
 }
 
-// unlessCut forgives what connections that were cut a moment ago may cost a request, or a filter that could not judge.
+// unlessCut ignores errors that a cut connection or a failed filter may cause.
 func unlessCut(err error) error {
 	if err == nil || apierrors.ReasonForError(err) != meta.StatusReasonUnknown && !slices.Contains(
 		[]meta.StatusReason{meta.StatusReasonInternalError, meta.StatusReasonServiceUnavailable, meta.StatusReasonTimeout},

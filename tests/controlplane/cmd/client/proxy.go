@@ -20,18 +20,18 @@ const (
 	otherPool = "proxy-other"
 )
 
-// proxyCluster is the cluster that kube-proxy looks at.
+// proxyCluster is the cluster of the kube-proxy test.
 type proxyCluster struct {
 	typed   kubernetes.Interface
 	untyped dynamic.Interface
 	node    string
 }
 
-// everywhere are all endpoints of a service.
+// everywhere is the text for all endpoints of a service.
 const everywhere = " to 10.244.1.1 10.244.2.1 10.244.3.1"
 
-// proxyRules asserts that node port isolation and service topology are in the maps that kube-proxy writes its rules from
-// and in the rules that its iptables proxier writes, and stay right while annotations and pools change. Weir runs as a node whose pool is ours to change.
+// proxyRules asserts the effect of node port isolation and service topology in kube-proxy's maps and in the rules of
+// its iptables proxier, while annotations and pools change. Weir runs on a node whose pool the test changes.
 func proxyRules(ctx context.Context, s *sides) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -80,7 +80,7 @@ func proxyRules(ctx context.Context, s *sides) error {
 	return nil
 }
 
-// step is a change of the cluster and the rules that must follow.
+// step is a change of the cluster and the expected rules.
 type step struct {
 	name   string
 	change func(context.Context) error

@@ -11,13 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// rules are a configuration of the bundled filters, and the model of what they do: written from the rules in words, and
-// as plainly as can be.
+// rules is a configuration of the bundled filters, with a plain model of their effect, written from their
+// documentation.
 type rules struct {
 	discard, isolation, topology, endpoints, inCluster bool
 	// Settings.
 	keepBalancers, drop, lists bool
 	source                     string
+	// generation numbers the configurations of a run.
+	generation int
 }
 
 const (
@@ -38,7 +40,10 @@ func randomRules(random *rand.Rand) rules {
 	}
 }
 
-// manifest is Weir's configuration.
+// mark is a match rule that matches no client. Weir reports it on its admin port once this configuration is in force.
+func (r rules) mark() string { return fmt.Sprintf("generation-%d/services", r.generation) }
+
+// manifest returns Weir's configuration.
 func (r rules) manifest() string {
 	var text strings.Builder
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: weir-filters, namespace: kube-system}\ndata:\n" +
@@ -60,16 +65,17 @@ func (r rules) manifest() string {
 	filter(r.topology, "servicetopology", "'*/endpointslices'", fmt.Sprintf("%s, preferenceLists: %v", source, r.lists))
 	filter(r.endpoints, "endpoints", "'*/endpoints'", source)
 	filter(r.inCluster, "inclusterconfig", "'*/configmaps'", "")
+	fmt.Fprintf(&text, "    - {name: mark, module: discardcloudservice.wasm, match: [%s]}\n", r.mark())
 	return text.String()
 }
 
-// world is the cluster as it is, past all filters.
+// world is the cluster without filters.
 type world struct {
 	node                                    string
 	services, slices, nodes, pools, buckets *mirror
 }
 
-// shown is what a client behind the filters must hold of an object: nothing, or what became of it.
+// shown returns the object that a client behind the filters must hold; nil if it is hidden.
 func (r rules) shown(w *world, object runtime.Object) runtime.Object {
 	object = object.DeepCopyObject()
 	keep := true
@@ -130,7 +136,7 @@ func (r rules) service(w *world, service *core.Service) bool {
 	return true
 }
 
-// open says whether node ports are open in a pool.
+// open returns whether node ports are open in a pool.
 func open(value, pool string) bool {
 	says := map[string]bool{}
 	for item := range strings.SplitSeq(value, ",") {
@@ -146,7 +152,7 @@ func open(value, pool string) bool {
 	return says["*"]
 }
 
-// pool is the local node's; empty for an orphan.
+// pool returns the local node's pool; empty without one.
 func (w *world) pool() string {
 	node, ok := w.nodes.get(w.node).(*core.Node)
 	if !ok {
@@ -155,7 +161,7 @@ func (w *world) pool() string {
 	return node.Labels[poolLabel]
 }
 
-// members are the nodes of the local pool, and whether it is known at all.
+// members returns the nodes of the local pool, and whether the pool is known.
 func (w *world) members(source string) (map[string]bool, bool) {
 	pool := w.pool()
 	if pool == "" {
@@ -217,7 +223,7 @@ func (r rules) slice(w *world, slice *discovery.EndpointSlice) {
 	slice.Endpoints = kept
 }
 
-// choose is which nodes' endpoints stay; nil for all, even those that name no node.
+// choose returns a predicate of the nodes whose endpoints stay; nil if all stay, including those without a node.
 func (r rules) choose(w *world, namespace, service, value string) func(string) bool {
 	var wanted []func(string) bool
 	isList := strings.Contains(value, ",")

@@ -17,21 +17,21 @@ const (
 	json     = "application/json"
 )
 
-// sides are the two ways to the same cluster, and what a run is told.
+// sides are the two routes to the same cluster, and the flags of a run.
 type sides struct {
-	kubeconfig, weir, weirCA, secure, token, node, control, config string
-	mutations                                                      int
-	seed                                                           uint64
-	watchList                                                      bool
+	kubeconfig, weir, weirCA, secure, token, node, control, admin, config string
+	mutations                                                             int
+	seed                                                                  uint64
+	watchList                                                             bool
 }
 
-// setWatchList says whether reflectors begin with a watch-list. kube-proxy's packages bring Kubernetes' own feature gates
-// along, which take the place of client-go's and its environment variables.
+// setWatchList selects whether reflectors start with a watch-list. kube-proxy's packages install Kubernetes' own
+// feature gates in place of client-go's, so that client-go's environment variables have no effect.
 func (s *sides) setWatchList() error {
 	return feature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.WatchListClient): s.watchList})
 }
 
-// straight is the administrator's way, past Weir.
+// straight is the administrator's direct route.
 func (s *sides) straight() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *sides) straight() (*rest.Config, error) {
 	return config, nil
 }
 
-// through is the way of a component of this name at this URL of Weir.
+// through is the route of a component of this name at this URL of Weir.
 func (s *sides) through(url, component, encoding string) (*rest.Config, error) {
 	token, err := os.ReadFile(s.token)
 	if err != nil {
@@ -69,7 +69,7 @@ func typed(config *rest.Config, err error) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// untyped reads JSON, whatever the configuration says: there is nothing else for custom resources.
+// untyped reads JSON whatever the configuration: custom resources have no other encoding.
 func untyped(config *rest.Config, err error) (dynamic.Interface, error) {
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/config"
 )
 
-// tracked is kube-proxy between its informers and the rules that it writes: its own handlers' registration, its own change
-// trackers, and the maps that they keep, from which every proxier (iptables, ipvs, nftables) writes its rules.
+// tracked is kube-proxy between its informers and its rules: its handlers, its change trackers, and their maps, from
+// which every proxier (iptables, ipvs, nftables) writes its rules.
 type tracked struct {
 	mutex          sync.Mutex
 	serviceChanges *proxy.ServiceChangeTracker
@@ -66,7 +66,7 @@ func (t *tracked) sync() {
 	t.synced++
 }
 
-// rule is what a proxier would write for the port `http` of a service, in words.
+// rule describes the rules that a proxier would write for the port `http` of a service.
 func (t *tracked) rule(namespace, name string) string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -77,7 +77,7 @@ func (t *tracked) rule(namespace, name string) string {
 	return t.words(proxy.ServicePortName{NamespacedName: service, Port: "http", Protocol: core.ProtocolTCP})
 }
 
-// rules are all of them.
+// rules describes all of them.
 func (t *tracked) rules() map[string]string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -116,7 +116,7 @@ func (t *tracked) words(key proxy.ServicePortName) string {
 	return strings.TrimSuffix(text+" to "+strings.Join(backends, " "), " to ")
 }
 
-// changed passes on what an informer's handler would be told: the objects that kube-proxy reads, before and after.
+// changed passes on an informer event: the object before and after, reduced to the kinds that kube-proxy reads.
 func (t *tracked) changed(previous, current any) {
 	switch object := cmp.Or(current, previous).(type) {
 	case *core.Service:
@@ -128,15 +128,15 @@ func (t *tracked) changed(previous, current any) {
 	}
 }
 
-// proxyHandler is what kube-proxy's configuration tells of changes.
+// proxyHandler receives the events of kube-proxy's configuration.
 type proxyHandler interface {
 	config.ServiceHandler
 	config.EndpointSliceHandler
 }
 
-// connectProxy wires what kube-proxy's server does before its proxier.
+// connectProxy does what kube-proxy's server does before it starts its proxier.
 func connectProxy(ctx context.Context, client kubernetes.Interface, handlers ...proxyHandler) {
-	// As kube-proxy asks: not for headless services, nor for what another proxy is named for.
+	// kube-proxy's own selector: no headless services, and none with another service proxy.
 	selected := "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"
 	factory := factories.NewSharedInformerFactoryWithOptions(client, 0,
 		factories.WithTweakListOptions(func(options *meta.ListOptions) { options.LabelSelector = selected }))

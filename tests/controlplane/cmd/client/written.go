@@ -20,14 +20,14 @@ import (
 	faketables "k8s.io/kubernetes/pkg/util/iptables/testing"
 )
 
-// written is the rules that kube-proxy's own proxier for iptables has written: into memory, by the same text that it hands
-// to iptables-restore, so that neither privileges nor iptables are needed.
+// written holds the rules of kube-proxy's iptables proxier. It takes the text for iptables-restore, so that it needs
+// neither privileges nor iptables.
 type written struct {
 	*faketables.FakeIPTables
 	rules atomic.Pointer[string]
 }
 
-// RestoreAll is how the proxier writes. It does so in one place at a time.
+// RestoreAll receives the rules. The proxier calls it from one place at a time.
 func (w *written) RestoreAll(data []byte, flush utiliptables.FlushFlag, counters utiliptables.RestoreCountersFlag) error {
 	if err := w.FakeIPTables.RestoreAll(data, flush, counters); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (w *written) RestoreAll(data []byte, flush utiliptables.FlushFlag, counters
 // startProxier runs the proxier until the process ends.
 func startProxier(ctx context.Context, node string) (*written, *iptables.Proxier, error) {
 	w := &written{FakeIPTables: faketables.NewFake()}
-	// Health checks listen where node ports do: on loopback.
+	// Health checks listen on loopback, as node ports do.
 	proxier, err := iptables.NewProxier(ctx, core.IPv4Protocol, w, testing.NewFake(), time.Minute, 0, false, false, 14,
 		proxyutil.NewNoOpLocalDetector(), node, net.IPv4(192, 0, 2, 2), &events.FakeRecorder{}, nil, []string{"127.0.0.0/8"}, false)
 	if err != nil {
@@ -55,7 +55,7 @@ func startProxier(ctx context.Context, node string) (*written, *iptables.Proxier
 	return w, proxier, nil
 }
 
-// lines are those that name the port `http` of a service.
+// lines returns the lines that name the port `http` of a service.
 func (w *written) lines(namespace, name string) string {
 	var lines []string
 	if rules := w.rules.Load(); rules != nil {
@@ -68,7 +68,7 @@ func (w *written) lines(namespace, name string) string {
 	return strings.Join(lines, "")
 }
 
-// rule is what is written for the port `http` of a service, in the words of tracked.rule.
+// rule describes the written rules for the port `http` of a service, in the words of tracked.rule.
 func (w *written) rule(namespace, name string) string {
 	rules := w.rules.Load()
 	if rules == nil {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// program says how a part of the control plane is started: from the folder that controller-runtime's envtest uses.
+// program returns the command of a part of the control plane, from the folder that controller-runtime's envtest uses.
 func program(name string) (string, []string, error) {
 	path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name)
 	if _, err := os.Stat(path); err != nil {
@@ -17,7 +17,7 @@ func program(name string) (string, []string, error) {
 	return path, nil, nil
 }
 
-// builtin has nothing to run: nothing is linked in.
+// builtin does nothing: no part is linked in.
 func builtin(name string, _ []string) {
 	fmt.Fprintf(os.Stderr, "controlplane: built without %q\n", name)
 	os.Exit(64)

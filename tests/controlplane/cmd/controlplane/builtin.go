@@ -13,13 +13,13 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
-// program says how a part of the control plane is started: as this very program, which has all of them linked in.
+// program returns the command of a part of the control plane: this program, which contains all of them.
 func program(name string) (string, []string, error) {
 	own, err := os.Executable()
 	return own, []string{"run", name}, err
 }
 
-// builtin runs one part, for good.
+// builtin runs one part and does not return.
 func builtin(name string, arguments []string) {
 	switch name {
 	case "etcd":

@@ -21,15 +21,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// identity is someone who talks to the API server, by client certificate or by token.
+// identity is a client of the API server, with a client certificate or a token.
 type identity struct {
 	name   string
 	user   string
 	groups []string
 }
 
-// identities are written as NAME.kubeconfig (certificate), NAME-cut.kubeconfig (the same past the proxy that cuts) and
-// NAME.token.
+// identities get the files NAME.kubeconfig (certificate), NAME-cut.kubeconfig (the same through the proxy that can cut
+// connections) and NAME.token.
 var identities = []identity{
 	{"admin", "admin", []string{"system:masters"}},
 	{"node", "system:node:edge-a", []string{"system:nodes"}},
@@ -39,7 +39,7 @@ var identities = []identity{
 	{"scheduler", "system:kube-scheduler", nil},
 }
 
-// authority is the CA of one start.
+// authority is the CA of one run.
 type authority struct {
 	folder      string
 	key         *ecdsa.PrivateKey
@@ -106,7 +106,7 @@ func certificate(serial int64, subject pkix.Name) *x509.Certificate {
 	}
 }
 
-// server makes a certificate for loopback, for the names that pods use, and for more names and addresses.
+// server issues a certificate for loopback, for the names that pods use, and for further names and addresses.
 func (a *authority) server(name string, more []string) error {
 	template := certificate(0, pkix.Name{CommonName: name})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -161,7 +161,7 @@ func (a *authority) writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(a.path(file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// tokens gives every identity a token, too: those go where certificates cannot.
+// tokens gives every identity a token too, for clients that cannot use certificates.
 func (a *authority) tokens() error {
 	var lines strings.Builder
 	for _, who := range identities {

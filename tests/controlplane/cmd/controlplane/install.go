@@ -27,10 +27,10 @@ import (
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// nodeName is the node whose kubelet is our stub, and whose identity is among the kubeconfigs.
+// nodeName is the node with the stub kubelet. Its identity is among the kubeconfigs.
 const nodeName = "edge-a"
 
-// install puts into the cluster what every test builds on.
+// install creates the objects that every test needs.
 func (c *cluster) install(ctx context.Context, manifests []string) error {
 	names, err := fs.Glob(crds, "crds/*.yaml")
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *cluster) install(ctx context.Context, manifests []string) error {
 	return nil
 }
 
-// addNode adds the node whose kubelet is our stub.
+// addNode creates the node with the stub kubelet.
 func (c *cluster) addNode(ctx context.Context, kubelet *kubelet) error {
 	node := &core.Node{
 		ObjectMeta: meta.ObjectMeta{Name: nodeName, Labels: map[string]string{"kubernetes.io/hostname": nodeName}},
@@ -74,8 +74,8 @@ func (c *cluster) addNode(ctx context.Context, kubelet *kubelet) error {
 	return err
 }
 
-// apply creates every object of a manifest. The API server makes its own namespaces a moment after it is ready, so an
-// object whose namespace is not there yet is tried again.
+// apply creates every object of a manifest. The API server creates its own namespaces shortly after it is ready, so
+// apply retries objects whose namespace is missing.
 func (c *cluster) apply(ctx context.Context, manifest []byte) error {
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.typed.Discovery()))
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
@@ -108,7 +108,7 @@ func (c *cluster) apply(ctx context.Context, manifest []byte) error {
 	}
 }
 
-// again repeats what fails only because something is not there yet.
+// again retries while something is missing.
 func again(ctx context.Context, try func() error) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
@@ -147,8 +147,8 @@ func isEstablished(crd *extensions.CustomResourceDefinition) bool {
 	return false
 }
 
-// writeServiceAccount writes weir.kubeconfig: the daemon's own identity as deploy/rbac.yaml makes it, with a token of the
-// API server's. Without that manifest there is no such account and nothing is written.
+// writeServiceAccount writes weir.kubeconfig: the daemon's identity from deploy/rbac.yaml, with a token from the API
+// server. Without that manifest it writes nothing.
 func (c *cluster) writeServiceAccount(ctx context.Context, authority *authority, server, cut string) error {
 	const namespace, name = "kube-system", "weir"
 	request := &authentication.TokenRequest{}

@@ -24,9 +24,9 @@ const (
 	creation = 30 * time.Second
 )
 
-// kubelet is as much of one as the API server talks to for logs, exec, attach and port-forward. Every pod has these: a
-// log of three lines that goes on with `follow` until the client leaves; commands `echo WORDS`, `cat`, `fail CODE`; ports
-// that say their own number and then repeat what they are sent.
+// kubelet implements what the API server needs for logs, exec, attach and port-forward. Every pod has a log of three
+// lines, which continues with `follow` until the client disconnects; the commands `echo WORDS`, `cat` and `fail CODE`;
+// and ports that send their number and then echo.
 type kubelet struct {
 	host string
 	port int32
@@ -93,7 +93,7 @@ func (k *kubelet) portForward(answer http.ResponseWriter, request *http.Request)
 		portforward.SupportedProtocols)
 }
 
-// ExecInContainer is what a pod runs.
+// ExecInContainer runs a command of a pod.
 func (k *kubelet) ExecInContainer(_ context.Context, _ string, _ types.UID, _ string, command []string, in io.Reader,
 	out, problems io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration,
 ) error {
@@ -115,7 +115,7 @@ func (k *kubelet) ExecInContainer(_ context.Context, _ string, _ types.UID, _ st
 	return fmt.Errorf("no such command: %q", command)
 }
 
-// AttachContainer repeats what it is sent.
+// AttachContainer echoes its input.
 func (k *kubelet) AttachContainer(_ context.Context, _ string, _ types.UID, _ string, in io.Reader,
 	out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
 ) error {
@@ -127,7 +127,7 @@ func (k *kubelet) AttachContainer(_ context.Context, _ string, _ types.UID, _ st
 	return err
 }
 
-// PortForward is what a pod's port answers.
+// PortForward serves the port of a pod.
 func (k *kubelet) PortForward(_ context.Context, _ string, _ types.UID, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	if _, err := fmt.Fprintf(stream, "port %d\n", port); err != nil {

@@ -1,8 +1,8 @@
 // Controlplane is a real Kubernetes control plane for tests: etcd and kube-apiserver with certificates of a CA made at
 // each start, RBAC, service-account tokens, OpenYurt's CRDs, and a stub of one node's kubelet, unless a real one comes.
 //
-// It prints one line of JSON when everything can be used, and ends with SIGTERM, SIGINT or the end of its standard input,
-// so that it never outlives the test that started it.
+// It prints one line of JSON when it is ready. It ends on SIGTERM, SIGINT or the end of its standard input, so that it
+// never outlives the test that started it.
 package main
 
 import (
@@ -25,17 +25,17 @@ import (
 	"weir/controlplane/internal/cut"
 )
 
-// patience bounds every wait of a start. Only a hang reaches it.
+// patience is the hang guard of every wait of a start. Only a hang reaches it.
 const patience = 2 * time.Minute
 
-// ready is what the test that started us is told.
+// ready is the line for the test that started it.
 type ready struct {
 	// Server is the API server's URL.
 	Server string `json:"server"`
-	// Control takes POST /cut: all connections past the proxy of the kubeconfigs NAME-cut end at once; and POST /restart: the
-	// API server ends as in a crash, and it is answered when there is a new one.
+	// Control accepts POST /cut, which resets all connections of the kubeconfigs NAME-cut, and POST /restart, which kills
+	// the API server and responds when a new one is ready.
 	Control string `json:"control"`
-	// Version is the API server's own.
+	// Version is the version of the API server.
 	Version string `json:"version"`
 	// Folder holds NAME.kubeconfig and NAME.token of each identity.
 	Folder string `json:"folder"`
@@ -53,7 +53,7 @@ type list []string
 
 func (l *list) String() string { return strings.Join(*l, ",") }
 
-// Set adds values that are separated by commas.
+// Set adds comma-separated values.
 func (l *list) Set(text string) error {
 	*l = append(*l, strings.FieldsFunc(text, func(r rune) bool { return r == ',' })...)
 	return nil
@@ -85,7 +85,7 @@ func main() {
 	}
 }
 
-// temporary serves from a folder that is removed at the end, if none was given.
+// temporary serves from a new folder and removes it at the end, unless a folder is given.
 func temporary(ctx context.Context, folder string, o *options) error {
 	if folder != "" {
 		return serve(ctx, folder, o)
@@ -98,7 +98,7 @@ func temporary(ctx context.Context, folder string, o *options) error {
 }
 
 func serve(ctx context.Context, folder string, o *options) error {
-	// What the libraries have to say about failing commands and cut connections is meant to happen.
+	// The libraries log failing commands and cut connections, which are part of the tests.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	authority, err := newAuthority(folder, o.names)
@@ -153,7 +153,7 @@ func serve(ctx context.Context, folder string, o *options) error {
 	return plane.wait(ctx)
 }
 
-// startControl listens for what tests want to go wrong.
+// startControl listens for the commands of tests.
 func startControl(ctx context.Context, proxy *cut.Proxy, plane *plane, cluster *cluster) (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

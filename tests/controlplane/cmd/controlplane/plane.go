@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// plane is etcd and kube-apiserver, each a process with its log beside its data.
+// plane is etcd and kube-apiserver. Each is a process with its log beside its data.
 type plane struct {
 	address   string
 	folder    string
@@ -27,7 +27,7 @@ type plane struct {
 
 	mutex        sync.Mutex
 	etcd, server *part
-	// changed is told when there is another server.
+	// changed is signalled when the server process is replaced.
 	changed chan struct{}
 }
 
@@ -38,7 +38,7 @@ type part struct {
 	log     string
 }
 
-// cluster is what an administrator does with the control plane.
+// cluster is the administrator's access to the control plane.
 type cluster struct {
 	typed      kubernetes.Interface
 	dynamic    dynamic.Interface
@@ -50,7 +50,7 @@ func startPlane(ctx context.Context, folder string, o *options) (*plane, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Loopback may not stand in the Endpoints of the kubernetes Service; nobody connects to this one.
+	// The Endpoints of the kubernetes Service must not contain loopback addresses. No client uses this one.
 	advertised := "192.0.2.1"
 	if own := net.ParseIP(o.address); own != nil && !own.IsLoopback() {
 		ports[2], advertised = net.JoinHostPort(o.address, "6443"), o.address
@@ -71,14 +71,14 @@ func startPlane(ctx context.Context, folder string, o *options) (*plane, error) 
 		"--service-account-key-file=" + file("accounts.pub"), "--service-account-signing-key-file=" + file("accounts.key"),
 		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
 		"--kubelet-certificate-authority=" + file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
-		// Clients are sent to another connection now and then, as often as the server can be told.
+		// The server moves clients to other connections occasionally, with the highest rate that it accepts.
 		"--goaway-chance=0.02",
 		"--profiling=false", "--v=0",
 	}}
 	if o.realNode {
 		p.arguments = append(p.arguments, "--allow-privileged")
 	} else {
-		// There are no controllers here that would give each namespace its default service account.
+		// Without controllers no namespace gets its default service account.
 		p.arguments = append(p.arguments, "--disable-admission-plugins=ServiceAccount")
 	}
 	p.etcd, err = start(folder, "etcd",
@@ -112,7 +112,7 @@ func (p *plane) serve(ctx context.Context) error {
 	return p.listening(ctx, p.address)
 }
 
-// replace says which server is to run from now on.
+// replace sets the server process that must run from now on.
 func (p *plane) replace(server *part) *part {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -125,7 +125,7 @@ func (p *plane) replace(server *part) *part {
 	return old
 }
 
-// restart ends the API server as a crash would and starts it anew at the same address.
+// restart kills the API server and starts it again at the same address.
 func (p *plane) restart(ctx context.Context) error {
 	if old := p.replace(nil); old != nil {
 		old.kill()
@@ -148,7 +148,7 @@ func start(folder, name string, arguments ...string) (*part, error) {
 	defer output.Close()
 	command := exec.Command(path, append(first, arguments...)...)
 	command.Stdout, command.Stderr = output, output
-	// Should we be killed, our parts go too. The signal is bound to the thread that started them.
+	// If this process is killed, its children end too. The signal is bound to the thread that started them.
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := &part{name, command, make(chan struct{}), log}
 	begun := make(chan error)
@@ -167,13 +167,13 @@ func start(folder, name string, arguments ...string) (*part, error) {
 	return started, nil
 }
 
-// kill ends a part. Nothing of it is kept, so it is given no time for more than its end.
+// kill ends a part at once, as none of its data is kept.
 func (p *part) kill() {
 	_ = p.command.Process.Kill()
 	<-p.ended
 }
 
-// parts are those that are to run now, the last started first.
+// parts are the processes that must run now, the last started first.
 func (p *plane) parts() []*part {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -186,7 +186,7 @@ func (p *plane) parts() []*part {
 	return parts
 }
 
-// listening waits until something answers at an address.
+// listening waits until a server accepts connections at an address.
 func (p *plane) listening(ctx context.Context, address string) error {
 	return p.until(ctx, address+" answers", func() bool {
 		connection, err := net.Dial("tcp", address)
@@ -209,7 +209,7 @@ func (p *plane) until(ctx context.Context, what string, holds func() bool) error
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waited in vain until %s", what)
+			return fmt.Errorf("timed out waiting until %s", what)
 		}
 	}
 	return nil
@@ -227,13 +227,13 @@ func (p *plane) anyEnded() error {
 	return nil
 }
 
-// ready waits until the API server says that it is.
+// ready waits until the API server reports ready.
 func (p *plane) ready(ctx context.Context, c *cluster) error {
 	ready := c.typed.Discovery().RESTClient().Get().AbsPath("/readyz")
 	return p.until(ctx, "the API server is ready", func() bool { return ready.Do(ctx).Error() == nil })
 }
 
-// connect waits until the API server is ready and gives the administrator's clients of it.
+// connect waits until the API server is ready and returns the administrator's clients.
 func (p *plane) connect(ctx context.Context, folder string) (*cluster, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(folder, "admin.kubeconfig"))
 	if err != nil {
@@ -250,10 +250,10 @@ func (p *plane) connect(ctx context.Context, folder string) (*cluster, error) {
 	return c, p.ready(ctx, c)
 }
 
-// wait returns when we are told to stop, or with an error when a part has ended by itself.
+// wait returns when the context ends, or with an error when a part ends by itself.
 func (p *plane) wait(ctx context.Context) error {
 	for {
-		// etcd is there for good; the server is another after a restart.
+		// etcd runs until the end. The server is another process after a restart.
 		server := make(chan struct{})
 		if parts := p.parts(); len(parts) == 2 {
 			server = parts[0].ended
@@ -279,7 +279,7 @@ func (p *plane) stop() {
 	}
 }
 
-// freePorts finds loopback addresses that nobody uses at this moment.
+// freePorts returns loopback ports that are free at this moment.
 func freePorts(count int) ([]string, error) {
 	var addresses []string
 	for range count {

@@ -1,4 +1,4 @@
-// Package cut is a TCP proxy whose connections can be cut, as a bad link would.
+// Package cut is a TCP proxy that can reset its connections, as a bad link would.
 package cut
 
 import (
@@ -9,7 +9,7 @@ import (
 
 // Proxy carries connections to one server until they are cut.
 type Proxy struct {
-	// Address is where it listens, on loopback.
+	// Address is its listen address, on loopback.
 	Address string
 	server  string
 

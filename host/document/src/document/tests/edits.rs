@@ -186,7 +186,7 @@ fn reads_see_edits_and_checkpoints_undo_them() {
 }
 
 #[test]
-fn identity_cannot_be_edited_by_any_way() {
+fn no_edit_changes_the_identity() {
     let mut object =
         document(r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a","labels":{"x":"1"},"ownerReferences":[{}]}}"#);
     for expression in [
@@ -211,7 +211,7 @@ fn identity_cannot_be_edited_by_any_way() {
 }
 
 #[test]
-fn replace_keeps_identity_and_counts_meaning_not_spelling() {
+fn replace_keeps_the_identity_and_compares_values_not_spellings() {
     let before = r#"{"metadata":{"name":"a","labels":{"x":"1","y":"2"}},"spec":1}"#;
     let replace = |next: &str| {
         let mut object = document(before).with_type(Arc::new(service()));
@@ -292,7 +292,7 @@ fn values_of_an_edit_are_validated() {
 }
 
 #[test]
-fn an_edit_cannot_blow_an_object_up() {
+fn an_edit_cannot_exceed_the_size_limit() {
     let rows = vec!["{}"; 2000].join(",");
     let mut object = document(&format!("{{\"a\":[{rows}]}}"));
     let value = text(&"x".repeat(100_000));

@@ -7,7 +7,7 @@ const SLICE: &str = r#"{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1
  "addresses":["3"]}],"ports":null}"#;
 
 #[test]
-fn the_reads_of_every_filter_answer() {
+fn common_reads_return_their_values() {
     let slice = document(SLICE);
     assert_eq!(slice.api_version().unwrap(), "discovery.k8s.io/v1");
     assert_eq!(slice.kind().unwrap(), "EndpointSlice");

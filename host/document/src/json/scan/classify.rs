@@ -1,20 +1,6 @@
-//! The masks of a block, and the interface of the classifiers that compute them. Keeps no state.
+//! The interface of the classifiers that compute the masks of a block. Keeps no state.
 
-/// The size of a block in bytes, which is the number of bits of a mask.
-pub const BLOCK: usize = 64;
-
-/// The positions of the relevant bytes in a block. Bit i is byte i.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Masks {
-    /// `"`
-    pub quote: u64,
-    /// `\`
-    pub backslash: u64,
-    /// `{` and `[`
-    pub open: u64,
-    /// `}` and `]`
-    pub close: u64,
-}
+use crate::marks::{BLOCK, Masks};
 
 /// The brackets of some blocks, packed without gaps, the first one in the lowest bit. At most 64.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

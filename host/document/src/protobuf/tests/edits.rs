@@ -109,6 +109,40 @@ fn lengths_of_every_level_grow_and_shrink() {
     assert_eq!(pod.to_json().unwrap(), before);
 }
 
+/// The value of such an entry is a message of its own, whose length changes too.
+#[test]
+fn lengths_around_a_list_in_a_map_grow_and_shrink() {
+    let csr = type_meta("certificates.k8s.io/v1", "CertificateSigningRequest");
+    let text = r#"{"metadata":{"name":"a"},"spec":{"request":"AAEC","extra":{"k":["a","b","c"],"l":["d"]}}}"#;
+    let at = path("spec.extra['k'][1]");
+    for length in [0, 1, 100, 127, 128, 20_000] {
+        let (mut csr, mut json) = (document(&csr, text), Document::json(text.into()));
+        let value = Value::Text("x".repeat(length));
+        csr.set(&at, &value).unwrap();
+        json.set(&at, &value).unwrap();
+        let all = path("spec.extra['k'][*]");
+        assert_eq!(csr.column(&all).unwrap(), json.column(&all).unwrap(), "{length}");
+        assert_eq!(csr.remove(&at).unwrap(), 1);
+        assert_eq!(csr.column(&all).unwrap().iter().collect::<Vec<_>>(), [Some("a"), Some("c")]);
+        csr.retain(&all, &[0b10]).unwrap();
+        assert_eq!(csr.column(&all).unwrap().text, "c");
+        assert_eq!(csr.text(&path("spec.extra['l'][0]")).unwrap().as_deref(), Some("d"));
+    }
+}
+
+/// As in JSON. Edits of values inside JSON text are refused, but there is nothing to remove.
+#[test]
+fn a_removal_that_finds_nothing_in_json_text_is_no_error() {
+    let of = type_meta("v1", "Service");
+    let text = r#"{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{"x":[1]}}}]}}"#;
+    let mut service = document(&of, text);
+    assert_eq!(service.remove(&path("metadata.managedFields[*].fieldsV1['f:none']")).unwrap(), 0);
+    let found = path("metadata.managedFields[*].fieldsV1['f:spec'].x[*]");
+    assert_eq!(service.remove_rows(&found, &[0]).unwrap(), 0);
+    assert!(matches!(service.remove(&found), Err(Error::NotInSchema { .. })));
+    assert!(!service.is_edited());
+}
+
 #[test]
 fn identity_guards_and_read_only_hold_as_in_json() {
     let mut object = slice().with_guards(Arc::new([path("ports[*].port")]));
@@ -181,7 +215,7 @@ fn a_zero_time_is_null_or_left_out() {
 }
 
 #[test]
-fn an_edit_cannot_blow_an_object_up() {
+fn an_edit_cannot_exceed_the_size_limit() {
     let endpoints = vec![r#"{"addresses":["1"]}"#; 2000].join(",");
     let type_meta = type_meta("discovery.k8s.io/v1", "EndpointSlice");
     let mut object = document(&type_meta, &format!("{{\"endpoints\":[{endpoints}]}}"));

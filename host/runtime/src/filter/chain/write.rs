@@ -1,5 +1,5 @@
-//! Chains and writes: whether a client that sees an object through a chain may write that object back, and what it sees of
-//! an object that it wrote.
+//! Chains and writes: whether a client may write back an object that it reads through a chain, and how the response
+//! shows a written object.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use super::{Chain, DocumentFilter};
 use crate::Writes;
 use crate::filter::outcome::{Failure, Filtered};
 
-/// An object that was written, as its writer sees it. It is never hidden: its writer knows it.
+/// A written object as its writer sees it. It is never hidden, because the writer knows it.
 #[derive(Debug, Clone)]
 pub struct Written {
-    /// The object with the edits so far; none: as it came.
+    /// The edited object. None: no filter edited it.
     pub edited: Option<Bytes>,
-    /// The filter that failed; those after it did not run.
+    /// The filter that failed. Later filters did not run.
     pub failure: Option<Failure>,
 }
 
-/// Why a client must not write an object back.
+/// The reason why a client must not write an object back.
 #[derive(Debug, Clone)]
 pub enum Unwritable {
-    /// The client sees less than the object, or another state of it: written back, that would become the cluster's state.
+    /// A filter alters the object for the client. A write would make the alteration permanent in the cluster.
     Altered {
-        /// The first filter that alters it, by its configured name.
+        /// The name of the first filter that alters the object.
         filter: Arc<str>,
         /// Whether it hides the object.
         hidden: bool,
     },
-    /// A filter failed, so that what the client sees is not known.
+    /// A filter failed. It is unknown what the client sees.
     Unknown(Failure),
 }
 
 impl Chain {
-    /// Whether a client that sees the object through this chain may write it back.
+    /// Checks whether a client that reads the object through this chain may write it back.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub async fn may_write_back(&self, document: Document) -> Result<(), Unwritable> {
         let mut document = document;
         for filter in self.filters.iter() {
@@ -55,7 +55,7 @@ impl Chain {
         Ok(())
     }
 
-    /// An object that was just written, as its writer sees it.
+    /// Filters a written object for its writer.
     pub async fn show_written(&self, document: Document) -> Written {
         let (mut document, mut failure) = (document, None);
         for filter in self.filters.iter() {

@@ -1,57 +1,57 @@
-//! What changed in the cluster, as far as dependencies are concerned.
+//! Changes of the cluster that can affect dependencies.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// Changes of looked-up objects and of the node.
 #[derive(Debug, Default)]
 pub struct ChangeSet {
-    /// Anything may have changed.
+    /// Whether anything may have changed.
     everything: bool,
-    /// The node's addresses.
+    /// Whether the node's addresses have changed.
     pub(super) addresses: bool,
-    /// Lookups of which any object may have changed.
-    pub(super) whole: HashSet<Arc<Lookup>>,
+    /// Lookups, any object of which may have changed.
+    pub(super) whole: HashSet<Arc<LookupSpec>>,
     /// Changed objects.
     pub(super) objects: HashSet<ObjectId>,
-    /// Lookups of which an object has changed.
-    pub(super) touched: HashSet<Arc<Lookup>>,
+    /// Lookups, an object of which has changed.
+    pub(super) touched: HashSet<Arc<LookupSpec>>,
 }
 
-/// An object of a lookup; the namespace is empty outside namespaces.
+/// An object of a lookup. The namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ObjectId {
-    pub(super) lookup: Arc<Lookup>,
+    pub(super) lookup: Arc<LookupSpec>,
     pub(super) namespace: Box<str>,
     pub(super) name: Box<str>,
 }
 
 impl ChangeSet {
-    /// Anything may have changed.
+    /// Adds every object: anything may have changed.
     pub fn add_everything(&mut self) {
         self.everything = true;
     }
 
-    /// The node's addresses have changed.
+    /// Adds the node's addresses.
     pub fn add_addresses(&mut self) {
         self.addresses = true;
     }
 
-    /// Any object of a lookup may have changed.
-    pub fn add_lookup(&mut self, lookup: &Arc<Lookup>) {
+    /// Adds a lookup, any object of which may have changed.
+    pub fn add_lookup(&mut self, lookup: &Arc<LookupSpec>) {
         self.touched.insert(lookup.clone());
         self.whole.insert(lookup.clone());
     }
 
-    /// An object has changed; the namespace is empty outside namespaces.
-    pub fn add_object(&mut self, lookup: &Arc<Lookup>, namespace: &str, name: &str) {
+    /// Adds an object that has changed. The namespace is empty for cluster-scoped objects.
+    pub fn add_object(&mut self, lookup: &Arc<LookupSpec>, namespace: &str, name: &str) {
         self.touched.insert(lookup.clone());
         self.objects.insert(ObjectId { lookup: lookup.clone(), namespace: namespace.into(), name: name.into() });
     }
 
-    /// Whether every dependency is concerned.
+    /// Returns whether every dependency is affected.
     pub(super) fn is_everything(&self) -> bool {
         self.everything
     }

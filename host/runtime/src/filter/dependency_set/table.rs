@@ -1,4 +1,4 @@
-//! The dependencies of one filter, indexed by what they are of, so that a change finds those that it concerns.
+//! The dependencies of one filter, indexed by object and lookup, so that a change finds those that it affects.
 
 use std::collections::{HashMap, hash_set};
 use std::ops::Range;
@@ -7,34 +7,35 @@ use std::sync::Arc;
 use super::DEPENDENCIES;
 use super::change_set::{ChangeSet, ObjectId};
 use crate::Dependency;
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
-/// A dependency and the value that was read.
+/// A dependency and its value.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) dependency: Arc<Dependency>,
     pub(super) value: u64,
 }
 
-/// The dependencies. Places are indexes of `all`, in the order of storing.
+/// The dependencies. A place is an index of `all`, which is in the order of storing.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     all: Vec<Stored>,
     places: HashMap<Arc<Dependency>, usize, foldhash::fast::RandomState>,
     objects: HashMap<ObjectId, Vec<usize>, foldhash::fast::RandomState>,
-    lookups: HashMap<Arc<Lookup>, OfLookup, foldhash::fast::RandomState>,
+    lookups: HashMap<Arc<LookupSpec>, OfLookup, foldhash::fast::RandomState>,
     addresses: Option<usize>,
     overflowed: bool,
 }
 
-/// Places of one lookup.
+/// The places of one lookup.
 #[derive(Debug, Default)]
 struct OfLookup {
     objects: Vec<usize>,
     selections: Vec<usize>,
 }
 
-/// What is left to look at of a change. Dependencies that are stored after it was made are not part of it.
+/// The dependencies that a change affects and that are not validated yet. Dependencies that are stored after its
+/// creation are not part of it.
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
     all: Range<usize>,
@@ -45,13 +46,13 @@ pub(super) struct Scan<'a> {
 
 #[derive(Debug)]
 struct OfLookupScan {
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
     objects: Range<usize>,
     selections: Range<usize>,
 }
 
 impl Table {
-    /// Stores a dependency; false: it is stored with another value.
+    /// Stores a dependency. Returns false if it is already stored with another value.
     pub(super) fn store(&mut self, dependency: &Dependency, value: u64) -> bool {
         if let Some(stored) = self.places.get(dependency).and_then(|place| self.all.get(*place)) {
             return stored.value == value;
@@ -78,13 +79,13 @@ impl Table {
         true
     }
 
-    /// What a change concerns; none: too much was read to tell.
+    /// Returns the dependencies that a change affects, or none if the table has overflowed.
     pub(super) fn concerned<'a>(&self, changes: &'a ChangeSet) -> Option<Scan<'a>> {
         if self.overflowed {
             return None;
         }
         let everything = changes.is_everything();
-        let of_lookup = |lookup: &Arc<Lookup>| {
+        let of_lookup = |lookup: &Arc<LookupSpec>| {
             let of = self.lookups.get(lookup)?;
             let objects = if changes.whole.contains(lookup) { of.objects.len() } else { 0 };
             Some(OfLookupScan { lookup: lookup.clone(), objects: 0..objects, selections: 0..of.selections.len() })
@@ -97,7 +98,7 @@ impl Table {
         })
     }
 
-    /// The next dependencies of a scan: about `most`, after as many steps. None at its end.
+    /// Returns the next dependencies of a scan, after about `most` steps. Returns none at the end.
     pub(super) fn chunk(&self, scan: &mut Scan<'_>, most: usize) -> Option<Vec<Stored>> {
         let mut chunk = Vec::new();
         let mut take = |place: usize| chunk.extend(self.all.get(place).cloned());

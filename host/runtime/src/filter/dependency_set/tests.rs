@@ -6,9 +6,9 @@ use super::*;
 use crate::testing::Fixed;
 use crate::{Dependency, Endpoint};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, Lookup};
+use weir_kube::{InterfaceAddress, LookupSpec};
 
-/// A view whose objects change on demand: each version is a `FileWorld` of its own.
+/// A view whose objects change on demand. Each version is a [`Fixed`] of its own.
 #[derive(Debug)]
 struct Changing {
     now: Mutex<Arc<Version>>,
@@ -72,12 +72,17 @@ impl Snapshot for Version {
         self.number
     }
 
-    fn get(&self, lookup: &Lookup, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+    fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.objects.get(lookup, namespace, name)
     }
 
-    fn find(&self, lookup: &Lookup, namespace: Option<&str>, label_selector: &str) -> Result<Arc<Selection>, String> {
+    fn find(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
         self.objects.find(lookup, namespace, label_selector)
     }
 
@@ -86,11 +91,11 @@ impl Snapshot for Version {
     }
 }
 
-/// The calls of one filter.
+/// Simulates the calls of one filter.
 struct Calls {
     view: Arc<Changing>,
     set: DependencySet,
-    lookup: Arc<Lookup>,
+    lookup: Arc<LookupSpec>,
 }
 
 impl Calls {
@@ -98,7 +103,7 @@ impl Calls {
         Self {
             view: Arc::new(Changing::new(objects)),
             set: DependencySet::default(),
-            lookup: Arc::new(Lookup::all("services".parse().unwrap())),
+            lookup: Arc::new(LookupSpec::all("services".parse().unwrap())),
         }
     }
 
@@ -107,7 +112,7 @@ impl Calls {
         Dependency::Object { lookup: self.lookup.clone(), namespace: Some("team".into()), name: name.into(), at }
     }
 
-    /// What a call has read at a snapshot.
+    /// Returns the dependencies of a call with a snapshot.
     fn read(&self, name: &str, snapshot: &Arc<dyn Snapshot>) -> Dependencies {
         let dependency = self.object(name);
         let value = dependency.value(&**snapshot);
@@ -126,7 +131,7 @@ impl Calls {
 }
 
 #[tokio::test]
-async fn a_change_counts_when_a_value_that_was_read_differs() {
+async fn a_change_is_relevant_if_a_read_value_differs() {
     let calls = Calls::new(vec![service("a", "1"), service("b", "1")]);
     calls.call("a");
     let generation = calls.set.generation();
@@ -140,7 +145,7 @@ async fn a_change_counts_when_a_value_that_was_read_differs() {
     assert!(calls.set.generation() > generation && calls.set.is_empty());
 }
 
-/// A call that stalls while an object changes: the change was validated before the call's dependencies were stored.
+/// An object changes during a call, and the change is validated before the call's dependencies are stored.
 #[tokio::test]
 async fn dependencies_of_an_older_snapshot_are_validated_when_they_are_stored() {
     let calls = Calls::new(vec![service("a", "1"), service("b", "1")]);
@@ -166,7 +171,7 @@ async fn two_calls_that_read_different_values_invalidate_the_first() {
 }
 
 #[tokio::test]
-async fn a_change_reads_only_what_it_concerns_and_holds_the_lock_for_chunks() {
+async fn a_change_validates_the_affected_dependencies_only_and_locks_for_chunks() {
     const OBJECTS: usize = 20_000;
     let calls = Calls::new((0..4).map(|n| service(&format!("s-{n}"), "1")).collect());
     let snapshot = calls.view.snapshot();
@@ -199,7 +204,7 @@ async fn a_change_reads_only_what_it_concerns_and_holds_the_lock_for_chunks() {
 }
 
 #[tokio::test]
-async fn too_many_dependencies_make_every_change_count() {
+async fn beyond_the_bound_every_change_is_relevant() {
     let calls = Calls::new(Vec::new());
     let snapshot = calls.view.snapshot();
     let all = (0..=DEPENDENCIES).map(|n| (calls.object(&n.to_string()), 0)).collect();

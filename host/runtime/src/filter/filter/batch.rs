@@ -1,4 +1,5 @@
-//! One filter on one batch of documents: each is replayed where the trace cache has its verdict, else the module is called.
+//! Runs one filter on one batch of documents. Replays the verdict of a document if the trace cache has it, else calls
+//! the module.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -13,15 +14,16 @@ use crate::filter::trace_cache::{BatchCache, Replay};
 use crate::metrics::BatchCounts;
 use crate::{Called, Checkout, FailureClass, Fault, Snapshot, Trace, Verdict};
 
-/// A batch under way. Dropping it discards the instance that is out, and what the batch has recorded.
+/// A running batch. Dropping it discards the checked-out instance and the recorded traces.
 pub(super) struct Batch<'a> {
     filter: &'a Filter,
     began: Instant,
     counts: BatchCounts,
-    /// The guards of this filter alone: the next one of the chain sets its own.
+    /// The guards of this filter. The next filter of the chain sets its own.
     guards: Arc<[Path]>,
     admission: Admission<'a>,
-    /// While the breaker is open nothing is replayed: the failure policy decides, and a probe is to call the module.
+    /// Whether verdicts are replayed. They are not while the breaker is open: the failure policy applies, and a probe
+    /// must call the module.
     replays: bool,
     cache: BatchCache<'a>,
     checkout: Option<Checkout>,
@@ -42,8 +44,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Filters the documents that are kept so far, in order. Each stays there as the filter leaves it, or as it was if the
-    /// filter failed on it and its policy is `Ignore`.
+    /// Filters the documents that earlier filters have kept, in order. Stores each result in its slot: the edited
+    /// document, or the original one if the filter failed on it and has the policy `Ignore`.
     pub(super) async fn run(mut self, batch: &mut [Filtered]) {
         for slot in batch {
             if !matches!(slot, Filtered::Kept(_)) {
@@ -67,7 +69,7 @@ impl<'a> Batch<'a> {
         filter.metrics.batch(&filter.name, counts, began.elapsed());
     }
 
-    /// The filter's verdict on a document, replayed or called.
+    /// Returns the filter's verdict on a document, from a replay or a call.
     async fn verdict(&mut self, before: &Document) -> Result<Verdict, Fault> {
         let filter = self.filter;
         let (mut record, mut snapshot) = (false, None);
@@ -85,12 +87,12 @@ impl<'a> Batch<'a> {
                     }
                     return Ok(replayed);
                 }
-                // The call sees what the replay saw, and collects its dependencies again.
+                // The call uses the snapshot of the replay and collects its dependencies again.
                 Replay::Call { record: wanted } => (record, snapshot) = (wanted, dependencies.snapshot().cloned()),
             }
         }
         let Called { verdict, trace } = self.call(before.clone(), snapshot, record).await;
-        // Of a fault too: it may be over when a value changes that the call read.
+        // Also after a fault, which a change of a value that the call read may resolve.
         filter.dependencies.store(&trace.dependencies, filter.pool.view());
         let called = match verdict {
             Ok(called) => called,
@@ -103,7 +105,7 @@ impl<'a> Batch<'a> {
         };
         self.transition(filter.breaker.succeeded());
         if self.cache.add(&trace, called.keep).is_err() {
-            self.found_impure("two calls of the filter differ after the same results of host calls");
+            self.found_impure("two calls of the filter differ although their host calls returned the same");
         }
         if filter.is_check_due() {
             return self.check(before, called, trace.dependencies.snapshot().cloned()).await;
@@ -111,11 +113,11 @@ impl<'a> Batch<'a> {
         Ok(called)
     }
 
-    /// Calls the module, on the instance that is out or on another one. Any fault retires the instance.
+    /// Calls the module on the checked-out instance, or checks one out. A fault discards the instance.
     async fn call(&mut self, document: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
         let without_call = |fault| Called { verdict: Err(fault), trace: Trace::default() };
         if !self.filter.breaker.permits(&self.admission) {
-            let reason = "not called: it failed too often, see /filters";
+            let reason = "not called: it failed too often and its circuit breaker is open, see /filters";
             return without_call(Fault::new(FailureClass::BreakerOpen, reason));
         }
         let mut checkout = match self.checkout.take() {
@@ -132,8 +134,9 @@ impl<'a> Batch<'a> {
         called
     }
 
-    /// Filters an object again on a fresh instance, under the same snapshot: a verdict that depends on anything but what
-    /// the filter reads through its imports would break every cache. Where the two differ the fresh one holds.
+    /// Filters an object again on a fresh instance, with the same snapshot. A verdict that depends on anything other
+    /// than the reads through the imports would make every cache wrong. If the two verdicts differ, the fresh one
+    /// counts.
     async fn check(
         &mut self,
         before: &Document,
@@ -160,7 +163,7 @@ impl<'a> Batch<'a> {
         self.filter.found_impure(how);
     }
 
-    /// Counts a verdict and applies it.
+    /// Counts a verdict and returns its result.
     fn filtered(&mut self, verdict: Verdict, before: &Document) -> Filtered {
         let Verdict { keep, object } = verdict;
         if !keep {
@@ -208,19 +211,19 @@ impl<'a> Batch<'a> {
                     filter = %filter.name,
                     digest = %filter.digest,
                     policy = filter.entry.failure_policy.as_str(),
-                    "filter failed too often in a row: not called for {pause:?}, its failure policy applies"
+                    "filter failed too often: circuit breaker open for {pause:?}, its failure policy applies"
                 );
                 filter.metrics.breaker(&filter.name, true);
             }
             Transition::Closed => {
-                tracing::info!(filter = %filter.name, "filter works again");
+                tracing::info!(filter = %filter.name, "filter recovered: circuit breaker closed");
                 filter.metrics.breaker(&filter.name, false);
             }
         }
     }
 }
 
-/// Whether two states of a document have the same bytes; most often they share them.
+/// Returns whether two states of a document have the same bytes. Usually they share them.
 fn same(a: &Document, b: &Document) -> bool {
     let (a, b) = (a.bytes(), b.bytes());
     (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a == b

@@ -1,7 +1,7 @@
-//! Recorded traces as a tree: a node is the filter's next host call, an edge is a result of it.
+//! Recorded traces as a tree. A node is a host call, and an edge is a result of it.
 //!
-//! The nodes lie in one arena and are shared between versions of the tree: copying a tree copies pointers, changing a node
-//! copies that node.
+//! The nodes are in one arena and shared between versions of the tree. A copy of the tree copies pointers. A change
+//! copies the changed node only.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use weir_document::Document;
 
 use crate::{Extent, HostCall, Observed, Scope, Trace, evaluate};
 
-/// Calls that must agree on a verdict before it is replayed.
+/// The number of calls that must return the same verdict before it is replayed.
 pub(super) const AGREED: u8 = 4;
-/// Nodes of one tree.
+/// The maximum number of nodes of one tree.
 pub(super) const NODES: usize = 1024;
-/// Results of one host call that are told apart.
+/// The maximum number of results of one host call.
 pub(super) const RESULTS: usize = 16;
-/// What the text sets of all nodes may take in memory, in bytes.
+/// The maximum memory of the string sets of all nodes, in bytes.
 pub(super) const WEIGHT: usize = 4 << 20;
 
 /// The traces of one filter.
 #[derive(Debug, Clone)]
 pub(super) struct TraceTree {
-    /// The first one is the root. Those that were replaced or evicted stay until the tree is cleared.
+    /// The first node is the root. Replaced and evicted nodes stay until the tree is cleared.
     nodes: Vec<Arc<Node>>,
     weight: usize,
     clears: u64,
 }
 
-/// Where the nodes of a trace so far lead.
+/// The state after a sequence of host calls and results.
 #[derive(Debug, Clone)]
 enum Node {
-    /// No call came here yet.
+    /// No recorded call has reached this node.
     Unknown,
     /// The filter makes a host call.
     HostCall {
         call: HostCall,
         /// Oldest first.
         edges: Vec<Edge>,
-        /// A verdict is replayed from a node behind this one.
+        /// Whether this node leads to a verdict that is replayed.
         established: bool,
     },
-    /// The filter returns.
+    /// The filter returns a verdict.
     Verdict { keep: bool, calls: u8 },
     /// The filter makes a host call that is not replayed.
     Unpredictable { calls: u8 },
@@ -53,14 +53,14 @@ struct Edge {
     next: usize,
 }
 
-/// What the tree has for an object.
+/// The result of a replay.
 #[derive(Debug)]
 pub(super) enum Found {
     /// The verdict, and the object as the filter leaves it.
     Verdict(bool, Document),
-    /// Nothing; the trace of a call would extend the tree.
+    /// There is no verdict. The trace of a call would extend the tree.
     Unknown,
-    /// Nothing, and a trace would not help.
+    /// There is no verdict, and a trace would not extend the tree.
     Unpredictable,
 }
 
@@ -69,14 +69,14 @@ pub(super) enum Found {
 pub(in crate::filter) struct Contradiction;
 
 impl TraceTree {
-    /// How often it was cleared.
+    /// Returns how often the tree was cleared.
     pub(super) fn clears(&self) -> u64 {
         self.clears
     }
 
     /// Replays the filter on an object, with the lookups of `scope`.
     pub(super) fn replay(&self, object: &Document, scope: &mut Scope) -> Found {
-        // Borrowed until the first edit: what reads find out about an object is kept with it.
+        // Borrowed until the first edit, because reads cache what they parse in the document.
         let mut object = Cow::Borrowed(object);
         let mut at = 0;
         loop {
@@ -87,7 +87,7 @@ impl TraceTree {
                 }
                 Some(Node::Unpredictable { .. }) => return Found::Unpredictable,
                 Some(Node::Verdict { keep, .. }) => return Found::Verdict(*keep, object.into_owned()),
-                // An edit is worth its pass over the bytes only where it may lead to a verdict.
+                // An edit costs a pass over the bytes, so it is only made if it leads to a verdict.
                 Some(Node::HostCall { call, established: false, .. }) if call.is_edit() => return Found::Unknown,
                 Some(Node::HostCall { call, edges, .. }) => {
                     // The module's own call reports the error.
@@ -102,7 +102,7 @@ impl TraceTree {
         }
     }
 
-    /// Whether adding a trace would change nothing.
+    /// Returns whether the tree already contains a trace, with enough agreeing calls.
     pub(super) fn holds(&self, trace: &Trace, keep: bool) -> bool {
         if trace.extent() == Extent::Nothing {
             return true;
@@ -118,7 +118,8 @@ impl TraceTree {
         }
     }
 
-    /// How many host calls of a trace the tree holds with their results, and the node after them.
+    /// Returns the number of leading host calls of a trace that the tree contains with the same results, and the node
+    /// after them.
     fn follow(&self, trace: &Trace) -> (usize, usize) {
         let mut at = 0;
         for (known, (call, observed)) in trace.calls().iter().enumerate() {
@@ -148,7 +149,7 @@ impl TraceTree {
         }
         let mut at = 0;
         let mut path = Vec::with_capacity(trace.calls().len());
-        // After a fingerprint a call may hang on what its instance has kept: one that has not makes more host calls.
+        // After a fingerprint, an instance without the derived state makes more host calls than one that has kept it.
         let mut memo = false;
         for (call, observed) in trace.calls() {
             path.push(at);
@@ -189,7 +190,7 @@ impl TraceTree {
         Ok(())
     }
 
-    /// A trace ends at a node. Returns whether its verdict is replayed from now on.
+    /// Adds the end of a trace at a node. Returns whether its verdict is replayed from now on.
     fn end_at(&mut self, at: usize, leaf: Node, memo: bool) -> Result<bool, Contradiction> {
         let Some(node) = self.nodes.get_mut(at).map(Arc::make_mut) else { return Ok(false) };
         match (&mut *node, leaf) {
@@ -213,14 +214,14 @@ impl TraceTree {
         Ok(false)
     }
 
-    /// Evicts a result of a node that has too many: the oldest one that leads to no verdict yet, else the oldest.
+    /// Evicts a result of a node that has too many: the oldest one that leads to no replayed verdict, else the oldest.
     fn evict_from(&mut self, at: usize) {
         let leads_nowhere = |edge: &Edge| self.nodes.get(edge.next).is_none_or(|next| !next.is_established());
         let Some(Node::HostCall { edges, .. }) = self.nodes.get(at).map(|node| &**node) else { return };
         if edges.len() <= RESULTS {
             return;
         }
-        // The newest one has just come.
+        // The newest one was just added.
         let older = edges.iter().take(RESULTS);
         let oldest = older.clone().position(leads_nowhere).unwrap_or(0);
         if let Some(Node::HostCall { edges, .. }) = self.nodes.get_mut(at).map(Arc::make_mut) {
@@ -245,7 +246,7 @@ impl Node {
         Self::HostCall { call: call.clone(), edges: Vec::new(), established: false }
     }
 
-    /// Whether a verdict is replayed from it or from a node behind it.
+    /// Returns whether this node leads to a verdict that is replayed.
     fn is_established(&self) -> bool {
         match self {
             Self::HostCall { established, .. } => *established,

@@ -17,8 +17,8 @@ use weir_kube::{Encoding, Transform, Verb};
 use super::{CachedRead, Start, head};
 use crate::codec::object::partial_list;
 use crate::proxy::Proxy;
-use crate::proxy::body::{BodyError, ResponseBody};
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{AbortError, ResponseBody};
+use crate::proxy::respond::StatusError;
 use crate::view::{View, ViewSnapshot, converted};
 
 /// How long a list waits for a version that the view has not reached; as kube-apiserver.
@@ -30,12 +30,12 @@ const CHUNK: usize = 128 << 10;
 ///
 /// # Errors
 /// The version is in the future, or a selected object has no verdict.
-pub(super) async fn list(proxy: &Proxy, read: &CachedRead, view: &View) -> Result<Response<ResponseBody>, Refusal> {
+pub(super) async fn list(proxy: &Proxy, read: &CachedRead, view: &View) -> Result<Response<ResponseBody>, StatusError> {
     if let Start::NotOlderThan(version) = read.start {
         let mut changes = view.subscribe();
         let reached = changes.wait_for(|_| view.snapshot().version >= version);
         if tokio::time::timeout(FRESH, reached).await.is_err() {
-            return Err(Refusal::TooLargeVersion { version, current: view.snapshot().version });
+            return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
         }
     }
     let snapshot = view.snapshot();
@@ -49,13 +49,15 @@ pub(super) async fn list(proxy: &Proxy, read: &CachedRead, view: &View) -> Resul
     }
     let chunks = stream::unfold(writer, |mut writer| async move {
         let chunk = writer.next()?;
-        Some((chunk.map(Frame::data).map_err(|error| BodyError::InvalidAnswer(error.to_string())), writer))
+        Some((chunk.map(Frame::data).map_err(|error| AbortError::InvalidResponse(error.to_string())), writer))
     });
-    builder.body(StreamBody::new(chunks).boxed_unsync()).map_err(|error| Refusal::InvalidAnswer(error.to_string()))
+    builder
+        .body(StreamBody::new(chunks).boxed_unsync())
+        .map_err(|error| StatusError::InvalidResponse(error.to_string()))
 }
 
 /// The bytes that the client sees of the selected objects.
-fn selected(read: &CachedRead, snapshot: &ViewSnapshot) -> Result<VecDeque<Bytes>, Refusal> {
+fn selected(read: &CachedRead, snapshot: &ViewSnapshot) -> Result<VecDeque<Bytes>, StatusError> {
     let mut objects = VecDeque::new();
     for object in snapshot.objects.values() {
         if matches!((object.shown(), object.failure()), (None, None))
@@ -65,7 +67,7 @@ fn selected(read: &CachedRead, snapshot: &ViewSnapshot) -> Result<VecDeque<Bytes
         }
         match (object.shown(), object.failure()) {
             (Some(bytes), _) => objects.push_back(bytes.clone()),
-            (None, Some(failure)) => return Err(Refusal::Filter(failure.clone())),
+            (None, Some(failure)) => return Err(StatusError::Filter(failure.clone())),
             (None, None) => {}
         }
     }

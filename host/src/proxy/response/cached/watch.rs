@@ -22,8 +22,8 @@ use weir_kube::{Encoding, Transform, Verb};
 use super::{CachedRead, Start, head};
 use crate::codec::object::partial;
 use crate::proxy::Proxy;
-use crate::proxy::body::{BodyError, ResponseBody};
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::{AbortError, ResponseBody};
+use crate::proxy::respond::StatusError;
 use crate::view::{CatchUp, Cause, View, ViewEvent, ViewObject, ViewSnapshot, WatchStart, frame};
 
 /// The most events that are taken from the history at once.
@@ -77,7 +77,7 @@ pub(super) fn watch(proxy: &Arc<Proxy>, read: CachedRead, view: Arc<View>) -> Op
     let encoding = read.media_type.encoding;
     let watch = CachedWatch::new(proxy.clone(), read, view, phase);
     let events = stream::unfold(watch, |mut watch| async move {
-        watch.next().await.map(|events| (Ok::<_, BodyError>(Frame::data(events)), watch))
+        watch.next().await.map(|events| (Ok::<_, AbortError>(Frame::data(events)), watch))
     });
     head(encoding, Verb::Watch).body(StreamBody::new(events).boxed_unsync()).ok()
 }
@@ -150,7 +150,7 @@ impl CachedWatch {
     }
 
     /// Encodes what the client gets next. Returns false if there is nothing yet.
-    fn advance(&mut self) -> Result<bool, Refusal> {
+    fn advance(&mut self) -> Result<bool, StatusError> {
         match &mut self.phase {
             Phase::NotOlderThan(version) => {
                 let reached = self.view.snapshot().version >= *version;
@@ -219,7 +219,7 @@ impl CachedWatch {
     }
 
     /// Sends the whole state to a client of which it is not known what it was shown.
-    fn reconcile(&mut self) -> Result<(), Refusal> {
+    fn reconcile(&mut self) -> Result<(), StatusError> {
         let (snapshot, position) = self.view.snapshot_and_position();
         if let Phase::Events { position: at, reconcile } = &mut self.phase {
             if *at != position {
@@ -238,13 +238,18 @@ impl CachedWatch {
 
     /// Sends an object of a snapshot, if it is selected. The deletion of a hidden one carries the unfiltered object: what
     /// the client was shown of it is not known.
-    fn object(&mut self, event_type: EventType, snapshot: &ViewSnapshot, object: &ViewObject) -> Result<(), Refusal> {
+    fn object(
+        &mut self,
+        event_type: EventType,
+        snapshot: &ViewSnapshot,
+        object: &ViewObject,
+    ) -> Result<(), StatusError> {
         let bytes = match (object.shown(), event_type) {
             (Some(bytes), _) => bytes.clone(),
             (None, EventType::Deleted) => object.source.bytes.clone(),
             (None, _) => match object.failure() {
                 Some(failure) if self.read.selector.matches(&snapshot.format, &object.source) => {
-                    return Err(Refusal::Filter(failure.clone()));
+                    return Err(StatusError::Filter(failure.clone()));
                 }
                 _ => return Ok(()),
             },
@@ -258,7 +263,7 @@ impl CachedWatch {
     }
 
     /// Sends the latest state of objects whose outcome changed without a version of its own.
-    fn catch_up(&mut self, events: &[Arc<ViewEvent>]) -> Result<(), Refusal> {
+    fn catch_up(&mut self, events: &[Arc<ViewEvent>]) -> Result<(), StatusError> {
         for event in events {
             let event_type = match (&event.new, &event.old) {
                 (Some(new), _) if new.shown().is_some() && self.selects(new) => EventType::Modified,
@@ -272,7 +277,7 @@ impl CachedWatch {
     }
 
     /// Sends an event of the history as far as it concerns the client.
-    fn event(&mut self, event: &ViewEvent) -> Result<(), Refusal> {
+    fn event(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
         let visible = |object: &Option<Arc<ViewObject>>| {
             object.as_ref().is_some_and(|object| object.shown().is_some() && self.selects(object))
         };
@@ -280,7 +285,7 @@ impl CachedWatch {
             && let Some(failure) = new.failure()
             && self.selects(new)
         {
-            return Err(Refusal::Filter(failure.clone()));
+            return Err(StatusError::Filter(failure.clone()));
         }
         let event_type = match (visible(&event.old), visible(&event.new)) {
             (false, true) => Some(EventType::Added),
@@ -296,7 +301,7 @@ impl CachedWatch {
         Ok(())
     }
 
-    fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), Refusal> {
+    fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
         let media_type = self.read.media_type;
         let format = &self.view.snapshot().format;
         let encoded = event.encode(event_type, format, media_type.encoding, media_type.transform);
@@ -309,7 +314,7 @@ impl CachedWatch {
     }
 
     /// Sends a BOOKMARK of the client's version, if the client takes them. `initial`: it marks the end of the initial state.
-    fn bookmark(&mut self, initial: bool) -> Result<(), Refusal> {
+    fn bookmark(&mut self, initial: bool) -> Result<(), StatusError> {
         self.bookmark_due = false;
         if self.read.takes_bookmarks() {
             let type_meta = match self.read.media_type.transform {
@@ -363,6 +368,6 @@ fn bookmark(type_meta: &TypeMeta, version: u64, initial: bool, encoding: Encodin
     }
 }
 
-fn invalid(error: Error) -> Refusal {
-    Refusal::InvalidAnswer(error.to_string())
+fn invalid(error: Error) -> StatusError {
+    StatusError::InvalidResponse(error.to_string())
 }

@@ -1,5 +1,5 @@
-//! The bytes of a held answer, copied into few large blocks. The copy frees the receive buffers for the next input, and
-//! the blocks' memory goes back to the system when the answer has been sent.
+//! The bytes of a buffered response, copied into few large blocks. The copy frees the receive buffers for the next input.
+//! The memory of the blocks returns to the system when the response has been sent.
 //!
 //! The C library keeps freed memory for the thread that allocated it, up to the buffers of a whole list. It maps only
 //! blocks above 32 MiB separately (`DEFAULT_MMAP_THRESHOLD_MAX` in glibc's malloc.c), and unmaps them when they are freed.

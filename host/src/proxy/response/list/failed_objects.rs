@@ -1,5 +1,5 @@
-//! Objects on which a filter failed in the middle of a list, after the headers were sent. The client lists again at once,
-//! and would read the same megabytes up to the same failure. So Weir first gets the one object and filters it.
+//! Objects on which a filter failed in the middle of a list, after the response head was sent. The client lists again at
+//! once, and would receive the same megabytes up to the same failure. So Weir first reads and filters this one object.
 //!
 //! Bounds: [`CAPACITY`] objects; the oldest one leaves first. An entry expires when the chain changes, when the object
 //! passes, and after [`LIFETIME`].
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use weir_document::Document;
 
 use crate::proxy::Proxy;
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 use crate::proxy::response::get;
-use crate::proxy::response::read::{ReadAnswer, ReadRequest};
+use crate::proxy::response::read::{ReadRequest, ReadResponse};
 use crate::proxy::resume::ClientKey;
 use weir_kube::MediaType;
 use weir_runtime::{ChainVersion, Outcome};
@@ -53,14 +53,14 @@ impl FailedObjects {
     ///
     /// # Errors
     /// The filter still fails. Any other result lets the list proceed, for example that the object is gone or forbidden.
-    pub(super) async fn check(&self, proxy: &Proxy, read: &ReadRequest) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, proxy: &Proxy, read: &ReadRequest) -> Result<(), StatusError> {
         let Some(path) = self.find(&read.client, read.chain_version) else { return Ok(()) };
-        if let ReadAnswer::Objects(objects) = read.with_media_type(MediaType::JSON).send(proxy, path).await?
+        if let ReadResponse::Objects(objects) = read.with_media_type(MediaType::JSON).send(proxy, path).await?
             && let Ok(bytes) = objects.body.collect(get::LIMIT).await
             && let Ok(object) = read.object_type.apply(Document::json(bytes))
             && let Some(Outcome::Failed(failure)) = read.chain.run(vec![object]).await.pop()
         {
-            return Err(Refusal::Filter(failure));
+            return Err(StatusError::Filter(failure));
         }
         self.locked(|objects| objects.retain(|object| object.client != read.client));
         Ok(())

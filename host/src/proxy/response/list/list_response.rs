@@ -1,7 +1,7 @@
-//! A filtered list on its way to the client: bytes from the API server, batches of items through the chain, bytes out.
+//! A filtered list in progress: upstream bytes are decoded to batches of items, filtered, and encoded again.
 //!
-//! The answer's body pulls it: a slow client slows the API server's side, and a client that is gone frees it. Memory: one
-//! batch and the largest item.
+//! The response body polls it. So a slow client slows the upstream response down, and a client that is gone releases it.
+//! Memory: one batch and the largest item.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use weir_document::Document;
 use crate::codec::list::{ItemBatch, ListDecoder, ListEncoder, ListPiece};
 use crate::codec::{CodecError, EncodeError};
 use crate::proxy::Proxy;
-use crate::proxy::body::BodyError;
-use crate::proxy::respond::Refusal;
+use crate::proxy::body::AbortError;
+use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
 use crate::proxy::resume::ListProgress;
 use weir_kube::Encoding;
@@ -26,7 +26,7 @@ const ITEM: usize = 32 << 20;
 /// Input that is decoded together if it has arrived already: larger batches mean fewer calls.
 const INPUT: usize = 128 << 10;
 
-/// A list on its way.
+/// A list in progress.
 pub(super) struct ListResponse {
     proxy: Arc<Proxy>,
     read: Arc<ReadRequest>,
@@ -37,29 +37,29 @@ pub(super) struct ListResponse {
     upstream_ended: bool,
 }
 
-/// Why a list ends early.
+/// A reason why a list fails.
 #[derive(Debug)]
 pub(super) enum ListError {
     /// A filter with policy Fail failed on the object at this path.
     Filter(Failure, Option<PathAndQuery>),
-    /// The API server's answer is no list.
-    InvalidAnswer(String),
-    /// The API server's answer broke off.
-    Upstream(BodyError),
+    /// The API server's response is not a list.
+    InvalidResponse(String),
+    /// The API server's response was interrupted.
+    Upstream(AbortError),
 }
 
 impl<E: Into<CodecError>> From<E> for ListError {
     fn from(error: E) -> Self {
-        Self::InvalidAnswer(error_report(&error.into()))
+        Self::InvalidResponse(error_report(&error.into()))
     }
 }
 
-/// The error as an answer, as long as the client has got nothing.
-impl From<ListError> for Refusal {
+/// The error as a response, if the response head was not sent yet.
+impl From<ListError> for StatusError {
     fn from(error: ListError) -> Self {
         match error {
             ListError::Filter(failure, _) => Self::Filter(failure),
-            ListError::InvalidAnswer(reason) => Self::InvalidAnswer(reason),
+            ListError::InvalidResponse(reason) => Self::InvalidResponse(reason),
             ListError::Upstream(error) => error.into(),
         }
     }
@@ -84,7 +84,7 @@ impl ListResponse {
         }
     }
 
-    /// Returns the next bytes of the answer; none at its end. Callers must not call it again after an error.
+    /// Returns the next bytes of the response; none at its end. Callers must not call it again after an error.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, ListError> {
         loop {
             match self.decoder.next()? {
@@ -152,22 +152,22 @@ impl ListResponse {
 
     /// Turns the error into the end of a body that has begun. Remembers an object on which a filter failed, so that the
     /// client's next list fails early.
-    pub(super) fn abort(&self, error: ListError) -> BodyError {
+    pub(super) fn abort(&self, error: ListError) -> AbortError {
         let (path, component) = (&self.read.path, &self.read.component);
         match error {
             ListError::Filter(failure, object) => {
-                tracing::warn!(%path, component, error = %failure, "list aborted: a filter failed on an object; retries fail at once until the object changes");
+                tracing::warn!(%path, component, error = %failure, "list aborted: a filter failed on an object; retries fail early until the object changes");
                 if let Some(object) = object {
                     self.proxy.failed_objects.insert(self.read.client, self.read.chain_version, object);
                 }
-                BodyError::Filter(failure)
+                AbortError::Filter(failure)
             }
-            ListError::InvalidAnswer(error) => {
-                tracing::warn!(%path, component, error, "list aborted: the API server's answer is invalid");
-                BodyError::InvalidAnswer(error)
+            ListError::InvalidResponse(error) => {
+                tracing::warn!(%path, component, error, "list aborted: the API server's response is invalid");
+                AbortError::InvalidResponse(error)
             }
             ListError::Upstream(error) => {
-                tracing::warn!(%path, component, %error, "list aborted: the API server's answer broke off");
+                tracing::warn!(%path, component, %error, "list aborted: the API server's response was interrupted");
                 error
             }
         }

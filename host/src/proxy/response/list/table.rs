@@ -1,7 +1,7 @@
 //! A filtered list in the form of a Table. Weir requests the whole objects beside the cells, filters the rows by them, and
-//! sends as much of each object as the client asked for.
+//! sends the part of each object that the client requested.
 //!
-//! Memory: the Table with its objects and what is left of it, within the proxy's memory budget.
+//! Memory: the Table with its objects and the filtered Table, within the proxy's memory budget.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::list_response::ListError;
 use crate::codec::table_list::TableListCodec;
 use crate::codec::{CodecError, EncodeError};
 use crate::proxy::Proxy;
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
 use crate::proxy::resume::ListProgress;
 use weir_kube::Transform;
@@ -24,7 +24,7 @@ pub(super) async fn list(
     proxy: &Arc<Proxy>,
     read: &ReadRequest,
     upstream: DecodedBody,
-) -> Result<Option<HeldList>, Refusal> {
+) -> Result<Option<HeldList>, StatusError> {
     let Ok(mut lease) = proxy.memory_budget.lease(upstream.estimated_size()).await else { return Ok(None) };
     let limit = proxy.memory_budget.bytes();
     let Some(body) = upstream.collect_at_most(limit).await? else {

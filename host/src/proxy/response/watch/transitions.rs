@@ -1,4 +1,4 @@
-//! Decides which event the client of a filtered watch gets: a pure state machine over (event, object, outcome).
+//! Selects the event that the client of a filtered watch gets: a pure state machine over (event, object, outcome).
 //!
 //! The client must end up with the state that a fresh list through the same filters would return. Weir remembers only
 //! which objects the client does not have, not the last state of those that it has. So when a filter hides an object that
@@ -17,12 +17,12 @@ pub(super) struct Transitions {
     hidden: Arc<HiddenKeys>,
 }
 
-/// The effect of one event.
+/// The action for one event.
 #[derive(Debug, Clone)]
-pub(super) enum Transition {
+pub(super) enum EventAction {
     /// Send the object as the chain left it, as an event of this type.
     Filtered(EventType),
-    /// Send the event as it came.
+    /// Send the received event unchanged.
     Original,
     /// Send nothing.
     Skip,
@@ -38,38 +38,37 @@ impl Transitions {
         Self { hidden }
     }
 
-    /// Whether the transition depends on the object's key. For most events of most watches it does not, and callers need not
-    /// read the key.
+    /// Whether the action depends on the object's key. For most events it does not, and callers need not read the key.
     pub(super) fn needs_key(&self, outcome: &Outcome) -> bool {
         matches!(outcome, Outcome::Hidden) || !self.hidden.is_empty()
     }
 
     /// Applies one event. BOOKMARK and ERROR pass unchanged.
-    pub(super) fn apply(&mut self, event: EventType, key: u64, outcome: &Outcome) -> Transition {
+    pub(super) fn apply(&mut self, event: EventType, key: u64, outcome: &Outcome) -> EventAction {
         let known = self.hidden.contains(key);
         match (event, outcome) {
-            (EventType::Bookmark | EventType::Error, _) => Transition::Original,
+            (EventType::Bookmark | EventType::Error, _) => EventAction::Original,
             // The outcome of the deleted object does not matter: the client may have every object that is not known to
             // be hidden. A failing chain must not swallow the deletion either.
             (EventType::Deleted, _) if known => {
                 self.forget(key);
-                Transition::Skip
+                EventAction::Skip
             }
-            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => Transition::Original,
-            (EventType::Deleted, _) => Transition::Filtered(EventType::Deleted),
-            (_, Outcome::Failed(failure)) => Transition::Fail(failure.clone()),
-            (EventType::Modified, Outcome::Hidden) if !known => Transition::Relist,
+            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => EventAction::Original,
+            (EventType::Deleted, _) => EventAction::Filtered(EventType::Deleted),
+            (_, Outcome::Failed(failure)) => EventAction::Fail(failure.clone()),
+            (EventType::Modified, Outcome::Hidden) if !known => EventAction::Relist,
             (_, Outcome::Hidden) => {
                 if !known {
                     Arc::make_mut(&mut self.hidden).insert(key);
                 }
-                Transition::Skip
+                EventAction::Skip
             }
             (_, Outcome::Unchanged | Outcome::Edited(_)) if known => {
                 self.forget(key);
-                Transition::Filtered(EventType::Added)
+                EventAction::Filtered(EventType::Added)
             }
-            (event, Outcome::Unchanged | Outcome::Edited(_)) => Transition::Filtered(event),
+            (event, Outcome::Unchanged | Outcome::Edited(_)) => EventAction::Filtered(event),
         }
     }
 
@@ -97,13 +96,13 @@ mod tests {
         Outcome::Failed(Failure { filter: "f".into(), class: FailureClass::Trap, message: "m".into() })
     }
 
-    fn transition(transitions: &mut Transitions, event: EventType, outcome: &Outcome) -> String {
+    fn action(transitions: &mut Transitions, event: EventType, outcome: &Outcome) -> String {
         match transitions.apply(event, KEY, outcome) {
-            Transition::Filtered(event) => event.to_string(),
-            Transition::Original => "original".into(),
-            Transition::Skip => "skip".into(),
-            Transition::Relist => "relist".into(),
-            Transition::Fail(_) => "fail".into(),
+            EventAction::Filtered(event) => event.to_string(),
+            EventAction::Original => "original".into(),
+            EventAction::Skip => "skip".into(),
+            EventAction::Relist => "relist".into(),
+            EventAction::Fail(_) => "fail".into(),
         }
     }
 
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_meets_every_state_as_the_rules_say() {
+    fn every_event_in_every_state_gives_its_action() {
         let edited = Outcome::Edited(Bytes::new());
         for (event, outcome, when_unknown, when_known_hidden) in [
             (Added, Outcome::Unchanged, "ADDED", "ADDED"),
@@ -130,9 +129,9 @@ mod tests {
             (Deleted, Outcome::Hidden, "original", "skip"),
             (Deleted, failed(), "original", "skip"),
         ] {
-            assert_eq!(transition(&mut Transitions::default(), event, &outcome), when_unknown, "{event} {outcome:?}");
+            assert_eq!(action(&mut Transitions::default(), event, &outcome), when_unknown, "{event} {outcome:?}");
             assert_eq!(
-                transition(&mut with_hidden(), event, &outcome),
+                action(&mut with_hidden(), event, &outcome),
                 when_known_hidden,
                 "{event} {outcome:?}, known hidden"
             );
@@ -140,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn an_object_goes_through_its_life() {
+    fn the_actions_over_the_life_of_an_object() {
         let mut transitions = Transitions::default();
-        let mut sent = |event, outcome| transition(&mut transitions, event, &outcome);
+        let mut sent = |event, outcome| action(&mut transitions, event, &outcome);
         assert_eq!(sent(Added, Outcome::Hidden), "skip");
         assert_eq!(sent(Modified, Outcome::Hidden), "skip");
         assert_eq!(sent(Modified, Outcome::Unchanged), "ADDED");

@@ -1,4 +1,4 @@
-//! When Weir ends an open watch, and why.
+//! The reasons for which Weir ends an open watch.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use weir_runtime::Serving;
 use crate::proxy::Proxy;
 use crate::proxy::response::read::ReadRequest;
 
-/// Why Weir ends an open watch.
+/// A reason to end an open watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchEnd {
-    /// The filters or their looked-up values have changed: 410, so that the client lists again.
+    /// The filters or the values that they look up have changed. The watch ends with 410, so that its client lists again.
     Relist {
-        /// For the Status.
+        /// The message of the Status.
         message: &'static str,
-        /// For the metric.
+        /// The label of the metric.
         reason: &'static str,
     },
     /// The daemon stops.

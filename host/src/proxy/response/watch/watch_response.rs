@@ -1,7 +1,7 @@
 //! A filtered watch while it is open.
 //!
-//! Events that have arrived already are filtered together and leave together; no event waits for others. The answer's body
-//! pulls them: a client that is gone frees the API server's stream, and a slow one slows it. Memory: [`BATCH_BYTES`] of
+//! Events that have arrived already are filtered and sent together; no event waits for others. The response body polls
+//! them. So a slow client slows the upstream watch down, and a client that is gone releases it. Memory: [`BATCH_BYTES`] of
 //! events, one frame, and the set of hidden keys.
 
 use std::collections::VecDeque;
@@ -15,12 +15,12 @@ use futures_util::FutureExt as _;
 use weir_document::json::EventType;
 use weir_document::{Document, Path};
 
-use super::transitions::{Transition, Transitions};
+use super::transitions::{EventAction, Transitions};
 use super::watch_end::{WatchEnd, watch_end};
 use crate::codec::CodecError;
 use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use crate::proxy::Proxy;
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
 use crate::proxy::resume::HiddenKeys;
 use weir_kube::Encoding;
@@ -44,7 +44,7 @@ pub(super) struct WatchResponse {
     decoder: WatchDecoder,
     encoder: WatchEncoder,
     transitions: Transitions,
-    /// Encoded events that the client gets next.
+    /// Encoded events that are sent next.
     ready: VecDeque<Bytes>,
     /// The object delivered last; its resource version is read when the watch is over.
     last: Option<Document>,
@@ -86,7 +86,7 @@ impl WatchResponse {
     /// Returns the next complete events; none at the end. A failure is an event, too.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Checked before anything is sent: outcomes of filters that are no longer in force must not leave.
+            // Checked before anything is sent: outcomes of filters that are no longer active must not be sent.
             if !self.over
                 && let Some(end) = self.end.as_mut().now_or_never()
             {
@@ -103,7 +103,7 @@ impl WatchResponse {
             if let Some(error) = broken
                 && !self.over
             {
-                self.fail(&Refusal::InvalidAnswer(error_report(&error)));
+                self.fail(&StatusError::InvalidResponse(error_report(&error)));
             }
             if !self.ready.is_empty() || self.over {
                 continue;
@@ -159,7 +159,7 @@ impl WatchResponse {
             Err(error) => {
                 // Between two events this is a normal end: the client continues with a new watch. Within an event the
                 // decoder reports it.
-                tracing::debug!(path = %self.read.path, %error, "watch interrupted: the API server's answer broke off");
+                tracing::debug!(path = %self.read.path, %error, "watch ended: the API server's response was interrupted");
                 self.decoder.finish();
                 self.upstream_ended = true;
             }
@@ -171,49 +171,49 @@ impl WatchResponse {
         let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
         let mut outcomes: VecDeque<Outcome> =
             if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
-        let (mut encoded, mut refused) = (Vec::with_capacity(events.len()), None);
+        let (mut encoded, mut failed) = (Vec::with_capacity(events.len()), None);
         for event in events {
             let outcome =
                 if event.is_filtered() { outcomes.pop_front().unwrap_or(Outcome::Hidden) } else { Outcome::Unchanged };
             self.over |= event.event_type == EventType::Error;
             match self.apply(&event, outcome) {
                 Ok(bytes) => encoded.extend(bytes),
-                Err(refusal) => refused = Some(refusal),
+                Err(error) => failed = Some(error),
             }
-            if self.over || refused.is_some() {
+            if self.over || failed.is_some() {
                 break;
             }
         }
         let runs = encoded.chunk_by(|one, next| one.len().max(next.len()) < SHORT);
         self.ready.extend(runs.map(|run| if let [event] = run { event.clone() } else { run.concat().into() }));
-        if let Some(refusal) = refused {
-            self.fail(&refusal);
+        if let Some(error) = failed {
+            self.fail(&error);
         }
     }
 
-    /// Returns the event that the client gets for this event, if it gets one.
+    /// Returns the event for the client, encoded; none if the client gets no event.
     ///
     /// # Errors
     /// The error ends the watch.
-    fn apply(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, Refusal> {
-        let invalid = |error: CodecError| Refusal::InvalidAnswer(error_report(&error));
+    fn apply(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
+        let invalid = |error: CodecError| StatusError::InvalidResponse(error_report(&error));
         self.encoder.note(event);
         let key = match event.document().filter(|_| event.is_filtered() && self.transitions.needs_key(&outcome)) {
             Some(document) => HiddenKeys::key_of(document).map_err(|error| invalid(error.into()))?,
             None => 0,
         };
         let encoded = match (self.transitions.apply(event.event_type, key, &outcome), outcome) {
-            (Transition::Skip, _) => return Ok(None),
-            (Transition::Original, _) => self.encoder.encode(event, event.event_type, None),
-            (Transition::Filtered(event_type), Outcome::Edited(bytes)) => {
+            (EventAction::Skip, _) => return Ok(None),
+            (EventAction::Original, _) => self.encoder.encode(event, event.event_type, None),
+            (EventAction::Filtered(event_type), Outcome::Edited(bytes)) => {
                 self.encoder.encode(event, event_type, Some(&bytes))
             }
-            (Transition::Filtered(event_type), _) => self.encoder.encode(event, event_type, None),
-            (Transition::Relist, _) => {
+            (EventAction::Filtered(event_type), _) => self.encoder.encode(event, event_type, None),
+            (EventAction::Relist, _) => {
                 self.proxy.metrics.relist("hidden");
-                return Err(Refusal::Expired("a filter now hides an object that the client may hold"));
+                return Err(StatusError::Expired("a filter now hides an object that the client may hold"));
             }
-            (Transition::Fail(failure), _) => return Err(Refusal::Filter(failure)),
+            (EventAction::Fail(failure), _) => return Err(StatusError::Filter(failure)),
         };
         let encoded = encoded.map_err(invalid)?;
         if let Some(document) = event.document() {
@@ -223,15 +223,15 @@ impl WatchResponse {
     }
 
     /// Ends the watch with an ERROR event after the events that are ready.
-    fn fail(&mut self, refusal: &Refusal) {
+    fn fail(&mut self, error: &StatusError) {
         self.over = true;
-        if matches!(refusal, Refusal::Expired(_)) {
+        if matches!(error, StatusError::Expired(_)) {
             self.relisted = true;
-            tracing::debug!(path = %self.read.path, component = self.read.component, reason = %refusal, "watch ended with 410 so that its client lists again");
+            tracing::debug!(path = %self.read.path, component = self.read.component, reason = %error, "watch ended with 410 so that its client lists again");
         } else {
-            tracing::warn!(path = %self.read.path, component = self.read.component, error = %refusal, "watch ended with an ERROR event");
+            tracing::warn!(path = %self.read.path, component = self.read.component, %error, "watch ended with an ERROR event");
         }
-        self.ready.push_back(refusal.event(self.encoder.encoding()));
+        self.ready.push_back(error.event(self.encoder.encoding()));
     }
 
     /// Ends the watch. Ready events still leave when the daemon stops, but not when the filters that made them have changed.
@@ -240,7 +240,7 @@ impl WatchResponse {
         if let WatchEnd::Relist { message, reason } = end {
             self.ready.clear();
             self.proxy.metrics.relist(reason);
-            self.fail(&Refusal::Expired(message));
+            self.fail(&StatusError::Expired(message));
         }
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::DependencySet;
 use crate::testing::Fixed;
 use crate::{Declared, Dependency, Edit, InstanceContext, LookupContext, Read, Target};
-use weir_kube::Lookup;
+use weir_kube::LookupSpec;
 
 /// A scope over two Services, of which one has the annotation `far`, and a Node.
 fn scope() -> (Scope, Declared) {
@@ -19,8 +19,8 @@ fn scope() -> (Scope, Declared) {
         filter: "test".into(),
         view: Arc::new(Fixed::new(objects)),
         lookups: vec![
-            Arc::new(Lookup::all("services".parse().unwrap())),
-            Arc::new(Lookup::all("nodes".parse().unwrap())),
+            Arc::new(LookupSpec::all("services".parse().unwrap())),
+            Arc::new(LookupSpec::all("nodes".parse().unwrap())),
         ],
         epoch: DependencySet::default().epoch(),
     };
@@ -33,7 +33,7 @@ fn replay(tree: &TraceTree, object: &Document) -> &'static str {
     replay_with(tree, object, &mut scope().0).0
 }
 
-/// What is replayed, and the object as it would be left.
+/// The replayed verdict, and the object after the replayed edits.
 fn replay_with(tree: &TraceTree, object: &Document, scope: &mut Scope) -> (&'static str, String) {
     scope.begin(None);
     let found = tree.replay(object, scope);
@@ -116,7 +116,7 @@ fn results_lead_to_different_host_calls_and_verdicts() {
 }
 
 #[test]
-fn after_a_host_call_that_is_not_replayed_the_module_is_called_and_soon_not_recorded() {
+fn after_a_host_call_that_is_not_replayed_the_module_is_called_and_no_longer_recorded() {
     let mut tree = TraceTree::default();
     for _ in 0..AGREED {
         assert_eq!(replay(&tree, &object(LISTENS)), "unknown");
@@ -127,7 +127,7 @@ fn after_a_host_call_that_is_not_replayed_the_module_is_called_and_soon_not_reco
 }
 
 #[test]
-fn edits_are_made_as_the_module_makes_them() {
+fn replayed_edits_equal_those_of_the_module() {
     let mut tree = TraceTree::default();
     let texts: StringSet = ["here"].into_iter().collect();
     let calls = [
@@ -156,9 +156,9 @@ fn edits_are_made_as_the_module_makes_them() {
     assert_eq!(replay(&tree, &before.clone().read_only()), "unknown", "a refused edit is another result");
 }
 
-/// `endpoints` cuts addresses, then reads what is left, and only for some objects cuts the emptied subsets.
+/// Like `endpoints`: removes addresses, then reads the rest, and removes empty subsets of some objects only.
 #[test]
-fn what_follows_an_edit_depends_on_its_results_alone() {
+fn host_calls_after_an_edit_depend_on_its_result_only() {
     let cut = edit(Edit::Remove(path("spec.type")));
     let left = |count| (read(Read::Lengths(path("subsets[*]"))), Observed::Lengths(vec![count]));
     let mut tree = TraceTree::default();
@@ -177,7 +177,7 @@ fn what_follows_an_edit_depends_on_its_results_alone() {
 }
 
 #[test]
-fn an_edit_that_leads_to_no_verdict_is_not_made() {
+fn an_edit_that_leads_to_no_verdict_is_not_replayed() {
     let cut = edit(Edit::Remove(path("spec.type")));
     let mut tree = TraceTree::default();
     for _ in 0..2 * AGREED {
@@ -221,7 +221,7 @@ fn references_are_followed_and_dependencies_collected() {
 }
 
 #[test]
-fn an_object_outside_namespaces_is_referred_to_from_any() {
+fn objects_of_any_namespace_can_refer_to_a_cluster_scoped_object() {
     let (mut scope, _) = scope();
     let declared = scope.lookups.declared("nodes").unwrap();
     let node = HostCall::Referent { declared, from: Target::Object, at: path("spec.nodeName") };
@@ -236,7 +236,7 @@ fn an_object_outside_namespaces_is_referred_to_from_any() {
 }
 
 #[test]
-fn what_a_module_keeps_by_a_fingerprint_is_no_contradiction() {
+fn state_cached_by_a_fingerprint_is_no_contradiction() {
     let (_, services) = scope();
     let get = HostCall::Get { declared: services, namespace: Some("team".into()), name: "near".into() };
     let fingerprint = HostCall::Read(Target::Hit(0), Read::Fingerprint(path("metadata")));
@@ -247,7 +247,7 @@ fn what_a_module_keeps_by_a_fingerprint_is_no_contradiction() {
     let less = calls(&[]);
     let mut tree = TraceTree::default();
     for _ in 0..100 {
-        // The first call of each instance reads what the others have kept; a column is not replayed.
+        // The first call of each instance reads a column, which is not replayed. Later calls use the cached state.
         tree.add(&prefix(&less), true).unwrap();
         tree.add(&whole(&more), true).unwrap();
         tree.add(&whole(&less), true).unwrap();
@@ -264,7 +264,7 @@ fn what_a_module_keeps_by_a_fingerprint_is_no_contradiction() {
 }
 
 #[test]
-fn text_sets_are_bounded_by_their_weight() {
+fn string_sets_are_bounded_by_their_weight() {
     let heavy = |n: usize| {
         let texts: StringSet = (0..WEIGHT / 100).map(|text| format!("{n}-{text:058}")).collect();
         [
@@ -310,7 +310,7 @@ fn a_call_that_wrote_a_log_line_is_no_contradiction() {
 }
 
 #[test]
-fn malformed_bytes_are_left_to_the_call() {
+fn malformed_bytes_are_reported_by_the_call() {
     let mut tree = TraceTree::default();
     agreed(&mut tree, &[(of_type(), Observed::Nothing)], true);
     assert_eq!(replay(&tree, &object("{}")), "keep");
@@ -319,7 +319,7 @@ fn malformed_bytes_are_left_to_the_call() {
 }
 
 #[test]
-fn a_host_call_with_countless_results_stays_bounded_and_goes_on_learning() {
+fn a_host_call_with_many_results_stays_bounded_and_recording_continues() {
     let mut tree = TraceTree::default();
     agreed(&mut tree, &[(read(Read::Name), text("often"))], true);
     for n in 0..NODES / 2 - RESULTS {
@@ -336,7 +336,7 @@ fn a_host_call_with_countless_results_stays_bounded_and_goes_on_learning() {
 }
 
 #[test]
-fn a_full_tree_is_cleared_and_goes_on_learning() {
+fn a_full_tree_is_cleared_and_recording_continues() {
     let label = |place: u32| read(Read::Label(place.to_string().into()));
     let mut tree = TraceTree::default();
     for n in 0..RESULTS.pow(3) {

@@ -1,7 +1,7 @@
 //! The structural marks from splitting, passed on with the bytes of each object. Clones are cheap, because all objects
 //! of a batch share the marks.
 
-use super::scan::{self, Block, Marks};
+use super::{Block, Marks, blocks};
 use std::{fmt, sync::Arc};
 
 /// The marks of the objects in a batch, by index.
@@ -20,7 +20,7 @@ pub(crate) struct ItemMarks {
 }
 
 impl BatchMarks {
-    pub(super) fn new(marks: Marks, firsts: Vec<usize>) -> Self {
+    pub(crate) fn new(marks: Marks, firsts: Vec<usize>) -> Self {
         BatchMarks { marks: Arc::new(marks), firsts }
     }
 
@@ -34,13 +34,13 @@ impl BatchMarks {
 
 impl ItemMarks {
     /// Creates the marks of a single object.
-    pub(super) fn new(marks: Marks) -> Self {
+    pub(crate) fn new(marks: Marks) -> Self {
         ItemMarks { marks: Some(Arc::new(marks)), first: 0 }
     }
 
     /// Returns the blocks of the object, which has this length.
-    pub(super) fn blocks(&self, length: usize) -> Option<&[Block]> {
-        self.marks.as_ref()?.blocks.get(self.first..self.first + scan::blocks(length))
+    pub(crate) fn blocks(&self, length: usize) -> Option<&[Block]> {
+        self.marks.as_ref()?.blocks.get(self.first..self.first + blocks(length))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Whom a client certificate names, read as kube-apiserver reads it: the common name is the user, each organization a
-//! group. rustls has verified it by then.
+//! The user and groups of a client certificate, as kube-apiserver reads them: the common name is the user, each organization
+//! is a group. rustls has verified the certificate before.
 
 use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
@@ -8,20 +8,20 @@ use x509_cert::der::Decode as _;
 use x509_cert::der::oid::db::rfc4519::{COMMON_NAME, ORGANIZATION_NAME};
 use x509_cert::ext::pkix::name::DirectoryString;
 
-/// The group of everyone who has proven who they are.
+/// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Who a verified certificate is of.
+/// The subject of a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::proxy) struct Subject {
-    /// The user.
+    /// The user name.
     pub(in crate::proxy) user: String,
-    /// Its groups, that of all authenticated ones last.
+    /// The groups. `system:authenticated` is the last one.
     pub(in crate::proxy) groups: Vec<String>,
 }
 
 impl Subject {
-    /// None for a certificate that names no user, or nobody who can be named in a header.
+    /// Returns the subject; none if the certificate names no user, or if a name is not valid in an impersonation header.
     #[must_use]
     pub(in crate::proxy) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_named_is_nobody() {
+    fn a_certificate_without_a_valid_user_has_no_subject() {
         assert_eq!(subject(&[(DnType::OrganizationName, "system:masters")]), None);
         assert_eq!(subject(&[(DnType::CommonName, "a\nb")]), None);
         assert_eq!(subject(&[(DnType::CommonName, "")]), None);

@@ -1,4 +1,4 @@
-//! What a serving certificate says of itself: for how long it is good, and for which names and addresses.
+//! The validity and the subject alternative names of a serving certificate.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,19 +10,19 @@ use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// Read from the first certificate of a chain.
+/// Validity and names of the first certificate of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaf {
-    /// From when on it is good.
-    pub begins: SystemTime,
-    /// Until when.
-    pub ends: SystemTime,
-    /// The DNS names and addresses that it proves, as text.
+pub struct CertificateInfo {
+    /// The start of its validity.
+    pub not_before: SystemTime,
+    /// The end of its validity.
+    pub not_after: SystemTime,
+    /// Its DNS names and IP addresses, as text.
     pub names: BTreeSet<String>,
 }
 
-impl Leaf {
-    /// None: it is no certificate.
+impl CertificateInfo {
+    /// Parses a certificate; none if it is malformed.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
@@ -30,28 +30,28 @@ impl Leaf {
         let validity = certificate.validity();
         let names = certificate.get_extension::<SubjectAltName>().ok()?.map(|(_, names)| names.0).unwrap_or_default();
         Some(Self {
-            begins: SystemTime::UNIX_EPOCH + validity.not_before.to_unix_duration(),
-            ends: SystemTime::UNIX_EPOCH + validity.not_after.to_unix_duration(),
+            not_before: SystemTime::UNIX_EPOCH + validity.not_before.to_unix_duration(),
+            not_after: SystemTime::UNIX_EPOCH + validity.not_after.to_unix_duration(),
             names: Self::names(&names),
         })
     }
 
-    /// The DNS names and addresses among these, as text.
+    /// Returns the DNS names and IP addresses among these names, as text.
     #[must_use]
     pub fn names(names: &[GeneralName]) -> BTreeSet<String> {
         names.iter().filter_map(name).collect()
     }
 
-    /// Its end in seconds since 1970.
+    /// The end of its validity, as Unix time.
     #[must_use]
-    pub fn ends_at(&self) -> u64 {
-        self.ends.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    pub fn expiry(&self) -> u64 {
+        self.not_after.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
     }
 
-    /// How long it is good in all.
+    /// The length of its validity.
     #[must_use]
-    pub fn life(&self) -> Duration {
-        self.ends.duration_since(self.begins).unwrap_or_default()
+    pub fn lifetime(&self) -> Duration {
+        self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 }
 
@@ -74,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_tells_its_life_and_its_names() {
+    fn validity_and_names_are_read_from_a_certificate() {
         let names = ["kubernetes", "169.254.20.10", "fd00::1"].map(str::to_owned);
         let mut parameters = CertificateParams::new(names.to_vec()).unwrap();
         (parameters.not_before, parameters.not_after) = (date_time_ymd(2024, 1, 1), date_time_ymd(2024, 1, 3));
         let certificate = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let leaf = Leaf::of(certificate.der()).unwrap();
-        assert_eq!(leaf.names, BTreeSet::from(names));
-        assert_eq!((leaf.life(), leaf.ends_at()), (Duration::from_secs(2 * 86_400), 1_704_240_000));
-        assert_eq!(Leaf::of(&CertificateDer::from(vec![1, 2, 3])), None);
+        let info = CertificateInfo::of(certificate.der()).unwrap();
+        assert_eq!(info.names, BTreeSet::from(names));
+        assert_eq!((info.lifetime(), info.expiry()), (Duration::from_secs(2 * 86_400), 1_704_240_000));
+        assert_eq!(CertificateInfo::of(&CertificateDer::from(vec![1, 2, 3])), None);
     }
 }

@@ -1,14 +1,15 @@
-//! The rooms of the proxy depend on each other in one direction only, and codecs on none of them.
+//! The modules of the proxy depend on each other in one direction only. Codecs depend on none of them.
 
 use std::path::{Path, PathBuf};
 
-/// Each room with the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 5] = [
+/// Each module with the modules that it may use.
+const LAYERS: [(&str, &[&str]); 6] = [
     ("server", &[]),
     ("resume", &[]),
-    ("response", &["server", "resume"]),
+    ("route", &[]),
+    ("response", &["server", "resume", "route"]),
     ("identity", &["server"]),
-    ("route", &["server", "response", "identity"]),
+    ("service", &["server", "response", "identity", "route"]),
 ];
 
 fn sources(at: &Path, found: &mut Vec<PathBuf>) {
@@ -27,11 +28,11 @@ fn sources(at: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of a module and of those below it that bring other items into scope.
-fn uses(module: &str) -> Vec<String> {
+/// Returns the lines of a module and its submodules, without comments.
+fn lines(module: &str) -> Vec<String> {
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module), &mut files);
-    assert!(!files.is_empty(), "{module} has no sources");
+    assert!(!files.is_empty(), "{module} has no source files");
     let text = |file: &PathBuf| std::fs::read_to_string(file).unwrap();
     let lines: Vec<String> =
         files.iter().flat_map(|file| text(file).lines().map(str::to_owned).collect::<Vec<_>>()).collect();
@@ -39,20 +40,20 @@ fn uses(module: &str) -> Vec<String> {
 }
 
 #[test]
-fn rooms_depend_on_each_other_in_one_direction() {
-    for (room, allowed) in ROOMS {
-        let lines = uses(&format!("proxy/{room}"));
-        for (other, _) in ROOMS.iter().filter(|(other, _)| *other != room && !allowed.contains(other)) {
+fn modules_depend_on_each_other_in_one_direction() {
+    for (module, allowed) in LAYERS {
+        let lines = lines(&format!("proxy/{module}"));
+        for (other, _) in LAYERS.iter().filter(|(other, _)| *other != module && !allowed.contains(other)) {
             let named = [format!("proxy::{other}::"), format!("use super::{other}::")];
             let found = lines.iter().find(|line| named.iter().any(|name| line.contains(name)));
-            assert_eq!(found, None, "{room} uses {other}");
+            assert_eq!(found, None, "{module} uses {other}");
         }
     }
 }
 
 #[test]
-fn codecs_know_neither_the_proxy_nor_the_upstream_body() {
-    let lines = uses("codec");
+fn codecs_do_not_depend_on_the_proxy_or_the_upstream() {
+    let lines = lines("codec");
     let found = lines.iter().find(|line| line.contains("crate::proxy") || line.contains("weir_upstream"));
     assert_eq!(found, None);
 }

@@ -1,0 +1,113 @@
+//! The log of an unchanged error, and the configuration of a missing ConfigMap. `tests/behaviour` covers reloads themselves.
+
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use tracing_subscriber::fmt::MakeWriter;
+use weir_apiserver::ApiServer;
+use weir_upstream::{Tasks, Upstream, UpstreamConfig};
+
+use super::*;
+use crate::cli::loader;
+use crate::lookups::FileView;
+
+/// The log lines of this thread.
+#[derive(Clone, Default)]
+struct LogLines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for LogLines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl LogLines {
+    /// Collects the lines until the guard is dropped.
+    fn collect(&self) -> tracing::subscriber::DefaultGuard {
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(self.clone()).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    /// Returns the lines that contain a text.
+    fn with(&self, text: &str) -> Vec<String> {
+        let bytes = self.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+    }
+}
+
+fn config_map() -> ConfigSource {
+    ConfigSource::ConfigMap { namespace: "kube-system".to_owned(), name: "weir-filters".to_owned() }
+}
+
+fn client(url: &str) -> kube::Client {
+    let config = UpstreamConfig::new(kube::Config::new(url.parse().unwrap()));
+    Arc::new(Upstream::new(&config, Arc::default()).unwrap()).client()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_with_the_same_error_are_logged_once() {
+    let log = LogLines::default();
+    let _guard = log.collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    let view = FileView::new("node", [], Vec::new(), None).unwrap();
+    let status = Arc::<FilterStatus>::default();
+    let reloader = Reloader {
+        source: ConfigSource::File(path.clone()),
+        state: watch::channel(SourceState::Pending).1,
+        modules_dir: None,
+        loader: loader(Arc::new(view)).unwrap(),
+        serving: watch::channel(Serving::Unknown).0,
+        status: status.clone(),
+        metrics: Arc::default(),
+    };
+    let metrics = reloader.metrics.clone();
+    let tasks = Tasks::default();
+    tasks.spawn_until_stop(reloader.run());
+    tokio::time::sleep(MAX_RETRY * 3).await;
+    assert!(metrics.refused() > 3, "{}", metrics.refused());
+    assert_eq!(log.with("configuration refused").len(), 1, "{:?}", log.with(""));
+
+    std::fs::write(&path, "data: {}").unwrap();
+    while log.with("apiVersion: missing").is_empty() {
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_api_server_is_logged_once() {
+    let log = LogLines::default();
+    let _guard = log.collect();
+    let tasks = Tasks::default();
+    let state = watch_source(&config_map(), client("http://127.0.0.1:1"), &tasks);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let lines = log.with("cannot watch the configuration");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("127.0.0.1:1") && lines[0].contains("Connection refused"), "{lines:?}");
+    assert!(matches!(*state.borrow(), SourceState::Pending));
+}
+
+#[tokio::test]
+async fn a_missing_config_map_is_a_configuration_without_filters_and_with_a_warning() {
+    let server = ApiServer::builder().start().await.unwrap();
+    let tasks = Tasks::default();
+    let mut state = watch_source(&config_map(), client(server.url()), &tasks);
+    let state = state.wait_for(|state| !matches!(state, SourceState::Pending)).await.unwrap().clone();
+    let SourceState::Valid(configuration) = state else { panic!("{state:?}") };
+    assert!(configuration.filters.is_empty());
+    let warning = "ConfigMap kube-system/weir-filters does not exist, so no filter is active";
+    assert_eq!(configuration.warnings, [warning]);
+}
