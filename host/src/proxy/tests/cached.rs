@@ -230,8 +230,8 @@ impl FixtureConfig {
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
-        let config =
-            ViewsConfig { resources: self.cached.clone(), daemon, node: None, timing: ReflectorTiming::default() };
+        let (resources, disk) = (self.cached.clone(), self.disk.clone());
+        let config = ViewsConfig { resources, daemon, node: None, timing: ReflectorTiming::default(), disk };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }

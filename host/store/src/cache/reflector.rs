@@ -73,6 +73,7 @@ impl ResourceReflector {
 
     /// Runs until it is dropped. Cancel-safe: the store keeps what was written.
     pub async fn run(mut self) {
+        self.store.end_restore();
         self.follow(Phase::List).await;
     }
 
@@ -82,6 +83,7 @@ impl ResourceReflector {
     /// Cancel-safe: the store keeps what was written.
     pub async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
         self.store.restore(snapshot);
+        self.store.end_restore();
         tokio::select! {
             () = self.follow(Phase::Watch) => {}
             () = foreign => {}

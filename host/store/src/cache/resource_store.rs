@@ -38,6 +38,8 @@ pub struct ResourceStore {
     end: watch::Sender<u64>,
     state: watch::Sender<ReflectorState>,
     origin: AtomicU8,
+    /// Whether objects may still come from disk.
+    restoring: watch::Sender<bool>,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
@@ -68,6 +70,7 @@ impl ResourceStore {
             end: watch::Sender::new(0),
             state: watch::Sender::new(ReflectorState::default()),
             origin: AtomicU8::new(FOLLOWED),
+            restoring: watch::Sender::new(false),
         }
     }
 
@@ -114,6 +117,21 @@ impl ResourceStore {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.origin.load(Ordering::Acquire) != FOLLOWED
+    }
+
+    /// Announces that objects may come from disk, until a reflector runs.
+    pub fn begin_restore(&self) {
+        self.restoring.send_replace(true);
+    }
+
+    pub(super) fn end_restore(&self) {
+        self.restoring.send_replace(false);
+    }
+
+    /// Waits until the objects from disk are there, or it is known that there are none. Cancel safe.
+    pub async fn restored(&self) {
+        // The store owns the sender.
+        let _ = self.restoring.subscribe().wait_for(|restoring| !restoring).await;
     }
 
     /// Starts with objects from disk. They count as synced, so that readers get them while the API server is unreachable.

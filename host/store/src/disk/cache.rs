@@ -133,6 +133,15 @@ impl DiskCache {
         self.commit(true).await;
     }
 
+    /// Commits everything that has changed so far, and closes the file. Nothing is read or written after that.
+    pub async fn close(self: &Arc<Self>) {
+        self.blocking(move |state, registrations| {
+            state.commit(registrations, true);
+            state.close();
+        })
+        .await;
+    }
+
     /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored.
     pub async fn put(self: &Arc<Self>, name: &str, value: Value, confidential: bool) {
         if value.bytes.len() <= MAX_VALUE {

@@ -45,6 +45,8 @@ pub(super) struct State {
     key: Option<Result<Arc<CacheKey>, String>>,
     /// When the file is opened again after a failure.
     retry_at: Option<Instant>,
+    /// The daemon stops.
+    closed: bool,
     /// Failures since the last commit.
     failures: u32,
     /// Why the file has to be replaced.
@@ -69,6 +71,7 @@ impl State {
             swept: None,
             key: None,
             retry_at: None,
+            closed: false,
             failures: 0,
             damage: None,
             reported: HashSet::new(),
@@ -105,7 +108,7 @@ impl State {
 
     /// Opens the file. What another node, cluster or release wrote is replaced, and so is a damaged file.
     fn reopen(&mut self) -> Option<Database> {
-        if self.retry_at().is_some_and(|at| Instant::now() < at) {
+        if self.closed || self.retry_at().is_some_and(|at| Instant::now() < at) {
             return None;
         }
         let opened = match self.damage.take() {
@@ -134,6 +137,14 @@ impl State {
                 self.suspend(error);
                 None
             }
+        }
+    }
+
+    /// Closes the file for good.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        if let Some(database) = self.database.take() {
+            database.close();
         }
     }
 

@@ -57,7 +57,7 @@ fn a_power_cut_between_any_two_writes_leaves_a_committed_state() {
             log[synced..crash].iter().for_each(|operation| apply(&mut image, operation));
             synced = crash;
         }
-        if random(crash as u64) % 3 != 0 {
+        if !random(crash as u64).is_multiple_of(3) {
             continue;
         }
         // Each write since the last sync has reached the disk, or has not, or in part.
