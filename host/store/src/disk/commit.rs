@@ -83,10 +83,12 @@ impl State {
         force: bool,
     ) -> Result<(Vec<Pending>, Option<Instant>), DiskError> {
         let (mut pending, mut next) = (Vec::new(), None);
+        let mut names = HashSet::new();
         for Registration { name, store, confidentiality } in registrations {
             // What was restored from another cluster's file never goes back to disk.
             let unusable = !store.state().borrow().synced || (self.foreign && store.is_stale());
-            if unusable || !self.has_room(name) {
+            // One that is closed and opened again is registered twice for a moment.
+            if unusable || !self.has_room(name) || !names.insert(name) {
                 continue;
             }
             let format = store.snapshot().format.clone();

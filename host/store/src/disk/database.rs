@@ -29,9 +29,6 @@ const PAGE: usize = 4096;
 const OVERHEAD: usize = 64;
 /// The largest piece has so many pages.
 const MAX_PAGES: usize = 16;
-/// So many bytes of a value are read to learn its expiry.
-const HEAD: usize = 16;
-
 /// An open database file.
 pub(super) struct Database {
     database: redb::Database,
@@ -135,13 +132,13 @@ impl Database {
         })
     }
 
-    /// All values: names, sizes and the first bytes of their blobs.
-    pub(super) fn values(&self) -> Result<Vec<(String, u64, Vec<u8>)>, DiskError> {
+    /// All values: names, sizes and the first bytes of their blobs, at most `head`.
+    pub(super) fn values(&self, head: usize) -> Result<Vec<(String, u64, Vec<u8>)>, DiskError> {
         guarded(|| {
             let table = self.database.begin_read()?.open_table(VALUES)?;
             let row = |(name, blob): (redb::AccessGuard<&str>, redb::AccessGuard<&[u8]>)| {
                 let blob = blob.value();
-                (name.value().to_owned(), blob.len() as u64, blob.iter().take(HEAD).copied().collect())
+                (name.value().to_owned(), blob.len() as u64, blob.iter().take(head).copied().collect())
             };
             table.iter()?.map(|found| found.map(row).map_err(Into::into)).collect()
         })

@@ -9,7 +9,7 @@ use super::config::StoreName;
 use super::database::Database;
 use super::error::DiskError;
 use super::state::State;
-use super::values::expiry;
+use super::values::{EXPIRY, expiry};
 
 /// How often the file is compacted at most: that rewrites much of it.
 const COMPACTION: Duration = Duration::from_secs(3600);
@@ -81,7 +81,7 @@ impl State {
 pub(super) fn superfluous_values(database: &Database, limit: u64) -> Result<Vec<String>, DiskError> {
     let now = std::time::SystemTime::now();
     let mut values: Vec<_> =
-        database.values()?.into_iter().map(|(name, size, head)| (expiry(&head), name, size)).collect();
+        database.values(EXPIRY)?.into_iter().map(|(name, size, head)| (expiry(&head), name, size)).collect();
     values.sort();
     let mut total: u64 = values.iter().map(|(_, _, size)| *size).sum();
     let superfluous = values.into_iter().take_while(|(expires, _, size)| {

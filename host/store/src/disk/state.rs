@@ -35,8 +35,10 @@ pub(super) struct State {
     pub(super) values: PendingValues,
     /// The stores that did not fit, with the bytes that they had.
     pub(super) too_large: HashMap<StoreName, u64>,
-    /// The uid of the cluster that the file is of, once known.
+    /// The uid of the cluster that the file is of, if the file tells it.
     pub(super) cluster: Option<String>,
+    /// The uid of the cluster that the daemon talks to, once known.
+    pub(super) confirmed: Option<String>,
     /// Whether the daemon talks to another cluster than the one that the file was of when it was opened.
     pub(super) foreign: bool,
     pub(super) compacted: Option<Instant>,
@@ -66,6 +68,7 @@ impl State {
             values: PendingValues::new(),
             too_large: HashMap::new(),
             cluster: None,
+            confirmed: None,
             foreign: false,
             compacted: None,
             swept: None,
@@ -111,15 +114,22 @@ impl State {
         if self.closed || self.retry_at().is_some_and(|at| Instant::now() < at) {
             return None;
         }
+        let cluster = self.confirmed.clone();
         let opened = match self.damage.take() {
             Some(error) => Err(error),
-            None => recovery::open(&self.config, &self.metrics)
-                .inspect_err(|error| self.report(&self.config.file_name(), error)),
+            None => {
+                let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref());
+                opened.inspect_err(|error| self.report(&self.config.file_name(), error))
+            }
         };
-        let opened = opened.or_else(|error| match error.is_temporary() {
-            true => Err(error),
-            false => recovery::recreate(&self.config, &self.metrics, &error, self.loaded_key().as_deref())
-                .inspect_err(|error| self.report(&self.config.file_name(), error)),
+        let opened = opened.or_else(|error| {
+            if error.is_temporary() {
+                return Err(error);
+            }
+            self.foreign |= matches!(error, DiskError::OtherCluster(_));
+            let key = self.loaded_key();
+            let created = recovery::recreate(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
+            created.inspect_err(|error| self.report(&self.config.file_name(), error))
         });
         match opened {
             Ok(opened) => {
@@ -130,7 +140,7 @@ impl State {
                     self.report(&format!("store {id:016x}"), &error);
                 }
                 self.rows = opened.rows;
-                self.cluster = opened.cluster.or(self.cluster.take());
+                self.cluster = opened.cluster;
                 Some(opened.database)
             }
             Err(error) => {

@@ -8,6 +8,8 @@ use super::seal::{CacheKey, seal, unseal};
 
 /// The largest value.
 pub(super) const MAX_VALUE: usize = 16 << 20;
+/// The expiry is in the first bytes of a blob.
+pub(super) const EXPIRY: usize = 9;
 /// The most values that wait for their commit.
 pub(super) const MAX_PENDING: usize = 4096;
 
@@ -60,21 +62,21 @@ pub(super) fn expiry(blob: &[u8]) -> Option<SystemTime> {
 /// Reads the blob of a value.
 pub(super) fn unseal_value(name: &str, blob: &[u8], key: Option<&CacheKey>) -> Result<Value, DiskError> {
     let damaged = || DiskError::Damaged("a value is cut off".to_owned());
-    let (header, sealed) = blob.split_first_chunk::<9>().ok_or_else(damaged)?;
+    let (header, sealed) = blob.split_first_chunk::<EXPIRY>().ok_or_else(damaged)?;
     let bytes = unseal(&place(name, header), sealed, key)?;
     Ok(Value { bytes, expires: expiry(blob).ok_or_else(damaged)? })
 }
 
-fn header(expires: SystemTime, confidential: bool) -> [u8; 9] {
+fn header(expires: SystemTime, confidential: bool) -> [u8; EXPIRY] {
     let seconds = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut header = [u8::from(confidential); 9];
+    let mut header = [u8::from(confidential); EXPIRY];
     if let Some((_, after)) = header.split_first_mut() {
         after.copy_from_slice(&seconds.to_le_bytes());
     }
     header
 }
 
-fn place(name: &str, header: &[u8; 9]) -> Vec<u8> {
+fn place(name: &str, header: &[u8; EXPIRY]) -> Vec<u8> {
     [&b"value"[..], header, name.as_bytes()].concat()
 }
 
