@@ -37,6 +37,7 @@ use weir_upstream::{Tasks, Upstream};
 
 use self::identity::reviews::ReviewCache;
 pub use self::metrics::ProxyMetrics;
+use self::response::discovery::DiscoveryCache;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
 use self::resume::ResumeState;
@@ -92,6 +93,7 @@ pub struct Proxy {
     read_reviews: ReviewCache,
     /// None: every read goes upstream.
     views: Option<Arc<Views>>,
+    discovery: DiscoveryCache,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
@@ -129,6 +131,7 @@ impl Proxy {
             reviews: ReviewCache::for_certificates(),
             read_reviews: ReviewCache::for_reads(views.as_ref().and_then(|views| views.disk())),
             views,
+            discovery: DiscoveryCache::default(),
             serving,
             metrics,
             tasks,

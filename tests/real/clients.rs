@@ -20,11 +20,23 @@ struct Clients<'a> {
 
 impl<'a> Clients<'a> {
     async fn start(plane: &'a Plane, node: &'static str, kubeconfig: &str, filters: &str) -> Option<Self> {
+        Self::start_with(plane, node, kubeconfig, filters, &[]).await
+    }
+
+    /// Starts a daemon with further flags.
+    async fn start_with(
+        plane: &'a Plane,
+        node: &'static str,
+        kubeconfig: &str,
+        filters: &str,
+        flags: &[(&str, &str)],
+    ) -> Option<Self> {
         let program = plane::program("client")?;
         let setup = Setup::kubeconfig(&plane.kubeconfig(kubeconfig))
             .flag("--node-name", node)
             .flag("--modules-dir", &built::modules().display().to_string())
             .filters(filters);
+        let setup = flags.iter().fold(setup, |setup, (name, value)| setup.flag(name, value));
         let weir = plane.secured(setup).start_ready().await;
         let secure = weir.secure_url().await;
         Some(Self { program, plane, weir, secure, node })
@@ -73,8 +85,23 @@ impl<'a> Clients<'a> {
 /// file for client-go's log. `WEIR_TEST_LOG` prints Weir's log.
 #[tokio::test]
 async fn caches_behind_weir_converge_whatever_happens() {
+    converge(&[]).await;
+}
+
+/// The same with every client served from views.
+#[tokio::test]
+async fn caches_behind_views_converge_whatever_happens() {
+    converge(&CACHED).await;
+}
+
+/// Serves the resources that the clients read from views.
+const CACHED: [(&str, &str); 1] =
+    [("--cache-resources", "services,endpoints,endpointslices.discovery.k8s.io,namespaces,nodes,pods")];
+
+async fn converge(flags: &[(&str, &str)]) {
     let Some(plane) = Plane::own() else { return };
-    let Some(clients) = Clients::start(&plane, "converge", "weir-cut", "filters: []\n").await else { return };
+    let started = Clients::start_with(&plane, "converge", "weir-cut", "filters: []\n", flags).await;
+    let Some(clients) = started else { return };
     let variable = |name: &str, flag: &str| {
         std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| [flag.to_owned(), value])
     };
@@ -94,7 +121,13 @@ filters:
 #[tokio::test]
 async fn informers_of_every_kind_hold_the_filtered_objects() {
     let Some(plane) = Plane::shared() else { return };
-    let Some(clients) = Clients::start(plane, "informers", "weir", NO_LOAD_BALANCERS).await else { return };
+    informers(plane, &[]).await;
+    informers(plane, &CACHED).await;
+}
+
+async fn informers(plane: &Plane, flags: &[(&str, &str)]) {
+    let started = Clients::start_with(plane, "informers", "weir", NO_LOAD_BALANCERS, flags).await;
+    let Some(clients) = started else { return };
     for begin in ["--watch-list=false", "--watch-list=true"] {
         clients.run("informers", "admin", &[begin.to_owned()]).await;
         clients.run_secure("informers", "admin", &[begin.to_owned()]).await;

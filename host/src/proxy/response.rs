@@ -1,11 +1,12 @@
 //! The handlers, which respond to a request once its credential and its chain are known.
 //!
-//! [`cached`] serves informers from views. [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
+//! [`cached`] serves informers from views, and [`discovery`] remembers what clients need to start offline. [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
 //! [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] reads from the API server. [`mod@write`]
 //! rejects writes that would store the edits of a filter. [`memory_budget`] bounds the responses that are buffered
 //! as a whole, and [`gzip`] compresses large ones.
 
 pub(super) mod cached;
+pub(super) mod discovery;
 mod event_boundary;
 pub(super) mod forward;
 pub(super) mod get;

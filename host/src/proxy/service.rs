@@ -11,6 +11,8 @@ use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
 use super::respond::StatusError;
+use super::response::cached::CacheableRequest;
+use super::response::discovery::DiscoveryKey;
 use super::response::forward::ForwardRequest;
 use super::response::gzip::compressed;
 use super::response::read::{ReadParts, ReadRequest};
@@ -55,11 +57,60 @@ impl Proxy {
             }
         };
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
-        if let Some(response) =
-            cached::respond(self, &request, &parsed, &component, identity, peer.address.ip(), started).await
+        let cacheable = self.cacheable(&request, &parsed, &component, identity, &peer, started);
+        if let Some(cacheable) = &cacheable
+            && let Some(response) = cached::respond(self, cacheable, self.upstream.is_reachable()).await
         {
             return response;
         }
+        let discovery =
+            self.views.as_ref().and_then(|_| DiscoveryKey::of(request.method(), request.headers(), &parsed));
+        let context = RequestContext { parsed, upgrade, component, identity, route };
+        let response = self.respond_upstream(request, context, peer, started).await;
+        if response.status().is_server_error() && !self.upstream.is_reachable() {
+            let remembered = discovery.as_ref().and_then(|key| self.discovery.get(key));
+            let cached = match &cacheable {
+                Some(cacheable) => cached::respond(self, cacheable, false).await,
+                None => None,
+            };
+            return remembered.or(cached).unwrap_or(response);
+        }
+        match discovery {
+            Some(key) => self.discovery.record(key, response),
+            None => response,
+        }
+    }
+
+    /// Copies what a view needs to know of a read; `None` if views serve no reads like it.
+    fn cacheable(
+        &self,
+        request: &http::Request<Incoming>,
+        parsed: &RequestInfo,
+        component: &str,
+        identity: Identity,
+        peer: &Peer,
+        started: Instant,
+    ) -> Option<CacheableRequest> {
+        let (views, resource) = (self.views.as_ref()?, parsed.resource()?);
+        (*request.method() == Method::GET && views.serve(&resource.resource)).then(|| CacheableRequest {
+            headers: request.headers().clone(),
+            parsed: parsed.clone(),
+            component: component.to_owned(),
+            identity,
+            client: peer.address.ip(),
+            started,
+        })
+    }
+
+    /// Responds with what an API server sends, filtered where a chain matches.
+    async fn respond_upstream(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        context: RequestContext,
+        peer: Peer,
+        started: Instant,
+    ) -> Response<ResponseBody> {
+        let RequestContext { parsed, upgrade, component, identity, route } = context;
         match route {
             Route::Forward => {
                 let forward = ForwardRequest { request, upgrade, parsed, identity, component: &component, peer: &peer };

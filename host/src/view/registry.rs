@@ -127,6 +127,11 @@ impl Views {
         Arc::new(Self { config, serving, tasks, open: Mutex::default() })
     }
 
+    /// Whether views serve reads of a resource.
+    pub(crate) fn serve(&self, resource: &GroupResource) -> bool {
+        self.config.resources.contains(resource)
+    }
+
     /// Returns the view that serves a read, and opens it if it is not; `None` if no view serves the read.
     ///
     /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
@@ -137,7 +142,7 @@ impl Views {
         request: &ResourceRequest,
         query: &Query,
     ) -> Option<Arc<View>> {
-        if !self.config.resources.contains(&request.resource) || request.subresource.is_some() {
+        if !self.serve(&request.resource) || request.subresource.is_some() {
             return None;
         }
         let component = component.to_ascii_lowercase();

@@ -12,8 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
 use weir_upstream::Identity;
@@ -28,7 +27,7 @@ use crate::proxy::resume::ClientKey;
 use crate::view::{RequestSelector, View, ViewSnapshot};
 
 /// The warning on every answer that may be stale.
-const OFFLINE: HeaderValue =
+pub(super) const OFFLINE: HeaderValue =
     HeaderValue::from_static("299 - \"weir: the API server cannot be reached, this is the node's cached state\"");
 
 /// A list or watch that a view may answer.
@@ -58,7 +57,6 @@ enum Start {
 impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(in crate::proxy) fn of(
-        method: &Method,
         headers: &HeaderMap,
         identity: Identity,
         component: &str,
@@ -66,7 +64,7 @@ impl CachedRead {
         online: bool,
     ) -> Option<Self> {
         let RequestKind::Resource(resource) = kind else { return None };
-        if *method != Method::GET || resource.subresource.is_some() {
+        if resource.subresource.is_some() {
             return None;
         }
         let mut media_type = negotiate(headers, resource, query);
@@ -148,21 +146,27 @@ fn watch_start(query: &Query) -> Option<Start> {
     }
 }
 
+/// A GET request, as far as a view needs to know it.
+pub(in crate::proxy) struct CacheableRequest {
+    pub(in crate::proxy) headers: HeaderMap,
+    pub(in crate::proxy) parsed: RequestInfo,
+    pub(in crate::proxy) component: String,
+    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) client: IpAddr,
+    pub(in crate::proxy) started: Instant,
+}
+
 /// Responds to a read from a view; `None` if only the API server can answer it.
 pub(in crate::proxy) async fn respond(
     proxy: &Arc<Proxy>,
-    request: &Request<Incoming>,
-    parsed: &RequestInfo,
-    component: &str,
-    identity: Identity,
-    client: IpAddr,
-    started: Instant,
+    request: &CacheableRequest,
+    online: bool,
 ) -> Option<Response<ResponseBody>> {
+    let CacheableRequest { headers, parsed, component, identity, client, started } = request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
-    let online = proxy.upstream.is_reachable();
-    let read = CachedRead::of(request.method(), request.headers(), identity, component, parsed, online)?;
-    let view = views.view(component, identity, resource, &parsed.query)?;
-    if !view.is_read_as(identity) && !proxy.may_read(identity, request.headers(), parsed).await.ok()? {
+    let read = CachedRead::of(headers, *identity, component, parsed, online)?;
+    let view = views.view(component, *identity, resource, &parsed.query)?;
+    if !view.is_read_as(*identity) && !proxy.may_read(*identity, headers, parsed).await.ok()? {
         return None;
     }
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
@@ -173,9 +177,9 @@ pub(in crate::proxy) async fn respond(
     };
     let response = read_view(proxy, read, view, online).await?;
     let response = response.unwrap_or_else(|error| error.response(encoding));
-    let compress = verb == Verb::List && headers::accepts_gzip(request.headers()) && proxy.compression.is_for(client);
+    let compress = verb == Verb::List && headers::accepts_gzip(headers) && proxy.compression.is_for(*client);
     let response = if compress { compressed(response) } else { response };
-    Some(Meter::new(proxy.metrics.clone(), handler, started).attach(response))
+    Some(Meter::new(proxy.metrics.clone(), handler, *started).attach(response))
 }
 
 /// Reads a view. `None`: the view cannot answer, and the API server must.

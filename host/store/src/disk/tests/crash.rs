@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use super::storage::{MemoryStorage, Operation, apply};
 use super::*;
 
+/// How often the child is killed.
+const KILLS: &str = "WEIR_TEST_KILLS";
 /// Names the directory in which the child writes.
 const DIRECTORY: &str = "WEIR_TEST_CRASH_DIRECTORY";
 
@@ -104,7 +106,8 @@ fn child() {
 fn a_killed_process_leaves_a_committed_state() {
     let folder = tempfile::tempdir().unwrap();
     let mut newest = 0;
-    for cycle in 0..25 {
+    let kills = std::env::var(KILLS).map_or(25, |kills| kills.parse().unwrap());
+    for cycle in 0..kills {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "disk::tests::crash::child", "--nocapture"])
             .env(DIRECTORY, folder.path())

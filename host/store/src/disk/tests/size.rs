@@ -43,6 +43,13 @@ fn ten_thousand_objects_are_restored_in_time() {
     assert!(elapsed < limit, "{elapsed:?}");
 }
 
+/// The bytes that this process has caused to be written to devices.
+fn device_writes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let bytes = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or_default()
+}
+
 /// Commits `commits` batches of changes. Returns the changed bytes, the written bytes and the size of the file.
 fn churn(confidentiality: Confidentiality, commits: u64, changes: u64, pick: impl Fn(u64) -> u64) -> (u64, u64, u64) {
     let folder = tempfile::tempdir().unwrap();
@@ -51,6 +58,7 @@ fn churn(confidentiality: Confidentiality, commits: u64, changes: u64, pick: imp
     let mut state = open(folder.path());
     state.commit(&registrations, false);
     let (before, mut changed) = (state.metrics.written(), 0);
+    let (device, started) = (device_writes(), Instant::now());
     let mut version = store.snapshot().version;
     for _ in 0..commits {
         for _ in 0..changes {
@@ -62,6 +70,8 @@ fn churn(confidentiality: Confidentiality, commits: u64, changes: u64, pick: imp
         state.commit(&registrations, false);
     }
     let written = state.metrics.written() - before;
+    // Exact only if no other test runs.
+    println!("{} bytes to the device, {:?} a commit", device_writes() - device, started.elapsed() / commits as u32);
     let size = state.with_database(|_, database| Ok(database.file_len())).unwrap();
     drop(state);
     let read = open(folder.path()).load(&name("services"), confidentiality).unwrap();
