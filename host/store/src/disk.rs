@@ -38,7 +38,7 @@ pub use self::cache::{DiskCache, PersistHandle};
 pub use self::config::{Confidentiality, DiskConfig, StoreName};
 pub use self::error::DiskError;
 pub use self::metrics::DiskMetrics;
-pub use self::values::Value;
+pub use self::values::CachedValue;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
 use tokio::time::{Instant, timeout};
-use weir_store::disk::{DiskCache, Value};
+use weir_store::disk::{CachedValue, DiskCache};
 
 use crate::proxy::respond::StatusError;
 
@@ -87,7 +87,7 @@ impl ReviewCache {
             // The key is a hash of the credential and the question, and tells neither.
             (Some(disk), true) => {
                 let expires = SystemTime::now() + OFFLINE_GRACE;
-                disk.put(&on_disk(key), Value { bytes: Vec::new(), expires }, false).await;
+                disk.put(&on_disk(key), CachedValue { bytes: Vec::new(), expires }, false).await;
             }
             (Some(disk), false) => disk.remove(&on_disk(key)).await,
             (None, _) => {}

@@ -9,12 +9,12 @@ use futures_util::future::{FutureExt as _, select_all};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::commit::Registration;
+use super::commit::PersistRequest;
 use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
-use super::state::State;
-use super::values::{MAX_PENDING, MAX_VALUE, PendingValue, Value, is_confidential, unseal_value};
+use super::state::DiskState;
+use super::values::{CachedValue, MAX_PENDING, MAX_VALUE, PendingValue, is_confidential, unseal_value};
 use crate::cache::{ResourceStore, Snapshot};
 
 /// How often the size of changes is compared with the limit while a commit is due.
@@ -22,8 +22,8 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
 pub struct DiskCache {
-    state: Mutex<State>,
-    registrations: Mutex<Registrations>,
+    state: Mutex<DiskState>,
+    requests: Mutex<PersistRequests>,
     /// Signalled when there is something new to write, other than an event of a store.
     wake: Notify,
     cluster: watch::Sender<ClusterCheck>,
@@ -34,9 +34,9 @@ pub struct DiskCache {
 }
 
 #[derive(Default)]
-struct Registrations {
+struct PersistRequests {
     next: u64,
-    stores: BTreeMap<u64, Registration>,
+    stores: BTreeMap<u64, PersistRequest>,
 }
 
 /// Whether what is on disk is of the cluster that the daemon talks to.
@@ -63,8 +63,8 @@ impl DiskCache {
             commit_interval: config.commit_interval,
             commit_bytes: config.commit_bytes,
             identity_wait: config.identity_wait,
-            state: Mutex::new(State::new(config, metrics)),
-            registrations: Mutex::default(),
+            state: Mutex::new(DiskState::new(config, metrics)),
+            requests: Mutex::default(),
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
             opened: Instant::now(),
@@ -89,11 +89,11 @@ impl DiskCache {
         store: Arc<ResourceStore>,
         confidentiality: Confidentiality,
     ) -> PersistHandle {
-        let mut registrations = self.registrations();
-        let id = registrations.next;
-        registrations.next += 1;
-        registrations.stores.insert(id, Registration { name, store, confidentiality });
-        drop(registrations);
+        let mut requests = self.requests();
+        let id = requests.next;
+        requests.next += 1;
+        requests.stores.insert(id, PersistRequest { name, store, confidentiality });
+        drop(requests);
         self.wake.notify_one();
         PersistHandle { cache: self.clone(), id }
     }
@@ -137,15 +137,15 @@ impl DiskCache {
 
     /// Commits everything that has changed so far, and closes the file. Nothing is read or written after that.
     pub async fn close(self: &Arc<Self>) {
-        self.blocking(move |state, registrations| {
-            state.commit(registrations, true);
+        self.blocking(move |state, requests| {
+            state.commit(requests, true);
             state.close();
         })
         .await;
     }
 
     /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored.
-    pub async fn put(self: &Arc<Self>, name: &str, value: Value, confidential: bool) {
+    pub async fn put(self: &Arc<Self>, name: &str, value: CachedValue, confidential: bool) {
         if value.bytes.len() <= MAX_VALUE {
             self.set(name, Some(PendingValue { value, confidential })).await;
         }
@@ -157,7 +157,7 @@ impl DiskCache {
     }
 
     /// A value that has not expired.
-    pub async fn get(self: &Arc<Self>, name: &str) -> Option<Value> {
+    pub async fn get(self: &Arc<Self>, name: &str) -> Option<CachedValue> {
         let name = name.to_owned();
         self.blocking(move |state, _| state.value(&name)).await.flatten()
     }
@@ -177,11 +177,11 @@ impl DiskCache {
     /// Waits for a change of any store, for anything else to write, or until a commit is due without changes.
     async fn changed(&self, receivers: &mut BTreeMap<u64, watch::Receiver<u64>>, due: Option<Instant>) {
         {
-            let registrations = self.registrations();
-            receivers.retain(|id, _| registrations.stores.contains_key(id));
-            for (id, registration) in &registrations.stores {
+            let requests = self.requests();
+            receivers.retain(|id, _| requests.stores.contains_key(id));
+            for (id, request) in &requests.stores {
                 receivers.entry(*id).or_insert_with(|| {
-                    let mut receiver = registration.store.subscribe();
+                    let mut receiver = request.store.subscribe();
                     receiver.mark_changed();
                     receiver
                 });
@@ -212,34 +212,34 @@ impl DiskCache {
     }
 
     fn written_bytes(&self) -> u64 {
-        self.registrations().stores.values().map(|registration| registration.store.written_bytes()).sum()
+        self.requests().stores.values().map(|request| request.store.written_bytes()).sum()
     }
 
     async fn commit(self: &Arc<Self>, force: bool) -> Option<Instant> {
-        let commit = move |state: &mut State, registrations: &[Registration]| state.commit(registrations, force);
+        let commit = move |state: &mut DiskState, requests: &[PersistRequest]| state.commit(requests, force);
         self.blocking(commit).await.flatten()
     }
 
     /// Uses the file on a thread that may block. `None` if that panics, which is a defect.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
-        operation: impl FnOnce(&mut State, &[Registration]) -> T + Send + 'static,
+        operation: impl FnOnce(&mut DiskState, &[PersistRequest]) -> T + Send + 'static,
     ) -> Option<T> {
         let cache = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let mut state = cache.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let registrations: Vec<_> = cache.registrations().stores.values().cloned().collect();
-            operation(&mut state, &registrations)
+            let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
+            operation(&mut state, &requests)
         });
         task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
     }
 
-    fn registrations(&self) -> std::sync::MutexGuard<'_, Registrations> {
-        self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> std::sync::MutexGuard<'_, PersistRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiskState {
     /// Whether the file was of another cluster than this one. It is dropped then.
     fn confirm_cluster(&mut self, uid: String) -> bool {
         // A file that is opened from now on is compared when it is opened.
@@ -256,7 +256,7 @@ impl State {
         self.foreign
     }
 
-    pub(super) fn value(&mut self, name: &str) -> Option<Value> {
+    pub(super) fn value(&mut self, name: &str) -> Option<CachedValue> {
         if let Some(pending) = self.values.get(name) {
             return pending.as_ref().map(|pending| pending.value.clone()).filter(|value| !value.is_expired());
         }
@@ -280,7 +280,7 @@ impl State {
 impl Drop for PersistHandle {
     fn drop(&mut self) {
         // Its last changes are not written: the next start continues from the version on disk.
-        self.cache.registrations().stores.remove(&self.id);
+        self.cache.requests().stores.remove(&self.id);
     }
 }
 
@@ -292,6 +292,6 @@ impl fmt::Debug for PersistHandle {
 
 impl fmt::Debug for DiskCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DiskCache").field("stores", &self.registrations().stores.len()).finish_non_exhaustive()
+        f.debug_struct("DiskCache").field("stores", &self.requests().stores.len()).finish_non_exhaustive()
     }
 }

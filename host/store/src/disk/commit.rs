@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::config::{Confidentiality, StoreName};
-use super::database::{Batch, Database};
+use super::database::{Database, WriteBatch};
 use super::error::DiskError;
 use super::limit::superfluous_values;
-use super::persisted::{Persisted, Plan};
+use super::persisted::{Persisted, StoreDiff};
 use super::seal::CacheKey;
-use super::state::{State, unix_seconds};
+use super::state::{DiskState, unix_seconds};
 use crate::cache::ResourceStore;
 
 /// How often expired values are removed.
@@ -20,31 +20,31 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 /// A store that is kept on disk.
 #[derive(Debug, Clone)]
-pub(super) struct Registration {
+pub(super) struct PersistRequest {
     pub(super) name: StoreName,
     pub(super) store: Arc<ResourceStore>,
     pub(super) confidentiality: Confidentiality,
 }
 
 /// The new states of the written stores, and what has to be reported.
-type Written = (Vec<Persisted>, Vec<(String, DiskError)>);
+type CommitResult = (Vec<Persisted>, Vec<(String, DiskError)>);
 
 /// A store with its changes.
-struct Pending {
+struct ChangedStore {
     persisted: Persisted,
-    plan: Plan,
+    diff: StoreDiff,
     key: Option<Arc<CacheKey>>,
 }
 
-impl State {
+impl DiskState {
     /// Commits what has changed. `force`: also versions that moved without a change of an object. Returns when the next
     /// commit is due without further changes.
-    pub(super) fn commit(&mut self, registrations: &[Registration], force: bool) -> Option<Instant> {
-        let used: HashSet<_> = registrations.iter().map(|found| found.name.clone()).collect();
+    pub(super) fn commit(&mut self, requests: &[PersistRequest], force: bool) -> Option<Instant> {
+        let used: HashSet<_> = requests.iter().map(|found| found.name.clone()).collect();
         // A store that was restored is kept until it is registered.
         self.open.retain(|name, persisted| used.contains(name) || persisted.committed.is_none());
         let due = self.with_database(|state, database| {
-            let (pending, due) = state.pending(database, registrations, force)?;
+            let (pending, due) = state.pending(database, requests, force)?;
             let sweep = state.swept.is_none_or(|at| at.elapsed() > SWEEP);
             let superfluous = match sweep {
                 true => superfluous_values(database, state.config.max_bytes / 4)?,
@@ -79,12 +79,12 @@ impl State {
     fn pending(
         &mut self,
         database: &Database,
-        registrations: &[Registration],
+        requests: &[PersistRequest],
         force: bool,
-    ) -> Result<(Vec<Pending>, Option<Instant>), DiskError> {
+    ) -> Result<(Vec<ChangedStore>, Option<Instant>), DiskError> {
         let (mut pending, mut next) = (Vec::new(), None);
         let mut names = HashSet::new();
-        for Registration { name, store, confidentiality } in registrations {
+        for PersistRequest { name, store, confidentiality } in requests {
             // What was restored from another cluster's file never goes back to disk.
             let unusable = !store.state().borrow().synced || (self.foreign && store.is_stale());
             // One that is closed and opened again is registered twice for a moment.
@@ -102,13 +102,13 @@ impl State {
                     continue;
                 }
             };
-            let plan = persisted.plan(store);
+            let diff = persisted.diff(store);
             let due = persisted.committed.map(|at| at + self.config.bookmark_interval);
             let is_new = !self.rows.contains_key(&persisted.id);
-            let moved = plan.version() != persisted.row.version;
+            let moved = diff.version() != persisted.row.version;
             let is_due = force || due.is_none_or(|due| due <= Instant::now());
-            if is_new || plan.changes_objects() || (moved && is_due) {
-                pending.push(Pending { persisted, plan, key });
+            if is_new || diff.changes_objects() || (moved && is_due) {
+                pending.push(ChangedStore { persisted, diff, key });
             } else if moved {
                 next = next.into_iter().chain(due).min();
             } else {
@@ -122,9 +122,9 @@ impl State {
     fn write(
         &mut self,
         database: &Database,
-        pending: &[Pending],
+        pending: &[ChangedStore],
         superfluous: &[String],
-    ) -> Result<Written, DiskError> {
+    ) -> Result<CommitResult, DiskError> {
         let key = match self.values.values().flatten().any(|value| value.confidential) {
             true => self.key_for(Confidentiality::Encrypted),
             false => Ok(None),
@@ -156,14 +156,14 @@ impl State {
     }
 }
 
-impl Pending {
+impl ChangedStore {
     /// Writes the changes; or the whole store, if what is on disk of it turns out to be damaged.
-    fn write(&self, batch: &mut Batch, errors: &mut Vec<(String, DiskError)>) -> Result<Persisted, DiskError> {
+    fn write(&self, batch: &mut WriteBatch, errors: &mut Vec<(String, DiskError)>) -> Result<Persisted, DiskError> {
         let (key, used) = (self.key.as_deref(), unix_seconds());
-        match self.persisted.write(batch, &self.plan, key, used) {
+        match self.persisted.write(batch, &self.diff, key, used) {
             Err(error @ DiskError::Damaged(_)) => {
                 errors.push((self.persisted.row.name.to_string(), error));
-                self.persisted.write(batch, &Persisted::rewritten(&self.plan), key, used)
+                self.persisted.write(batch, &Persisted::rewritten(&self.diff), key, used)
             }
             result => result,
         }

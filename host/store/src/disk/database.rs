@@ -36,7 +36,7 @@ pub(super) struct Database {
 }
 
 /// The tables in one write transaction.
-pub(super) struct Batch<'a> {
+pub(super) struct WriteBatch<'a> {
     meta: Table<'a, &'static str, &'static str>,
     stores: Table<'a, u64, &'static [u8]>,
     segments: Table<'a, (u64, u64, u32), &'static [u8]>,
@@ -60,10 +60,13 @@ impl Database {
     }
 
     /// Changes the tables in one transaction: all of it is on disk when this returns, or nothing.
-    pub(super) fn write<T>(&self, change: impl FnOnce(&mut Batch) -> Result<T, DiskError>) -> Result<T, DiskError> {
+    pub(super) fn write<T>(
+        &self,
+        change: impl FnOnce(&mut WriteBatch) -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
         guarded(|| {
             let transaction = self.database.begin_write()?;
-            let mut batch = Batch {
+            let mut batch = WriteBatch {
                 meta: transaction.open_table(META)?,
                 stores: transaction.open_table(STORES)?,
                 segments: transaction.open_table(SEGMENTS)?,
@@ -164,7 +167,7 @@ impl Database {
     }
 }
 
-impl Batch<'_> {
+impl WriteBatch<'_> {
     pub(super) fn put_meta(&mut self, name: &str, value: &str) -> Result<(), DiskError> {
         self.meta.insert(name, value)?;
         Ok(())

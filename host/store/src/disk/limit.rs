@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::config::StoreName;
 use super::database::Database;
 use super::error::DiskError;
-use super::state::State;
+use super::state::DiskState;
 use super::values::{EXPIRY, expiry};
 
 /// How often the file is compacted at most: that rewrites much of it.
@@ -16,7 +16,7 @@ const COMPACTION: Duration = Duration::from_secs(3600);
 /// Free pages that do not count.
 const FREE: u64 = 16 << 20;
 
-impl State {
+impl DiskState {
     /// Evicts stores that nobody uses, oldest first, until the rest fits. If that is not enough, drops the largest ones.
     pub(super) fn enforce_limit(
         &mut self,

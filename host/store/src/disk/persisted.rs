@@ -11,10 +11,10 @@ use rpds::RedBlackTreeMapSync;
 use tokio::time::Instant;
 
 use super::config::Confidentiality;
-use super::database::{Batch, Database};
+use super::database::{Database, WriteBatch};
 use super::error::DiskError;
 use super::seal::{CacheKey, seal, unseal};
-use super::segment::{Record, object_len};
+use super::segment::{SegmentRecord, object_len};
 use super::store_row::{StoreRow, segment_place};
 use crate::StoreKey;
 use crate::cache::{Object, ResourceStore, Snapshot};
@@ -35,7 +35,7 @@ pub(super) struct Persisted {
     pub(super) row: StoreRow,
     /// The objects on disk. They share their bytes with the store.
     objects: RedBlackTreeMapSync<StoreKey, Arc<Object>>,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<SegmentSize>,
     /// The bytes of the records that no later record supersedes.
     live: u64,
     /// How many bytes of old records may be moved: less than the bytes of changes so far.
@@ -49,7 +49,7 @@ pub(super) struct Persisted {
 }
 
 #[derive(Debug, Clone)]
-struct Segment {
+struct SegmentSize {
     sequence: u64,
     /// The bytes of its records.
     records: u64,
@@ -58,14 +58,14 @@ struct Segment {
 }
 
 /// The changes that bring a store on disk up to date.
-pub(super) struct Plan {
+pub(super) struct StoreDiff {
     target: Arc<Snapshot>,
     position: u64,
-    records: Vec<Record>,
+    records: Vec<SegmentRecord>,
     rewrite: bool,
 }
 
-impl Plan {
+impl StoreDiff {
     /// Whether objects change, and not the version alone.
     pub(super) fn changes_objects(&self) -> bool {
         self.rewrite || !self.records.is_empty()
@@ -104,10 +104,10 @@ impl Persisted {
             let records = unseal(&segment_place(id, sequence), &blob, key)?;
             let mut rest = records.as_slice();
             while !rest.is_empty() {
-                loaded.apply(&Record::decode(&mut rest)?);
+                loaded.apply(&SegmentRecord::decode(&mut rest)?);
             }
             let (records, stored) = (records.len() as u64, blob.len() as u64);
-            loaded.segments.push_back(Segment { sequence, records, stored });
+            loaded.segments.push_back(SegmentSize { sequence, records, stored });
             Ok(())
         })?;
         let complete = expected.is_empty() && loaded.objects.size() as u64 == loaded.row.objects;
@@ -123,7 +123,7 @@ impl Persisted {
     }
 
     /// Finds what has changed in the store since the last commit.
-    pub(super) fn plan(&self, store: &ResourceStore) -> Plan {
+    pub(super) fn diff(&self, store: &ResourceStore) -> StoreDiff {
         let (target, position) = store.snapshot_and_position();
         let rewrite = self.row.format() != target.format;
         let events = self.position.filter(|_| !rewrite).and_then(|from| {
@@ -138,32 +138,32 @@ impl Persisted {
             let old = self.objects.get(key).filter(|_| !rewrite);
             match (old, target.objects.get(key)) {
                 (Some(old), Some(new)) if Arc::ptr_eq(old, new) || old == new => None,
-                (_, Some(new)) => Some(Record::Put(new.clone())),
-                (Some(_), None) => Some(Record::Remove(key.clone())),
+                (_, Some(new)) => Some(SegmentRecord::Put(new.clone())),
+                (Some(_), None) => Some(SegmentRecord::Remove(key.clone())),
                 (None, None) => None,
             }
         });
         let records = records.collect();
-        Plan { target, position, records, rewrite }
+        StoreDiff { target, position, records, rewrite }
     }
 
-    /// The plan that writes the whole store again.
-    pub(super) fn rewritten(plan: &Plan) -> Plan {
-        let records = plan.target.objects.values().cloned().map(Record::Put).collect();
-        Plan { target: plan.target.clone(), position: plan.position, records, rewrite: true }
+    /// The changes that write the whole store again.
+    pub(super) fn rewritten(diff: &StoreDiff) -> StoreDiff {
+        let records = diff.target.objects.values().cloned().map(SegmentRecord::Put).collect();
+        StoreDiff { target: diff.target.clone(), position: diff.position, records, rewrite: true }
     }
 
     /// Writes the changes. Returns the state that is on disk once the transaction has been committed.
     pub(super) fn write(
         &self,
-        batch: &mut Batch,
-        plan: &Plan,
+        batch: &mut WriteBatch,
+        diff: &StoreDiff,
         key: Option<&CacheKey>,
         used: u64,
     ) -> Result<Self, DiskError> {
         let mut next = self.clone();
         let mut sequence = next.row.segments.end;
-        if plan.rewrite {
+        if diff.rewrite {
             batch.remove_segments(next.id)?;
             next.segments.clear();
             next.objects = RedBlackTreeMapSync::new_sync();
@@ -171,7 +171,7 @@ impl Persisted {
         }
         let old_segments = next.segments.len();
         let mut changed = 0;
-        for record in &plan.records {
+        for record in &diff.records {
             changed += record.len();
             next.apply(record);
             next.append(batch, record, &mut sequence, key)?;
@@ -179,44 +179,44 @@ impl Persisted {
         next.credit = (next.credit + i64::try_from(changed / 5 * 4).unwrap_or(i64::MAX)).min(MAX_CREDIT);
         next.clean(batch, old_segments, &mut sequence, key)?;
         next.flush(batch, &mut sequence, key)?;
-        next.objects = plan.target.objects.clone();
-        next.position = Some(plan.position);
+        next.objects = diff.target.objects.clone();
+        next.position = Some(diff.position);
         next.committed = Some(Instant::now());
         let name = next.row.name.clone();
         next.row = StoreRow {
-            version: plan.target.version,
+            version: diff.target.version,
             objects: next.objects.size() as u64,
             segments: next.segments.front().map_or(sequence, |first| first.sequence)..sequence,
             bytes: next.segments.iter().map(|segment| segment.stored).sum(),
             used,
-            ..StoreRow::new(name, key.map(|key| key.id.as_str()), &plan.target.format)
+            ..StoreRow::new(name, key.map(|key| key.id.as_str()), &diff.target.format)
         };
         batch.put_store(next.id, &next.row.seal(next.id)?)?;
         Ok(next)
     }
 
     /// Notes a record's effect on the objects and on the garbage.
-    fn apply(&mut self, record: &Record) {
+    fn apply(&mut self, record: &SegmentRecord) {
         let key = match record {
-            Record::Put(object) => &object.key,
-            Record::Remove(key) => key,
+            SegmentRecord::Put(object) => &object.key,
+            SegmentRecord::Remove(key) => key,
         };
         if let Some(old) = self.objects.get(key) {
             self.live = self.live.saturating_sub(object_len(old));
         }
         match record {
-            Record::Put(object) => {
+            SegmentRecord::Put(object) => {
                 self.live += record.len();
                 self.objects.insert_mut(object.key.clone(), object.clone());
             }
-            Record::Remove(key) => drop(self.objects.remove_mut(key)),
+            SegmentRecord::Remove(key) => drop(self.objects.remove_mut(key)),
         }
     }
 
     /// Moves valid records of the oldest segments to the end of the log, as long as there is too much garbage.
     fn clean(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut WriteBatch,
         old_segments: usize,
         sequence: &mut u64,
         key: Option<&CacheKey>,
@@ -232,10 +232,10 @@ impl Persisted {
             let mut rest = records.as_slice();
             while !rest.is_empty() {
                 // A deletion in the oldest segment has nothing left to delete.
-                let Record::Put(old) = Record::decode(&mut rest)? else { continue };
+                let SegmentRecord::Put(old) = SegmentRecord::decode(&mut rest)? else { continue };
                 let valid = self.objects.get(&old.key).filter(|now| **now == old).cloned();
                 if let Some(object) = valid {
-                    let moved = Record::Put(object);
+                    let moved = SegmentRecord::Put(object);
                     self.credit -= i64::try_from(moved.len()).unwrap_or(i64::MAX);
                     self.append(batch, &moved, sequence, key)?;
                 }
@@ -247,8 +247,8 @@ impl Persisted {
 
     fn append(
         &mut self,
-        batch: &mut Batch,
-        record: &Record,
+        batch: &mut WriteBatch,
+        record: &SegmentRecord,
         sequence: &mut u64,
         key: Option<&CacheKey>,
     ) -> Result<(), DiskError> {
@@ -261,14 +261,14 @@ impl Persisted {
     }
 
     /// Writes the buffered records as a segment.
-    fn flush(&mut self, batch: &mut Batch, sequence: &mut u64, key: Option<&CacheKey>) -> Result<(), DiskError> {
+    fn flush(&mut self, batch: &mut WriteBatch, sequence: &mut u64, key: Option<&CacheKey>) -> Result<(), DiskError> {
         if self.buffer.is_empty() {
             return Ok(());
         }
         let blob = seal(&segment_place(self.id, *sequence), &self.buffer, key)?;
         batch.put_segment(self.id, *sequence, &blob)?;
         let (records, stored) = (self.buffer.len() as u64, blob.len() as u64);
-        self.segments.push_back(Segment { sequence: *sequence, records, stored });
+        self.segments.push_back(SegmentSize { sequence: *sequence, records, stored });
         *sequence += 1;
         self.buffer.clear();
         Ok(())

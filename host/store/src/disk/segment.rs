@@ -15,14 +15,14 @@ const REMOVE: u8 = 2;
 
 /// One change in a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) enum SegmentRecord {
     /// The object was added or updated.
     Put(Arc<Object>),
     /// The object was deleted.
     Remove(StoreKey),
 }
 
-impl Record {
+impl SegmentRecord {
     /// The bytes of the record in a segment.
     pub(super) fn len(&self) -> u64 {
         match self {
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written_and_a_cut_segment_is_damaged() {
         let object = Object { key: StoreKey::new("a", "b"), version: 7, bytes: Bytes::from_static(b"bytes") };
-        let records = [Record::Put(Arc::new(object)), Record::Remove(StoreKey::new("", "c"))];
+        let records = [SegmentRecord::Put(Arc::new(object)), SegmentRecord::Remove(StoreKey::new("", "c"))];
         let mut bytes = Vec::new();
         for record in &records {
             let before = bytes.len() as u64;
@@ -98,11 +98,11 @@ mod tests {
             assert_eq!(bytes.len() as u64 - before, record.len());
         }
         let mut rest = bytes.as_slice();
-        assert_eq!([Record::decode(&mut rest).unwrap(), Record::decode(&mut rest).unwrap()], records);
+        assert_eq!([SegmentRecord::decode(&mut rest).unwrap(), SegmentRecord::decode(&mut rest).unwrap()], records);
         assert!(rest.is_empty());
         let first = usize::try_from(records[0].len()).unwrap();
         for cut in 0..first {
-            assert!(Record::decode(&mut &bytes[..cut]).is_err());
+            assert!(SegmentRecord::decode(&mut &bytes[..cut]).is_err());
         }
     }
 }

@@ -23,7 +23,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(300);
 
 /// Everything that the file contains, and what is to be written next.
-pub(super) struct State {
+pub(super) struct DiskState {
     pub(super) config: DiskConfig,
     pub(super) metrics: Arc<DiskMetrics>,
     database: Option<Database>,
@@ -57,7 +57,7 @@ pub(super) struct State {
     reported: HashSet<(String, &'static str)>,
 }
 
-impl State {
+impl DiskState {
     pub(super) fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Self {
         Self {
             config,

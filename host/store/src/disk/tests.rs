@@ -15,10 +15,10 @@ use bytes::Bytes;
 use weir_document::TypeMeta;
 use weir_kube::{Encoding, GroupResource};
 
-use super::commit::Registration;
+use super::commit::PersistRequest;
 use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::metrics::DiskMetrics;
-use super::state::State;
+use super::state::DiskState;
 use crate::StoreKey;
 use crate::cache::{Collection, Delta, Object, ObjectFormat, ResourceStore, Snapshot};
 
@@ -59,24 +59,24 @@ fn store(names: &[&str]) -> Arc<ResourceStore> {
     store
 }
 
-fn registration(resource: &str, store: &Arc<ResourceStore>, confidentiality: Confidentiality) -> Registration {
-    Registration { name: name(resource), store: store.clone(), confidentiality }
+fn request(resource: &str, store: &Arc<ResourceStore>, confidentiality: Confidentiality) -> PersistRequest {
+    PersistRequest { name: name(resource), store: store.clone(), confidentiality }
 }
 
-fn plain(resource: &str, store: &Arc<ResourceStore>) -> Registration {
-    registration(resource, store, Confidentiality::Plain)
+fn plain(resource: &str, store: &Arc<ResourceStore>) -> PersistRequest {
+    request(resource, store, Confidentiality::Plain)
 }
 
 fn model(snapshot: &Snapshot) -> Model {
     snapshot.objects.iter().map(|(key, object)| (key.clone(), (object.version, object.bytes.clone()))).collect()
 }
 
-fn open(directory: &Path) -> State {
+fn open(directory: &Path) -> DiskState {
     open_with(DiskConfig::new(&directory.join("cache"), "node"))
 }
 
-fn open_with(config: DiskConfig) -> State {
-    State::new(config, Arc::default())
+fn open_with(config: DiskConfig) -> DiskState {
+    DiskState::new(config, Arc::default())
 }
 
 /// What a new process reads of a plain store.
@@ -84,7 +84,7 @@ fn reread(directory: &Path, resource: &str) -> Option<Snapshot> {
     open(directory).load(&name(resource), Confidentiality::Plain)
 }
 
-fn errors(state: &State, reason: &'static str) -> u64 {
+fn errors(state: &DiskState, reason: &'static str) -> u64 {
     DiskMetrics::errors(&state.metrics, reason)
 }
 

@@ -15,7 +15,7 @@ pub(super) const MAX_PENDING: usize = 4096;
 
 /// A value and when it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
+pub struct CachedValue {
     /// The bytes.
     pub bytes: Vec<u8>,
     /// The value is not returned from this time on.
@@ -27,11 +27,11 @@ pub(super) type PendingValues = HashMap<String, Option<PendingValue>>;
 
 #[derive(Debug, Clone)]
 pub(super) struct PendingValue {
-    pub(super) value: Value,
+    pub(super) value: CachedValue,
     pub(super) confidential: bool,
 }
 
-impl Value {
+impl CachedValue {
     /// Whether the value has expired.
     pub(super) fn is_expired(&self) -> bool {
         self.expires <= SystemTime::now()
@@ -60,11 +60,11 @@ pub(super) fn expiry(blob: &[u8]) -> Option<SystemTime> {
 }
 
 /// Reads the blob of a value.
-pub(super) fn unseal_value(name: &str, blob: &[u8], key: Option<&CacheKey>) -> Result<Value, DiskError> {
+pub(super) fn unseal_value(name: &str, blob: &[u8], key: Option<&CacheKey>) -> Result<CachedValue, DiskError> {
     let damaged = || DiskError::Damaged("a value is cut off".to_owned());
     let (header, sealed) = blob.split_first_chunk::<EXPIRY>().ok_or_else(damaged)?;
     let bytes = unseal(&place(name, header), sealed, key)?;
-    Ok(Value { bytes, expires: expiry(blob).ok_or_else(damaged)? })
+    Ok(CachedValue { bytes, expires: expiry(blob).ok_or_else(damaged)? })
 }
 
 fn header(expires: SystemTime, confidential: bool) -> [u8; EXPIRY] {
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_value_is_bound_to_its_name_and_its_expiry() {
         let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let value = Value { bytes: b"value".to_vec(), expires };
+        let value = CachedValue { bytes: b"value".to_vec(), expires };
         let blob = PendingValue { value: value.clone(), confidential: false }.seal("a", None).unwrap();
         assert_eq!(unseal_value("a", &blob, None).unwrap(), value);
         assert!(value.is_expired() && !is_confidential(&blob));

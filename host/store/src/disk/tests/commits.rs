@@ -33,11 +33,11 @@ fn a_store_continues_after_a_restart_and_writes_only_the_difference() {
     let second = Arc::new(ResourceStore::new(format()));
     second.restore(state.load(&name("services"), Confidentiality::Plain).unwrap());
     assert!(second.is_stale() && second.state().borrow().synced);
-    let registrations = [plain("services", &second)];
-    state.commit(&registrations, false);
+    let requests = [plain("services", &second)];
+    state.commit(&requests, false);
     assert_eq!(state.metrics.commits(), 0, "nothing has changed");
     put(&second, "c", 7);
-    state.commit(&registrations, false);
+    state.commit(&requests, false);
     drop(state);
     assert_eq!(model(&reread(folder.path(), "services").unwrap()), model(&second.snapshot()));
 }
@@ -76,15 +76,15 @@ fn a_list_of_a_restored_cluster_replaces_what_is_on_disk() {
 fn one_commit_covers_all_stores_and_a_bookmark_waits() {
     let folder = tempfile::tempdir().unwrap();
     let (services, pods) = (store(&["a"]), store(&["b"]));
-    let registrations = [plain("services", &services), plain("pods", &pods)];
+    let requests = [plain("services", &services), plain("pods", &pods)];
     let mut state = open(folder.path());
-    state.commit(&registrations, false);
+    state.commit(&requests, false);
     assert_eq!(state.metrics.commits(), 1);
     services.apply(vec![Delta::Bookmark(50)]);
-    let due = state.commit(&registrations, false).expect("the bookmark is due later");
+    let due = state.commit(&requests, false).expect("the bookmark is due later");
     assert!(due > tokio::time::Instant::now() + Duration::from_secs(5));
     assert_eq!(state.metrics.commits(), 1);
-    state.commit(&registrations, true);
+    state.commit(&requests, true);
     assert_eq!(state.metrics.commits(), 2);
     drop(state);
     assert_eq!(reread(folder.path(), "services").unwrap().version, 50);

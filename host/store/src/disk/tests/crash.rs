@@ -5,7 +5,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use super::storage::{MemoryStorage, Operation, apply};
+use super::storage::{MemoryStorage, StorageOperation, apply};
 use super::*;
 
 /// How often the child is killed.
@@ -34,7 +34,7 @@ fn model_at(version: u64) -> Model {
 }
 
 /// Applies the next changes and commits them.
-fn step(state: &mut State, store: &Arc<ResourceStore>, model: &mut Model, changes: u64) {
+fn step(state: &mut DiskState, store: &Arc<ResourceStore>, model: &mut Model, changes: u64) {
     let version = store.snapshot().version;
     store.apply((version + 1..=version + changes).map(|version| change(version, model)).collect());
     state.commit(&[plain("services", store)], true);
@@ -55,7 +55,7 @@ fn a_power_cut_between_any_two_writes_leaves_a_committed_state() {
     let log = std::mem::take(&mut *storage.log.lock().unwrap());
     let (mut image, mut synced) = (Vec::new(), 0);
     for crash in 0..log.len() {
-        if matches!(log[crash], Operation::Sync) {
+        if matches!(log[crash], StorageOperation::Sync) {
             log[synced..crash].iter().for_each(|operation| apply(&mut image, operation));
             synced = crash;
         }
@@ -67,9 +67,9 @@ fn a_power_cut_between_any_two_writes_leaves_a_committed_state() {
         for (at, operation) in log[synced..crash].iter().enumerate() {
             match (random((crash * 1000 + at) as u64) % 4, operation) {
                 (0, _) => {}
-                (1, Operation::Write(offset, bytes)) => {
+                (1, StorageOperation::Write(offset, bytes)) => {
                     let part = bytes.len() / 2 / 512 * 512;
-                    apply(&mut torn, &Operation::Write(*offset, bytes[..part].to_vec()));
+                    apply(&mut torn, &StorageOperation::Write(*offset, bytes[..part].to_vec()));
                 }
                 _ => apply(&mut torn, operation),
             }

@@ -94,11 +94,11 @@ fn damage_that_shows_while_writing_is_mended_from_memory() {
     let storage = MemoryStorage::new(Vec::new());
     let mut state = open_with(storage.config());
     let store = store(&["a"]);
-    let registrations = [plain("services", &store)];
+    let requests = [plain("services", &store)];
     let filler = vec![b'x'; 300 << 10];
     for version in 2..6 {
         store.apply(vec![Delta::Put(object("big", version, &filler))]);
-        state.commit(&registrations, false);
+        state.commit(&requests, false);
         if version == 3 {
             let (id, first) = state.rows.iter().map(|(id, row)| (*id, row.segments.start)).next().unwrap();
             state.with_database(|_, database| database.write(|batch| batch.remove_segment(id, first)));
@@ -142,17 +142,17 @@ async fn a_full_disk_is_reported_once_and_tried_again() {
     let storage = MemoryStorage::new(Vec::new());
     let mut state = open_with(storage.config());
     let store = store(&["a"]);
-    let registrations = [plain("services", &store)];
-    state.commit(&registrations, false);
+    let requests = [plain("services", &store)];
+    state.commit(&requests, false);
     let before = model(&store.snapshot());
     storage.capacity.store(storage.data.lock().unwrap().len() as u64, Ordering::Relaxed);
     let noise = noise(1, 4_000_000);
     store.apply(vec![Delta::Put(object("big", 5, &noise))]);
     let mut last = tokio::time::Instant::now();
     for attempt in 1..5 {
-        let due = state.commit(&registrations, false).expect("a later attempt");
+        let due = state.commit(&requests, false).expect("a later attempt");
         assert_eq!(errors(&state, "full"), attempt);
-        state.commit(&registrations, false);
+        state.commit(&requests, false);
         assert_eq!(errors(&state, "full"), attempt, "not before it is due");
         assert!(due - last >= std::time::Duration::from_secs(1 << (attempt - 1)), "each delay is longer");
         last = due;
@@ -163,7 +163,7 @@ async fn a_full_disk_is_reported_once_and_tried_again() {
     let read = open_with(copy.config()).load(&name("services"), Confidentiality::Plain).unwrap();
     assert_eq!(model(&read), before);
     storage.capacity.store(u64::MAX, Ordering::Relaxed);
-    state.commit(&registrations, false);
+    state.commit(&requests, false);
     drop(state);
     let read = open_with(storage.config()).load(&name("services"), Confidentiality::Plain).unwrap();
     assert_eq!(model(&read), model(&store.snapshot()));
@@ -189,7 +189,7 @@ fn only_this_user_can_read_the_file() {
 fn encrypted_stores_need_their_key_and_plain_ones_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let secrets = store(&["secret-one"]);
-    let both = [registration("secrets", &secrets, Confidentiality::Encrypted), plain("services", &store(&["a"]))];
+    let both = [request("secrets", &secrets, Confidentiality::Encrypted), plain("services", &store(&["a"]))];
     open(folder.path()).commit(&both, false);
     let bytes = std::fs::read(file(folder.path())).unwrap();
     assert!(!bytes.windows(10).any(|window| window == b"secret-one"));

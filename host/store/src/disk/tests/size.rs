@@ -54,9 +54,9 @@ fn device_writes() -> u64 {
 fn churn(confidentiality: Confidentiality, commits: u64, changes: u64, pick: impl Fn(u64) -> u64) -> (u64, u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let store = services(2000);
-    let registrations = [registration("services", &store, confidentiality)];
+    let requests = [request("services", &store, confidentiality)];
     let mut state = open(folder.path());
-    state.commit(&registrations, false);
+    state.commit(&requests, false);
     let (before, mut changed) = (state.metrics.written(), 0);
     let (device, started) = (device_writes(), Instant::now());
     let mut version = store.snapshot().version;
@@ -67,7 +67,7 @@ fn churn(confidentiality: Confidentiality, commits: u64, changes: u64, pick: imp
             changed += object.bytes.len() as u64;
             store.apply(vec![Delta::Put(object)]);
         }
-        state.commit(&registrations, false);
+        state.commit(&requests, false);
     }
     let written = state.metrics.written() - before;
     // Exact only if no other test runs.

@@ -10,7 +10,7 @@ use super::*;
 
 /// One operation.
 #[derive(Debug, Clone)]
-pub(super) enum Operation {
+pub(super) enum StorageOperation {
     Write(u64, Vec<u8>),
     Length(u64),
     Sync,
@@ -19,7 +19,7 @@ pub(super) enum Operation {
 #[derive(Debug)]
 pub(super) struct MemoryStorage {
     pub(super) data: Mutex<Vec<u8>>,
-    pub(super) log: Mutex<Vec<Operation>>,
+    pub(super) log: Mutex<Vec<StorageOperation>>,
     /// The capacity of the disk.
     pub(super) capacity: AtomicU64,
 }
@@ -38,24 +38,24 @@ impl MemoryStorage {
 }
 
 /// Applies an operation to an image of the storage.
-pub(super) fn apply(image: &mut Vec<u8>, operation: &Operation) {
+pub(super) fn apply(image: &mut Vec<u8>, operation: &StorageOperation) {
     match operation {
-        Operation::Write(offset, bytes) => {
+        StorageOperation::Write(offset, bytes) => {
             let start = usize::try_from(*offset).unwrap();
             if image.len() < start + bytes.len() {
                 image.resize(start + bytes.len(), 0);
             }
             image[start..start + bytes.len()].copy_from_slice(bytes);
         }
-        Operation::Length(length) => image.resize(usize::try_from(*length).unwrap(), 0),
-        Operation::Sync => {}
+        StorageOperation::Length(length) => image.resize(usize::try_from(*length).unwrap(), 0),
+        StorageOperation::Sync => {}
     }
 }
 
 impl MemoryStorage {
-    fn operate(&self, operation: Operation) -> io::Result<()> {
+    fn operate(&self, operation: StorageOperation) -> io::Result<()> {
         let mut data = self.data.lock().unwrap();
-        if let Operation::Length(length) = operation
+        if let StorageOperation::Length(length) = operation
             && length > self.capacity.load(Ordering::Relaxed)
         {
             return Err(io::ErrorKind::StorageFull.into());
@@ -80,14 +80,14 @@ impl StorageBackend for MemoryStorage {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.operate(Operation::Length(len))
+        self.operate(StorageOperation::Length(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.operate(Operation::Sync)
+        self.operate(StorageOperation::Sync)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.operate(Operation::Write(offset, data.to_vec()))
+        self.operate(StorageOperation::Write(offset, data.to_vec()))
     }
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::disk::{DiskCache, Value};
+use crate::disk::{CachedValue, DiskCache};
 
-fn value(bytes: &[u8], seconds: i64) -> Value {
+fn value(bytes: &[u8], seconds: i64) -> CachedValue {
     let (now, by) = (SystemTime::now(), Duration::from_secs(seconds.unsigned_abs()));
-    Value { bytes: bytes.to_vec(), expires: if seconds < 0 { now - by } else { now + by } }
+    CachedValue { bytes: bytes.to_vec(), expires: if seconds < 0 { now - by } else { now + by } }
 }
 
 #[tokio::test]
@@ -55,8 +55,10 @@ fn the_values_that_expire_first_make_room() {
     let mut state = open_with(config);
     for (name, seconds) in [("a", 300), ("b", 100), ("c", 200)] {
         let value = value(&[7, 1, 250, 3], seconds);
-        let pending =
-            crate::disk::values::PendingValue { value: Value { bytes: vec![9; 10], ..value }, confidential: false };
+        let pending = crate::disk::values::PendingValue {
+            value: CachedValue { bytes: vec![9; 10], ..value },
+            confidential: false,
+        };
         state.values.insert(name.into(), Some(pending));
     }
     state.commit(&[], false);
