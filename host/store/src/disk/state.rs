@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::time::Instant;
 
-use super::config::{Confidentiality, DiskConfig, StoreName};
+use super::config::{Confidentiality, DiskConfig, KeyFile, StoreName};
 use super::database::Database;
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
@@ -127,7 +127,7 @@ impl DiskState {
                 return Err(error);
             }
             self.foreign |= matches!(error, DiskError::OtherCluster(_));
-            let key = self.loaded_key();
+            let key = self.present_key();
             let created = recovery::recreate(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
             created.inspect_err(|error| self.report(&self.config.file_name(), error))
         });
@@ -210,9 +210,10 @@ impl DiskState {
         key.clone().map(Some).map_err(DiskError::Key)
     }
 
-    /// The key, if it was needed before.
-    fn loaded_key(&self) -> Option<Arc<CacheKey>> {
-        self.key.as_ref()?.as_ref().ok().cloned()
+    /// The key, if there is one already.
+    fn present_key(&mut self) -> Option<Arc<CacheKey>> {
+        let (KeyFile::Own(path) | KeyFile::Given(path)) = &self.config.key_file;
+        path.exists().then(|| self.key_for(Confidentiality::Encrypted).ok().flatten()).flatten()
     }
 
     /// Reads a store. What cannot be used is reported and dropped: alone if possible.

@@ -180,6 +180,16 @@ fn a_directory_that_cannot_be_written_is_reported() {
 }
 
 #[test]
+fn a_read_only_disk_is_reported_and_left_alone() {
+    let mut config = MemoryStorage::new(Vec::new()).config();
+    config.storage = Arc::new(|| Err(std::io::ErrorKind::ReadOnlyFilesystem.into()));
+    let mut state = open_with(config);
+    assert!(state.load(&name("services"), Confidentiality::Plain).is_none());
+    assert!(state.commit(&[plain("services", &store(&["a"]))], false).is_some(), "it is tried again");
+    assert_eq!((errors(&state, "read_only"), errors(&state, "damaged")), (1, 0));
+}
+
+#[test]
 fn only_this_user_can_read_the_file() {
     let (folder, _) = filled();
     assert_eq!(std::fs::metadata(file(folder.path())).unwrap().permissions().mode() & 0o777, 0o600);
