@@ -13,6 +13,7 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
+use weir_store::disk::DiskCache;
 use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, watch_addresses};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
@@ -22,6 +23,7 @@ use weir_upstream::{
 use crate::admin::Admin;
 use crate::admin::status::FilterStatus;
 use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
+use crate::disk_cache::{close_disk, open_disk};
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::pods::{CertificateManager, PodAddress};
@@ -118,7 +120,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
-    let views = open_views(&config, &upstream, served.clone(), &tasks);
+    let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
+    let views = open_views(&config, &upstream, disk.clone(), served.clone(), &tasks);
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
@@ -175,7 +178,11 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         _ = terminate.recv() => tracing::info!("received SIGTERM, stopping"),
     }
     // Connections end within the drain timeout. The rest is for tasks that end after them.
-    if tasks.drain(config.drain + Duration::from_millis(500)).await {
+    let drained = tasks.drain(config.drain + Duration::from_millis(500)).await;
+    if let Some(disk) = disk {
+        close_disk(&disk).await;
+    }
+    if drained {
         tracing::info!("stopped");
     } else {
         tracing::warn!(timeout = ?config.drain, "stopped, but open requests did not finish within the drain timeout");
@@ -254,6 +261,7 @@ async fn connect(
 fn open_views(
     config: &ServeConfig,
     upstream: &Arc<Upstream>,
+    disk: Option<Arc<DiskCache>>,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
@@ -267,6 +275,7 @@ fn open_views(
         daemon: client(upstream.client()),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         timing: ReflectorTiming::default(),
+        disk,
     };
     let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());

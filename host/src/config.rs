@@ -1,5 +1,6 @@
 //! Flags and the filters' configuration: parsed and validated here once, into types that are valid by construction.
 
+mod disk;
 mod entry;
 mod error;
 mod flags;
@@ -10,6 +11,7 @@ mod secure;
 mod serve;
 mod upstream;
 
+pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};
 #[cfg(test)]
 pub(crate) use flags::definition;

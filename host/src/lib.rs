@@ -8,6 +8,7 @@ pub mod app;
 pub mod cli;
 mod codec;
 pub mod config;
+mod disk_cache;
 #[cfg(test)]
 mod documents;
 pub mod lookups;

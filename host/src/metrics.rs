@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::RuntimeMetrics;
+use weir_store::disk::DiskMetrics;
 use weir_upstream::UpstreamMetrics;
 
 use crate::admin::AdminMetrics;
@@ -24,6 +25,8 @@ pub struct Metrics {
     pub reload: Arc<ReloadMetrics>,
     /// The address for pods.
     pub pods: Arc<PodMetrics>,
+    /// The watch cache on disk.
+    pub disk: Arc<DiskMetrics>,
     /// The process and its reflectors.
     pub admin: Arc<AdminMetrics>,
 }
@@ -38,6 +41,7 @@ impl Metrics {
         metrics.runtime.register(registry);
         metrics.reload.register(registry);
         metrics.pods.register(registry);
+        metrics.disk.register(registry);
         metrics.admin.register(registry);
         metrics
     }
@@ -50,5 +54,6 @@ impl Metrics {
         self.runtime.sample();
         self.reload.reload("");
         self.pods.sample();
+        self.disk.sample();
     }
 }

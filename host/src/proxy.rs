@@ -129,7 +129,7 @@ impl Proxy {
             upstream,
             node_credential_uids: config.node_credential_uids,
             reviews: ReviewCache::for_certificates(),
-            read_reviews: ReviewCache::for_reads(),
+            read_reviews: ReviewCache::for_reads(views.as_ref().and_then(|views| views.disk())),
             views,
             discovery: DiscoveryCache::default(),
             serving,

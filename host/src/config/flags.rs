@@ -190,12 +190,21 @@ pub(super) struct ServeFlags {
     /// Directory of filter modules, watched for changes
     #[arg(long, env = "WEIR_MODULES_DIR", value_name = "DIR")]
     pub(super) modules_dir: Option<PathBuf>,
-    /// Directory for compiled modules and the serving certificate. It must belong to this daemon alone [default: a temporary directory]
+    /// Directory for compiled modules, the serving certificate and watch caches. It must belong to this daemon alone [default: a temporary directory]
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,
     /// Resources whose informers are served from one shared watch cache, as resource.group; none by default
     #[arg(long, env = "WEIR_CACHE_RESOURCES", value_name = "RESOURCE[,RESOURCE…]", value_delimiter = ',')]
     pub(super) cache_resources: Vec<GroupResource>,
+    /// Largest size of the watch cache on disk, in --cache-dir; 0 keeps it in memory only
+    #[arg(long, env = "WEIR_CACHE_SIZE", value_name = "SIZE", default_value = "512Mi")]
+    pub(super) cache_size: String,
+    /// Longest time between a change and its commit to the watch cache on disk
+    #[arg(long, env = "WEIR_CACHE_COMMIT_INTERVAL", value_name = "DURATION", default_value = "500ms")]
+    pub(super) cache_commit_interval: String,
+    /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
+    #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
+    pub(super) cache_key_file: Option<PathBuf>,
     /// Longest time that a request waits for the first filter set; then it gets 503
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
@@ -43,6 +44,8 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// The resources whose informers are served from one shared watch cache.
     pub cache_resources: Vec<GroupResource>,
+    /// The watch cache on disk. `None` keeps it in memory only.
+    pub disk_cache: Option<DiskCacheConfig>,
     /// The longest time that a request waits for the first filter set.
     pub start_wait: Duration,
     /// The longest time to finish open requests when the daemon stops.
@@ -109,6 +112,7 @@ impl ServeConfig {
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
         let secure = SecureConfig::from_flags(&flags, &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
+        let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
         }
@@ -159,6 +163,7 @@ impl ServeConfig {
                     modules_dir: flags.modules_dir,
                     cache_dir: flags.cache_dir,
                     cache_resources: flags.cache_resources,
+                    disk_cache,
                     start_wait,
                     drain,
                     compression: flags.compress,
@@ -177,7 +182,7 @@ impl ServeConfig {
     }
 }
 
-fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -> Option<Duration> {
+pub(super) fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -> Option<Duration> {
     let parsed = duration(text);
     if parsed.is_none() {
         errors.push(format!("{flag}: {text:?} is not a duration: write it as 10s or 500ms"));

@@ -2,6 +2,7 @@
 //! `tests/behaviour` cannot control from outside the daemon.
 
 mod cached;
+mod disk;
 mod filtered;
 mod identity;
 mod layers;
@@ -51,6 +52,8 @@ struct FixtureConfig {
     proxy: ProxyConfig,
     /// The resources that views serve.
     cached: Vec<weir_kube::GroupResource>,
+    /// Where their stores outlive the proxy.
+    disk: Option<Arc<weir_store::disk::DiskCache>>,
 }
 
 fn upstream(server: &ApiServer) -> UpstreamConfig {
@@ -63,7 +66,8 @@ async fn fixture() -> ProxyFixture {
 
 async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let server = ApiServer::builder().start().await.unwrap();
-    let mut setup = FixtureConfig { upstream: upstream(&server), proxy: ProxyConfig::default(), cached: Vec::new() };
+    let (upstream, proxy) = (upstream(&server), ProxyConfig::default());
+    let mut setup = FixtureConfig { upstream, proxy, cached: Vec::new(), disk: None };
     adjust(&mut setup);
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
     let tasks = Tasks::default();

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Query, ResourceRequest};
 use weir_runtime::ServingReceiver;
 use weir_store::cache::{Collection, ResourceReflector, ResourceStore};
+use weir_store::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
 use weir_store::{ReflectorClient, ReflectorTiming, StoreKey};
 use weir_upstream::{Identity, Tasks};
 
@@ -52,6 +53,8 @@ pub struct ViewsConfig {
     pub node: Option<ReflectorClient>,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
+    /// Where stores outlive the process; `None` keeps them in memory only.
+    pub disk: Option<Arc<DiskCache>>,
 }
 
 /// What distinguishes a view from others.
@@ -93,6 +96,28 @@ struct OpenView {
 struct OpenStore {
     store: Arc<ResourceStore>,
     stop: CancellationToken,
+    /// Keeps the store on disk while it is open.
+    _persist: Option<PersistHandle>,
+}
+
+impl StoreId {
+    /// The name of the store on disk.
+    fn name(&self) -> StoreName {
+        let identity = match self.identity {
+            Identity::Daemon => "daemon",
+            Identity::Node => "node",
+            Identity::Client => "client",
+            Identity::Impersonated => "impersonated",
+        };
+        StoreName::new(identity, &self.collection)
+    }
+
+    fn confidentiality(&self) -> Confidentiality {
+        match (self.collection.resource.group.as_str(), self.collection.resource.resource.as_str()) {
+            ("", "secrets") => Confidentiality::Encrypted,
+            _ => Confidentiality::Plain,
+        }
+    }
 }
 
 impl Views {
@@ -198,8 +223,24 @@ impl Views {
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
         let store = reflector.store();
         let stop = CancellationToken::new();
-        self.spawn(stop.clone(), reflector.run());
-        Some(OpenStore { store, stop })
+        let Some(disk) = self.config.disk.clone() else {
+            self.spawn(stop.clone(), reflector.run());
+            return Some(OpenStore { store, stop, _persist: None });
+        };
+        let (name, confidentiality) = (id.name(), id.confidentiality());
+        store.begin_restore();
+        let persist = disk.persist(name.clone(), store.clone(), confidentiality);
+        self.spawn(stop.clone(), async move {
+            match disk.restore(&name, confidentiality).await {
+                Some(snapshot) => {
+                    let (objects, version) = (snapshot.objects.size(), snapshot.version);
+                    tracing::info!(store = %name, objects, version, "store restored from disk");
+                    reflector.run_restored(snapshot, disk.other_cluster()).await;
+                }
+                None => reflector.run().await,
+            }
+        });
+        Some(OpenStore { store, stop, _persist: Some(persist) })
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
@@ -209,6 +250,11 @@ impl Views {
                 () = task => {}
             }
         });
+    }
+
+    /// The cache on disk, if there is one.
+    pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
+        self.config.disk.clone()
     }
 
     /// Notes that a client got this version of a resource, whichever way.

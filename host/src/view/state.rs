@@ -126,6 +126,11 @@ impl View {
         in_namespace && selected && label_selector.is_empty()
     }
 
+    /// Waits until objects from disk are there, or it is known that there are none. Cancel safe.
+    pub(crate) async fn restored(&self) {
+        self.store.restored().await;
+    }
+
     /// Notes that a client got this version of the resource.
     pub(crate) fn hand_out(&self, version: u64) {
         self.handed_out.fetch_max(version, Ordering::AcqRel);

@@ -21,4 +21,6 @@ pub use self::event::StoreEvent;
 pub use self::history::{History, HistoryGap};
 pub use self::object::{Object, ObjectFormat};
 pub use self::reflector::ResourceReflector;
+#[cfg(test)]
+pub(crate) use self::resource_store::Delta;
 pub use self::resource_store::{ResourceStore, Snapshot};

@@ -14,11 +14,13 @@
 //!       │                └──────────────┴─► snapshot ─► change           (all) ─► timing
 //!       └─► netlink                            │
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
+//! disk ─► cache ─► resource_client, snapshot
 //! ```
 
 pub mod cache;
 mod change;
 mod discovery;
+pub mod disk;
 mod error;
 mod file_objects;
 mod indexed_objects;

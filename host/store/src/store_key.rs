@@ -32,6 +32,11 @@ impl StoreKey {
         ObjectKey { namespace: self.namespace().into(), name: self.name().into() }
     }
 
+    /// The key whose text [`StoreKey::as_str`] returned.
+    pub(super) fn from_text(text: &str) -> Self {
+        Self(text.into())
+    }
+
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }

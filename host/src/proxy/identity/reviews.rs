@@ -5,10 +5,12 @@
 //! [`CAPACITY`] results.
 
 use std::future::Future;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
 use tokio::time::{Instant, timeout};
+use weir_store::disk::{CachedValue, DiskCache};
 
 use crate::proxy::respond::StatusError;
 
@@ -32,6 +34,8 @@ pub(in crate::proxy) struct ReviewCache {
     allowed: Duration,
     /// The keys of requests that were allowed, for the time in which reviews fail.
     granted: Cache<String, ()>,
+    /// Where these keys outlive the process.
+    disk: Option<Arc<DiskCache>>,
 }
 
 /// A result, or the error of a review. An error expires at once: only the requests that wait for it get it.
@@ -44,26 +48,50 @@ struct CachedReview {
 impl ReviewCache {
     /// For the users of client certificates.
     pub(in crate::proxy) fn for_certificates() -> Self {
-        Self::new(ALLOWED)
+        Self::new(ALLOWED, None)
     }
 
-    /// For reads from views.
-    pub(in crate::proxy) fn for_reads() -> Self {
-        Self::new(ALLOWED_READ)
+    /// For reads from views. A cache on disk lets clients read after a restart without the API server.
+    pub(in crate::proxy) fn for_reads(disk: Option<Arc<DiskCache>>) -> Self {
+        Self::new(ALLOWED_READ, disk)
     }
 
-    fn new(allowed: Duration) -> Self {
+    fn new(allowed: Duration, disk: Option<Arc<DiskCache>>) -> Self {
         // Each result has its own expiry. The time to live only bounds the memory of results that nobody requests again.
         Self {
             results: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(),
             allowed,
             granted: Cache::builder().max_capacity(CAPACITY).time_to_live(OFFLINE_GRACE).build(),
+            disk,
         }
     }
 
     /// Whether a key was allowed within the offline grace period.
-    pub(in crate::proxy) fn is_granted(&self, key: &str) -> bool {
-        self.granted.contains_key(key)
+    pub(in crate::proxy) async fn is_granted(&self, key: &str) -> bool {
+        if self.granted.contains_key(key) {
+            return true;
+        }
+        match &self.disk {
+            Some(disk) => disk.get(&on_disk(key)).await.is_some(),
+            None => false,
+        }
+    }
+
+    /// Notes the result of a review for the time in which reviews fail.
+    async fn remember(&self, key: &str, allowed: bool) {
+        match allowed {
+            true => self.granted.insert(key.to_owned(), ()).await,
+            false => self.granted.invalidate(key).await,
+        }
+        match (&self.disk, allowed) {
+            // The key is a hash of the credential and the question, and tells neither.
+            (Some(disk), true) => {
+                let expires = SystemTime::now() + OFFLINE_GRACE;
+                disk.put(&on_disk(key), CachedValue { bytes: Vec::new(), expires }, false).await;
+            }
+            (Some(disk), false) => disk.remove(&on_disk(key)).await,
+            (None, _) => {}
+        }
     }
 
     /// Returns the cached result of a key, or sends the review. If the review fails, an earlier permission holds for the
@@ -79,20 +107,24 @@ impl ReviewCache {
     ) -> Result<bool, StatusError> {
         let is_expired = |review: &CachedReview| review.expires <= Instant::now();
         let sent = CachedReview::of(send, self.allowed);
-        let review = self.results.entry(key.clone()).or_insert_with_if(sent, is_expired).await.into_value();
-        match review.allowed {
-            Ok(true) => {
-                self.granted.insert(key, ()).await;
-                Ok(true)
+        let review = self.results.entry(key.clone()).or_insert_with_if(sent, is_expired).await;
+        let is_new = review.is_fresh();
+        match review.into_value().allowed {
+            Ok(allowed) => {
+                if is_new {
+                    self.remember(&key, allowed).await;
+                }
+                Ok(allowed)
             }
-            Ok(false) => {
-                self.granted.invalidate(&key).await;
-                Ok(false)
-            }
-            Err(_) if self.is_granted(&key) => Ok(true),
+            Err(_) if self.is_granted(&key).await => Ok(true),
             Err(reason) => Err(StatusError::Review(reason)),
         }
     }
+}
+
+/// The name of a granted key on disk.
+fn on_disk(key: &str) -> String {
+    format!("review/{key}")
 }
 
 impl CachedReview {

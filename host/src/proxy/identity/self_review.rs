@@ -44,7 +44,7 @@ impl Proxy {
         }
         // Who may list a whole collection has seen each of its objects.
         for wider in wider(attributes) {
-            if self.read_reviews.is_granted(&question(identity, headers, &review(wider)?)) {
+            if self.read_reviews.is_granted(&question(identity, headers, &review(wider)?)).await {
                 return Ok(true);
             }
         }

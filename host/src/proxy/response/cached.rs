@@ -191,6 +191,8 @@ async fn read_view(
     view: Arc<View>,
     online: bool,
 ) -> Option<Result<Response<ResponseBody>, StatusError>> {
+    // Right after a start, the objects are on their way from disk.
+    let _ = tokio::time::timeout(proxy.start_wait, view.restored()).await;
     let is_synced = view.reflector_state().borrow().synced;
     // Offline, a store without objects does not get any.
     if !online && !is_synced {

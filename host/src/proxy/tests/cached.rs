@@ -134,7 +134,7 @@ async fn an_upstream_change_that_hides_an_object_deletes_it_at_the_version_of_th
 #[tokio::test]
 async fn a_watch_list_starts_with_all_objects_and_marks_their_end() {
     let (fixture, _script, _) = cached().await;
-    let query = "watch=1&sendInitialEventReader=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut events = fixture.watch(&format!("{SERVICES}?{query}")).await;
     assert_eq!(events.next_summary().await, "ADDED a");
     assert_eq!(events.next_summary().await, "ADDED c");
@@ -253,8 +253,8 @@ impl FixtureConfig {
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
-        let config =
-            ViewsConfig { resources: self.cached.clone(), daemon, node: None, timing: ReflectorTiming::default() };
+        let (resources, disk) = (self.cached.clone(), self.disk.clone());
+        let config = ViewsConfig { resources, daemon, node: None, timing: ReflectorTiming::default(), disk };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }

@@ -13,6 +13,8 @@ pub struct History<E> {
     /// The position of the first kept event.
     first: u64,
     bytes: usize,
+    /// The bytes of all events that were ever appended.
+    appended: u64,
     max_events: usize,
     max_bytes: usize,
 }
@@ -21,12 +23,13 @@ impl<E: Clone> History<E> {
     /// Creates an empty history with room for so many events and bytes. It always keeps the newest event.
     #[must_use]
     pub fn new(max_events: usize, max_bytes: usize) -> Self {
-        Self { events: VecDeque::new(), first: 0, bytes: 0, max_events, max_bytes }
+        Self { events: VecDeque::new(), first: 0, bytes: 0, appended: 0, max_events, max_bytes }
     }
 
     /// Appends an event that keeps so many bytes alive. Evicts the oldest events and returns them.
     pub fn append(&mut self, event: E, bytes: usize) -> Vec<E> {
         self.bytes += bytes;
+        self.appended += bytes as u64;
         self.events.push_back((event, bytes));
         let mut evicted = Vec::new();
         while self.events.len() > 1 && (self.events.len() > self.max_events || self.bytes > self.max_bytes) {
@@ -55,6 +58,12 @@ impl<E: Clone> History<E> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The bytes of all events that were ever appended. Readers compare it to learn how much they have not read.
+    #[must_use]
+    pub fn appended(&self) -> u64 {
+        self.appended
     }
 
     /// The events from a position on, at most `limit`.

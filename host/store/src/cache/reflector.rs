@@ -13,7 +13,7 @@ use weir_upstream::{BackOff, Reconnects, jitter};
 use super::collection::{Collection, escaped};
 use super::decode::{self, EventDecoder, PageDecoder, WatchEvent};
 use super::object::{Object, ObjectFormat};
-use super::resource_store::{Delta, ResourceStore};
+use super::resource_store::{Delta, ResourceStore, Snapshot};
 use crate::error::ReflectorError;
 use crate::reflector::ReflectorClient;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
@@ -73,8 +73,27 @@ impl ResourceReflector {
 
     /// Runs until it is dropped. Cancel-safe: the store keeps what was written.
     pub async fn run(mut self) {
+        self.store.end_restore();
+        self.follow(Phase::List).await;
+    }
+
+    /// Runs until it is dropped, and starts with objects from disk: it watches from their version on, without a list.
+    ///
+    /// Once `foreign` resolves, the objects are those of another cluster: the reflector lists, and replaces all of them.
+    /// Cancel-safe: the store keeps what was written.
+    pub async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
+        self.store.restore(snapshot);
+        self.store.end_restore();
+        tokio::select! {
+            () = self.follow(Phase::Watch) => {}
+            () = foreign => {}
+        }
+        self.store.set_foreign();
+        self.follow(Phase::List).await;
+    }
+
+    async fn follow(&mut self, mut phase: Phase) {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
-        let mut phase = Phase::List;
         loop {
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;

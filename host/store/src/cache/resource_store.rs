@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -36,11 +37,21 @@ pub struct ResourceStore {
     /// The end of the history.
     end: watch::Sender<u64>,
     state: watch::Sender<ReflectorState>,
+    origin: AtomicU8,
+    /// Whether objects may still come from disk.
+    restoring: watch::Sender<bool>,
 }
+
+/// The objects are those of the API server, as far as the reflector has followed it.
+const FOLLOWED: u8 = 0;
+/// The objects were restored from disk, and the API server has not confirmed their version yet.
+const RESTORED: u8 = 1;
+/// The objects were restored from disk, and turned out to be those of another cluster.
+const FOREIGN: u8 = 2;
 
 /// A change that a watch event reports.
 #[derive(Debug)]
-pub(super) enum Delta {
+pub(crate) enum Delta {
     /// The object was added or updated.
     Put(Object),
     /// The object was deleted at this version.
@@ -51,13 +62,15 @@ pub(super) enum Delta {
 
 impl ResourceStore {
     /// Creates an empty store that is not synced.
-    pub(super) fn new(format: ObjectFormat) -> Self {
+    pub(crate) fn new(format: ObjectFormat) -> Self {
         let snapshot = Snapshot { version: 0, format, objects: RedBlackTreeMapSync::new_sync() };
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             history: Mutex::new(History::new(MAX_EVENTS, MAX_BYTES)),
             end: watch::Sender::new(0),
             state: watch::Sender::new(ReflectorState::default()),
+            origin: AtomicU8::new(FOLLOWED),
+            restoring: watch::Sender::new(false),
         }
     }
 
@@ -94,12 +107,56 @@ impl ResourceStore {
         self.state.subscribe()
     }
 
+    /// The bytes of all events that were ever written. Readers compare it to learn how much they have not read.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.history().appended()
+    }
+
+    /// Whether the objects were restored from disk and the API server has not confirmed their version yet.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.origin.load(Ordering::Acquire) != FOLLOWED
+    }
+
+    /// Announces that objects may come from disk, until a reflector runs.
+    pub fn begin_restore(&self) {
+        self.restoring.send_replace(true);
+    }
+
+    pub(super) fn end_restore(&self) {
+        self.restoring.send_replace(false);
+    }
+
+    /// Waits until the objects from disk are there, or it is known that there are none. Cancel safe.
+    pub async fn restored(&self) {
+        // The store owns the sender.
+        let _ = self.restoring.subscribe().wait_for(|restoring| !restoring).await;
+    }
+
+    /// Starts with objects from disk. They count as synced, so that readers get them while the API server is unreachable.
+    pub(crate) fn restore(&self, snapshot: Snapshot) {
+        self.origin.store(RESTORED, Ordering::Release);
+        let mut history = self.history();
+        self.snapshot.store(Arc::new(snapshot));
+        history.clear();
+        let end = history.end();
+        drop(history);
+        self.end.send_replace(end);
+        self.state.send_modify(|state| state.synced = true);
+    }
+
+    /// Notes that the restored objects are those of another cluster. The next list replaces them without comparing.
+    pub(crate) fn set_foreign(&self) {
+        self.origin.store(FOREIGN, Ordering::Release);
+    }
+
     /// Applies a complete list: the difference to the present objects becomes events, in the order of their versions.
     ///
     /// A list that is older than the store means that the cluster was restored from a backup. The history ends then.
-    pub(super) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
+    pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
         let present = self.snapshot();
-        if version < present.version {
+        if version < present.version || self.origin.load(Ordering::Acquire) == FOREIGN {
             self.reset(format, listed, version);
             return self.set_synced();
         }
@@ -128,7 +185,7 @@ impl ResourceStore {
     }
 
     /// Applies events in their order.
-    pub(super) fn apply(&self, deltas: Vec<Delta>) {
+    pub(crate) fn apply(&self, deltas: Vec<Delta>) {
         self.write(None, deltas);
     }
 
@@ -159,7 +216,8 @@ impl ResourceStore {
         self.end.send_if_modified(|last| std::mem::replace(last, end) != end);
     }
 
-    pub(super) fn set_synced(&self) {
+    pub(crate) fn set_synced(&self) {
+        self.origin.store(FOLLOWED, Ordering::Release);
         let synced = ReflectorState { synced: true, error: None };
         self.state.send_if_modified(|state| {
             let changed = *state != synced;

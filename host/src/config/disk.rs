@@ -1,0 +1,39 @@
+//! The flags of the watch cache on disk.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weir_runtime::quantity;
+
+use super::flags::ServeFlags;
+use super::serve::parse_duration;
+
+/// The watch cache on disk. It is a file in the cache directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskCacheConfig {
+    /// The cache directory.
+    pub directory: PathBuf,
+    /// The most bytes of all stores.
+    pub size: u64,
+    /// The longest time between a change and its commit.
+    pub commit_interval: Duration,
+    /// The encryption key. Without it, a generated key beside the cache directory is used.
+    pub key_file: Option<PathBuf>,
+}
+
+impl DiskCacheConfig {
+    /// Returns `None` without a cache directory, with size 0, and after an error.
+    pub(super) fn from_flags(flags: &ServeFlags, errors: &mut Vec<String>) -> Option<Self> {
+        let size = quantity(&flags.cache_size);
+        if size.is_none() {
+            errors.push(format!("--cache-size: {:?} is not an amount of memory: write it as 512Mi", flags.cache_size));
+        }
+        let commit_interval = parse_duration("--cache-commit-interval", &flags.cache_commit_interval, errors);
+        if flags.cache_key_file.is_some() && flags.cache_dir.is_none() {
+            errors.push("--cache-key-file: needs --cache-dir, where the encrypted cache is".to_owned());
+        }
+        let size = size.filter(|size| *size > 0)?;
+        let (directory, key_file) = (flags.cache_dir.clone()?, flags.cache_key_file.clone());
+        Some(Self { directory, size, commit_interval: commit_interval?, key_file })
+    }
+}

@@ -1,0 +1,75 @@
+//! The watch cache on disk as a part of the daemon: its settings, its tasks, and the cluster that it belongs to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use tracing::Instrument;
+use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
+use weir_upstream::{BackOff, Connectivity, Tasks, error_report};
+
+use crate::config::ServeConfig;
+
+/// The namespace whose uid identifies a cluster: it exists in each, and cannot be deleted.
+const IDENTITY: &str = "kube-system";
+/// The timeout of a request for it.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The delays between failed requests.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(60);
+/// The longest time that the last commit may take when the daemon stops.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// Starts the tasks of the cache; `None` if nothing is cached on disk.
+pub(crate) fn open_disk(
+    config: &ServeConfig,
+    metrics: Arc<DiskMetrics>,
+    connectivity: Connectivity,
+    client: kube::Client,
+    tasks: &Tasks,
+) -> Option<Arc<DiskCache>> {
+    let flags = config.disk_cache.as_ref().filter(|_| !config.cache_resources.is_empty())?;
+    let mut settings = DiskConfig::new(&flags.directory, &config.node_name).with_key_file(flags.key_file.clone());
+    settings.max_bytes = flags.size;
+    settings.commit_interval = flags.commit_interval;
+    let disk = DiskCache::new(settings, metrics);
+    let span = tracing::info_span!("cache");
+    tasks.spawn_until_stop(disk.clone().run().instrument(span.clone()));
+    tasks.spawn_until_stop(confirm_cluster(disk.clone(), client, connectivity).instrument(span));
+    Some(disk)
+}
+
+/// Commits what has changed since the last commit.
+pub(crate) async fn close_disk(disk: &Arc<DiskCache>) {
+    if tokio::time::timeout(FLUSH, disk.close()).await.is_err() {
+        tracing::warn!(timeout = ?FLUSH, "the last changes were not committed to the watch cache on disk");
+    }
+}
+
+/// Asks the API server for the identity of the cluster until it answers.
+pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, connectivity: Connectivity) {
+    let namespaces: Api<Namespace> = Api::all(client);
+    let mut reconnects = connectivity.reconnects();
+    let mut backoff = BackOff::new(FIRST_RETRY, MAX_RETRY);
+    let mut last = String::new();
+    loop {
+        let reason = match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(IDENTITY)).await {
+            Ok(Ok(namespace)) => match namespace.metadata.uid {
+                Some(uid) => return disk.confirm_cluster(uid).await,
+                None => "it has no uid".to_owned(),
+            },
+            Ok(Err(error)) => error_report(&error),
+            Err(_) => format!("no response within {TIMEOUT:?}"),
+        };
+        if reason != last {
+            tracing::warn!(
+                namespace = IDENTITY,
+                reason,
+                "cannot read the namespace that identifies the cluster of the watch cache, retrying"
+            );
+            last = reason;
+        }
+        backoff.wait_or_reconnect(&mut reconnects).await;
+    }
+}

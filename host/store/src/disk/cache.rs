@@ -1,0 +1,297 @@
+//! The cache on disk as the daemon uses it: from async code, by many tasks at a time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{FutureExt as _, select_all};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::commit::PersistRequest;
+use super::config::{Confidentiality, DiskConfig, StoreName};
+use super::error::DiskError;
+use super::metrics::DiskMetrics;
+use super::state::DiskState;
+use super::values::{CachedValue, MAX_PENDING, MAX_VALUE, PendingValue, is_confidential, unseal_value};
+use crate::cache::{ResourceStore, Snapshot};
+
+/// How often the size of changes is compared with the limit while a commit is due.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
+pub struct DiskCache {
+    state: Mutex<DiskState>,
+    requests: Mutex<PersistRequests>,
+    /// Signalled when there is something new to write, other than an event of a store.
+    wake: Notify,
+    cluster: watch::Sender<ClusterCheck>,
+    commit_interval: Duration,
+    commit_bytes: u64,
+    opened: Instant,
+    identity_wait: Duration,
+}
+
+#[derive(Default)]
+struct PersistRequests {
+    next: u64,
+    stores: BTreeMap<u64, PersistRequest>,
+}
+
+/// Whether what is on disk is of the cluster that the daemon talks to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClusterCheck {
+    /// The API server has not been asked, or is unreachable.
+    Unknown,
+    Same,
+    /// What was restored before is of another cluster.
+    Other,
+}
+
+/// Keeps a store on disk as long as the handle lives. After that the store stays there until it is evicted.
+pub struct PersistHandle {
+    cache: Arc<DiskCache>,
+    id: u64,
+}
+
+impl DiskCache {
+    /// Creates the cache. The file is opened by the first use, and again after failures.
+    #[must_use]
+    pub fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Arc<Self> {
+        Arc::new(Self {
+            commit_interval: config.commit_interval,
+            commit_bytes: config.commit_bytes,
+            identity_wait: config.identity_wait,
+            state: Mutex::new(DiskState::new(config, metrics)),
+            requests: Mutex::default(),
+            wake: Notify::new(),
+            cluster: watch::Sender::new(ClusterCheck::Unknown),
+            opened: Instant::now(),
+        })
+    }
+
+    /// Restores a store, after a short wait for the identity of the cluster. `None` if it is not on disk, or not usable.
+    pub async fn restore(self: &Arc<Self>, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
+        let mut cluster = self.cluster.subscribe();
+        // An error means that time is up: the API server is unreachable, which is what the cache is for.
+        let known = cluster.wait_for(|check| *check != ClusterCheck::Unknown);
+        let _ = tokio::time::timeout_at(self.opened + self.identity_wait, known).await;
+        let name = name.clone();
+        self.blocking(move |state, _| state.load(&name, confidentiality)).await.flatten()
+    }
+
+    /// Keeps a store on disk from now on.
+    #[must_use = "dropping the handle ends it"]
+    pub fn persist(
+        self: &Arc<Self>,
+        name: StoreName,
+        store: Arc<ResourceStore>,
+        confidentiality: Confidentiality,
+    ) -> PersistHandle {
+        let mut requests = self.requests();
+        let id = requests.next;
+        requests.next += 1;
+        requests.stores.insert(id, PersistRequest { name, store, confidentiality });
+        drop(requests);
+        self.wake.notify_one();
+        PersistHandle { cache: self.clone(), id }
+    }
+
+    /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
+    /// cluster is dropped.
+    pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
+        let foreign = self.blocking(move |state, _| state.confirm_cluster(uid)).await.unwrap_or_default();
+        self.cluster.send_replace(if foreign { ClusterCheck::Other } else { ClusterCheck::Same });
+        self.wake.notify_one();
+    }
+
+    /// Resolves when what was restored turns out to be of another cluster.
+    pub async fn other_cluster(self: Arc<Self>) {
+        let mut cluster = self.cluster.subscribe();
+        if cluster.wait_for(|check| *check == ClusterCheck::Other).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Commits the changes of all stores in batches. Runs until it is dropped; [`DiskCache::flush`] commits the rest.
+    pub async fn run(self: Arc<Self>) {
+        let mut receivers = BTreeMap::new();
+        let mut due = None;
+        // Opens and verifies the file before the first store asks for it.
+        self.commit(false).await;
+        loop {
+            self.changed(&mut receivers, due).await;
+            self.batch().await;
+            for receiver in receivers.values_mut() {
+                receiver.mark_unchanged();
+            }
+            due = self.commit(false).await;
+        }
+    }
+
+    /// Commits everything that has changed so far, at once.
+    pub async fn flush(self: &Arc<Self>) {
+        self.commit(true).await;
+    }
+
+    /// Commits everything that has changed so far, and closes the file. Nothing is read or written after that.
+    pub async fn close(self: &Arc<Self>) {
+        self.blocking(move |state, requests| {
+            state.commit(requests, true);
+            state.close();
+        })
+        .await;
+    }
+
+    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored.
+    pub async fn put(self: &Arc<Self>, name: &str, value: CachedValue, confidential: bool) {
+        if value.bytes.len() <= MAX_VALUE {
+            self.set(name, Some(PendingValue { value, confidential })).await;
+        }
+    }
+
+    /// Removes a value.
+    pub async fn remove(self: &Arc<Self>, name: &str) {
+        self.set(name, None).await;
+    }
+
+    /// A value that has not expired.
+    pub async fn get(self: &Arc<Self>, name: &str) -> Option<CachedValue> {
+        let name = name.to_owned();
+        self.blocking(move |state, _| state.value(&name)).await.flatten()
+    }
+
+    async fn set(self: &Arc<Self>, name: &str, value: Option<PendingValue>) {
+        let name = name.to_owned();
+        let full = self.blocking(move |state, _| {
+            state.values.insert(name, value);
+            state.values.len() >= MAX_PENDING
+        });
+        if full.await.unwrap_or_default() {
+            self.commit(false).await;
+        }
+        self.wake.notify_one();
+    }
+
+    /// Waits for a change of any store, for anything else to write, or until a commit is due without changes.
+    async fn changed(&self, receivers: &mut BTreeMap<u64, watch::Receiver<u64>>, due: Option<Instant>) {
+        {
+            let requests = self.requests();
+            receivers.retain(|id, _| requests.stores.contains_key(id));
+            for (id, request) in &requests.stores {
+                receivers.entry(*id).or_insert_with(|| {
+                    let mut receiver = request.store.subscribe();
+                    receiver.mark_changed();
+                    receiver
+                });
+            }
+        }
+        let stores = receivers.values_mut().map(|receiver| receiver.changed().map(drop).boxed());
+        let stores = stores.chain(std::iter::once(std::future::pending().boxed()));
+        let is_due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = select_all(stores) => {}
+            () = self.wake.notified() => {}
+            () = is_due => {}
+        }
+    }
+
+    /// Lets changes gather: for the interval, or until they are so many that they are better written at once.
+    async fn batch(&self) {
+        let end = Instant::now() + self.commit_interval;
+        let before = self.written_bytes();
+        while Instant::now() < end && self.written_bytes().saturating_sub(before) < self.commit_bytes {
+            tokio::time::sleep_until(end.min(Instant::now() + POLL)).await;
+        }
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.requests().stores.values().map(|request| request.store.written_bytes()).sum()
+    }
+
+    async fn commit(self: &Arc<Self>, force: bool) -> Option<Instant> {
+        let commit = move |state: &mut DiskState, requests: &[PersistRequest]| state.commit(requests, force);
+        self.blocking(commit).await.flatten()
+    }
+
+    /// Uses the file on a thread that may block. `None` if that panics, which is a defect.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: impl FnOnce(&mut DiskState, &[PersistRequest]) -> T + Send + 'static,
+    ) -> Option<T> {
+        let cache = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let mut state = cache.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
+            operation(&mut state, &requests)
+        });
+        task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
+    }
+
+    fn requests(&self) -> std::sync::MutexGuard<'_, PersistRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DiskState {
+    /// Whether the file was of another cluster than this one. It is dropped then.
+    fn confirm_cluster(&mut self, uid: String) -> bool {
+        // A file that is opened from now on is compared when it is opened.
+        self.confirmed = Some(uid.clone());
+        let known = self.with_database(|state, _| Ok(state.cluster.clone())).flatten();
+        if let Some(known) = known.filter(|known| *known != uid) {
+            self.drop_all(&DiskError::OtherCluster(known));
+            self.foreign = true;
+        }
+        if self.cluster.as_ref() != Some(&uid) {
+            self.with_database(|_, database| database.write(|batch| batch.put_meta("cluster", &uid)));
+            self.cluster = Some(uid);
+        }
+        self.foreign
+    }
+
+    pub(super) fn value(&mut self, name: &str) -> Option<CachedValue> {
+        if let Some(pending) = self.values.get(name) {
+            return pending.as_ref().map(|pending| pending.value.clone()).filter(|value| !value.is_expired());
+        }
+        let blob = self.with_database(|_, database| database.value(name)).flatten()?;
+        let confidentiality = match is_confidential(&blob) {
+            true => Confidentiality::Encrypted,
+            false => Confidentiality::Plain,
+        };
+        let value = self.key_for(confidentiality).and_then(|key| unseal_value(name, &blob, key.as_deref()));
+        match value {
+            Ok(value) => Some(value).filter(|value| !value.is_expired()),
+            Err(error) => {
+                self.report("values", &error);
+                self.values.insert(name.to_owned(), None);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for PersistHandle {
+    fn drop(&mut self) {
+        // Its last changes are not written: the next start continues from the version on disk.
+        self.cache.requests().stores.remove(&self.id);
+    }
+}
+
+impl fmt::Debug for PersistHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistHandle").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskCache").field("stores", &self.requests().stores.len()).finish_non_exhaustive()
+    }
+}

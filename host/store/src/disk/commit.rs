@@ -1,0 +1,171 @@
+//! One commit: the changes of all stores and values in one transaction.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::config::{Confidentiality, StoreName};
+use super::database::{Database, WriteBatch};
+use super::error::DiskError;
+use super::limit::superfluous_values;
+use super::persisted::{Persisted, StoreDiff};
+use super::seal::CacheKey;
+use super::state::{DiskState, unix_seconds};
+use crate::cache::ResourceStore;
+
+/// How often expired values are removed.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// A store that is kept on disk.
+#[derive(Debug, Clone)]
+pub(super) struct PersistRequest {
+    pub(super) name: StoreName,
+    pub(super) store: Arc<ResourceStore>,
+    pub(super) confidentiality: Confidentiality,
+}
+
+/// The new states of the written stores, and what has to be reported.
+type CommitResult = (Vec<Persisted>, Vec<(String, DiskError)>);
+
+/// A store with its changes.
+struct ChangedStore {
+    persisted: Persisted,
+    diff: StoreDiff,
+    key: Option<Arc<CacheKey>>,
+}
+
+impl DiskState {
+    /// Commits what has changed. `force`: also versions that moved without a change of an object. Returns when the next
+    /// commit is due without further changes.
+    pub(super) fn commit(&mut self, requests: &[PersistRequest], force: bool) -> Option<Instant> {
+        let used: HashSet<_> = requests.iter().map(|found| found.name.clone()).collect();
+        // A store that was restored is kept until it is registered.
+        self.open.retain(|name, persisted| used.contains(name) || persisted.committed.is_none());
+        let due = self.with_database(|state, database| {
+            let (pending, due) = state.pending(database, requests, force)?;
+            let sweep = state.swept.is_none_or(|at| at.elapsed() > SWEEP);
+            let superfluous = match sweep {
+                true => superfluous_values(database, state.config.max_bytes / 4)?,
+                false => Vec::new(),
+            };
+            if pending.is_empty() && state.values.is_empty() && superfluous.is_empty() {
+                return Ok(due);
+            }
+            let (written, errors) = state.write(database, &pending, &superfluous)?;
+            for (name, error) in errors {
+                state.report(&name, &error);
+            }
+            state.values.clear();
+            if sweep {
+                state.swept = Some(Instant::now());
+            }
+            for persisted in written {
+                state.rows.insert(persisted.id, persisted.row.clone());
+                if used.contains(&persisted.row.name) {
+                    state.open.insert(persisted.row.name.clone(), persisted);
+                }
+            }
+            state.metrics.commit();
+            state.succeed();
+            state.enforce_limit(database, &used)?;
+            Ok(due)
+        });
+        due.unwrap_or_else(|| self.retry_at())
+    }
+
+    /// The stores that have changes to commit, and when the version of another one is due.
+    fn pending(
+        &mut self,
+        database: &Database,
+        requests: &[PersistRequest],
+        force: bool,
+    ) -> Result<(Vec<ChangedStore>, Option<Instant>), DiskError> {
+        let (mut pending, mut next) = (Vec::new(), None);
+        let mut names = HashSet::new();
+        for PersistRequest { name, store, confidentiality } in requests {
+            // What was restored from another cluster's file never goes back to disk.
+            let unusable = !store.state().borrow().synced || (self.foreign && store.is_stale());
+            // One that is closed and opened again is registered twice for a moment.
+            if unusable || !self.has_room(name) || !names.insert(name) {
+                continue;
+            }
+            let format = store.snapshot().format.clone();
+            let persisted = self.persisted(database, name, *confidentiality, &format);
+            let key = self.key_for(*confidentiality);
+            let (persisted, key) = match (persisted, key) {
+                (Ok(persisted), Ok(key)) => (persisted, key),
+                (Err(error), _) if error.is_temporary() => return Err(error),
+                (Err(error), _) | (_, Err(error)) => {
+                    self.report(&name.to_string(), &error);
+                    continue;
+                }
+            };
+            let diff = persisted.diff(store);
+            let due = persisted.committed.map(|at| at + self.config.bookmark_interval);
+            let is_new = !self.rows.contains_key(&persisted.id);
+            let moved = diff.version() != persisted.row.version;
+            let is_due = force || due.is_none_or(|due| due <= Instant::now());
+            if is_new || diff.changes_objects() || (moved && is_due) {
+                pending.push(ChangedStore { persisted, diff, key });
+            } else if moved {
+                next = next.into_iter().chain(due).min();
+            } else {
+                self.open.entry(name.clone()).or_insert(persisted);
+            }
+        }
+        Ok((pending, next))
+    }
+
+    /// Writes everything in one transaction.
+    fn write(
+        &mut self,
+        database: &Database,
+        pending: &[ChangedStore],
+        superfluous: &[String],
+    ) -> Result<CommitResult, DiskError> {
+        let key = match self.values.values().flatten().any(|value| value.confidential) {
+            true => self.key_for(Confidentiality::Encrypted),
+            false => Ok(None),
+        };
+        let mut errors = Vec::new();
+        let values = &self.values;
+        let written = database.write(|batch| {
+            let mut written = Vec::with_capacity(pending.len());
+            for found in pending {
+                written.push(found.write(batch, &mut errors)?);
+            }
+            superfluous.iter().try_for_each(|name| batch.remove_value(name))?;
+            for (name, value) in values {
+                match (value, &key) {
+                    (None, _) => batch.remove_value(name)?,
+                    (Some(value), Ok(key)) => {
+                        let key = key.as_deref().filter(|_| value.confidential);
+                        batch.put_value(name, &value.seal(name, key)?)?;
+                    }
+                    (Some(value), Err(_)) if !value.confidential => batch.put_value(name, &value.seal(name, None)?)?,
+                    // An earlier value must not stand in for this one.
+                    (Some(_), Err(_)) => batch.remove_value(name)?,
+                }
+            }
+            Ok(written)
+        })?;
+        errors.extend(key.err().map(|error| ("values".to_owned(), error)));
+        Ok((written, errors))
+    }
+}
+
+impl ChangedStore {
+    /// Writes the changes; or the whole store, if what is on disk of it turns out to be damaged.
+    fn write(&self, batch: &mut WriteBatch, errors: &mut Vec<(String, DiskError)>) -> Result<Persisted, DiskError> {
+        let (key, used) = (self.key.as_deref(), unix_seconds());
+        match self.persisted.write(batch, &self.diff, key, used) {
+            Err(error @ DiskError::Damaged(_)) => {
+                errors.push((self.persisted.row.name.to_string(), error));
+                self.persisted.write(batch, &Persisted::rewritten(&self.diff), key, used)
+            }
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a cache on disk is opened with, and what its stores are called.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+use serde::{Deserialize, Serialize};
+use weir_kube::GroupResource;
+
+use crate::cache::Collection;
+
+/// The file name in the cache directory.
+const FILE: &str = "watch-cache.redb";
+
+/// Opens the storage of the database. Tests replace it.
+pub(super) type OpenStorage = Arc<dyn Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync>;
+
+/// The settings of a cache on disk.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "the way to open the storage has no representation")]
+pub struct DiskConfig {
+    /// The database file.
+    pub(super) path: PathBuf,
+    /// The key file.
+    pub(super) key_file: KeyFile,
+    /// The name of this node.
+    pub(super) node_name: String,
+    /// The most bytes of all stores. Stores that nobody uses are evicted first.
+    pub max_bytes: u64,
+    /// The longest time between a change and its commit, the commit itself aside.
+    pub commit_interval: Duration,
+    /// So many bytes of changes are committed before the interval ends.
+    pub commit_bytes: u64,
+    /// How often a resourceVersion that moves without a change of an object is committed.
+    pub bookmark_interval: Duration,
+    /// How long a restore waits for the identity of the cluster. An unreachable API server cannot tell it.
+    pub identity_wait: Duration,
+    pub(super) storage: OpenStorage,
+}
+
+/// Where the encryption key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum KeyFile {
+    /// Beside the cache directory. It is created if it does not exist.
+    Own(PathBuf),
+    /// Supplied by the host. It must exist.
+    Given(PathBuf),
+}
+
+impl DiskConfig {
+    /// The settings of a cache in this directory, which only this daemon uses.
+    #[must_use]
+    pub fn new(directory: &Path, node_name: &str) -> Self {
+        let path = directory.join(FILE);
+        let mut key = directory.as_os_str().to_owned();
+        key.push(".key");
+        let storage = file_storage(path.clone());
+        Self {
+            path,
+            key_file: KeyFile::Own(key.into()),
+            node_name: node_name.to_owned(),
+            max_bytes: 512 << 20,
+            commit_interval: Duration::from_millis(500),
+            commit_bytes: 4 << 20,
+            bookmark_interval: Duration::from_secs(10),
+            identity_wait: Duration::from_millis(100),
+            storage,
+        }
+    }
+
+    pub(super) fn file_name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Reads the encryption key from this file.
+    #[must_use]
+    pub fn with_key_file(self, path: Option<PathBuf>) -> Self {
+        let key_file = path.map_or(self.key_file, KeyFile::Given);
+        Self { key_file, ..self }
+    }
+}
+
+/// A database file that only this user can read.
+fn file_storage(path: PathBuf) -> OpenStorage {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    Arc::new(move || {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        Ok(Arc::new(FileBackend::new(file).map_err(io::Error::other)?))
+    })
+}
+
+/// The name of a store on disk: its collection, and the identity that read it. Nobody else is served from it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StoreName {
+    identity: String,
+    resource: String,
+    group: String,
+    version: String,
+    path: String,
+    field_selector: String,
+    label_selector: String,
+}
+
+impl StoreName {
+    /// Names the store of a collection that this identity reads.
+    #[must_use]
+    pub fn new(identity: &str, collection: &Collection) -> Self {
+        Self {
+            identity: identity.to_owned(),
+            resource: collection.resource.resource.clone(),
+            group: collection.resource.group.clone(),
+            version: collection.version.clone(),
+            path: collection.path.clone(),
+            field_selector: collection.field_selector.clone(),
+            label_selector: collection.label_selector.clone(),
+        }
+    }
+
+    /// The identity that read the store.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The collection.
+    #[must_use]
+    pub fn collection(&self) -> Collection {
+        Collection {
+            resource: GroupResource::new(&self.resource, &self.group),
+            version: self.version.clone(),
+            path: self.path.clone(),
+            field_selector: self.field_selector.clone(),
+            label_selector: self.label_selector.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for StoreName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.collection(), self.identity)
+    }
+}
+
+/// Whether the objects of a store are encrypted on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Confidentiality {
+    /// Objects that every node may read. They are compressed.
+    Plain,
+    /// Secrets and tokens. They are encrypted, and not compressed: the size of compressed data tells about its content.
+    Encrypted,
+}

@@ -1,0 +1,168 @@
+//! Opens the database file, and replaces one that cannot be used.
+//!
+//! From a damaged file the stores that are whole are taken over; nothing else of it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::config::DiskConfig;
+use super::database::{Database, open_storage};
+use super::error::DiskError;
+use super::metrics::DiskMetrics;
+use super::seal::{CacheKey, unseal};
+use super::store_row::{StoreRow, segment_place};
+
+/// The version of the tables' content. Files of another version are replaced.
+const FORMAT: &str = "1";
+/// The most bytes that are taken over from a damaged file.
+const MAX_SALVAGE: u64 = 64 << 20;
+
+/// An open file with its content.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) rows: BTreeMap<u64, StoreRow>,
+    pub(super) cluster: Option<String>,
+    /// The stores whose rows are damaged.
+    pub(super) damaged: Vec<(u64, DiskError)>,
+}
+
+/// A store that is whole.
+struct WholeStore {
+    id: u64,
+    row: StoreRow,
+    segments: Vec<(u64, Vec<u8>)>,
+}
+
+/// Opens the file, and verifies that it is of this release, of this node, and of this cluster, if its identity is known.
+pub(super) fn open(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+) -> Result<Opened, DiskError> {
+    let database = Database::open(open_storage(&*config.storage)?, metrics.clone(), true)?;
+    match identify(&database, config, cluster) {
+        Ok((rows, cluster, damaged)) => Ok(Opened { database, rows, cluster, damaged }),
+        Err(error) => {
+            database.close();
+            Err(error)
+        }
+    }
+}
+
+type Content = (BTreeMap<u64, StoreRow>, Option<String>, Vec<(u64, DiskError)>);
+
+fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> Result<Content, DiskError> {
+    let (format, node) = (database.meta("format")?, database.meta("node")?);
+    match (format.as_deref(), node) {
+        (None, None) => database.write(|batch| {
+            batch.put_meta("format", FORMAT)?;
+            batch.put_meta("node", &config.node_name)
+        })?,
+        (Some(FORMAT), Some(node)) if node == config.node_name => {}
+        (Some(FORMAT), Some(node)) => return Err(DiskError::OtherNode(node)),
+        (format, _) => return Err(DiskError::Format(format!("{:?}", format.unwrap_or_default()))),
+    }
+    match (database.meta("cluster")?, cluster) {
+        (Some(known), Some(cluster)) if known != cluster => return Err(DiskError::OtherCluster(known)),
+        (None, Some(cluster)) => database.write(|batch| batch.put_meta("cluster", cluster))?,
+        _ => {}
+    }
+    let (mut rows, mut damaged) = (BTreeMap::new(), Vec::new());
+    for (id, blob) in database.stores()? {
+        match StoreRow::unseal(id, &blob) {
+            Ok(row) => drop(rows.insert(id, row)),
+            Err(error) => damaged.push((id, error)),
+        }
+    }
+    if !damaged.is_empty() {
+        database.write(|batch| damaged.iter().try_for_each(|(id, _)| batch.remove_store(*id)))?;
+    }
+    Ok((rows, database.meta("cluster")?, damaged))
+}
+
+/// Replaces the file by an empty one. Takes the stores over that are whole, if the error is damage.
+pub(super) fn recreate(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+    error: &DiskError,
+    key: Option<&CacheKey>,
+) -> Result<Opened, DiskError> {
+    let salvaged = match error {
+        DiskError::Damaged(_) => salvage(config, metrics, cluster, key).unwrap_or_default(),
+        _ => Salvage::default(),
+    };
+    let storage = open_storage(&*config.storage)?;
+    storage.set_len(0)?;
+    drop(storage);
+    let mut opened = open(config, metrics, cluster)?;
+    opened.database.write(|batch| {
+        for WholeStore { id, row, segments } in &salvaged.stores {
+            batch.put_store(*id, &row.seal(*id)?)?;
+            segments.iter().try_for_each(|(sequence, blob)| batch.put_segment(*id, *sequence, blob))?;
+        }
+        salvaged.values.iter().try_for_each(|(name, blob)| batch.put_value(name, blob))?;
+        salvaged.cluster.iter().try_for_each(|cluster| batch.put_meta("cluster", cluster))
+    })?;
+    tracing::info!(file = %config.path.display(), stores = salvaged.stores.len(), "watch cache on disk was created again, with the stores that are whole");
+    opened.rows = salvaged.stores.into_iter().map(|store| (store.id, store.row)).collect();
+    opened.cluster = salvaged.cluster.or(opened.cluster);
+    Ok(opened)
+}
+
+#[derive(Default)]
+struct Salvage {
+    stores: Vec<WholeStore>,
+    /// Each value is verified when it is read.
+    values: Vec<(String, Vec<u8>)>,
+    cluster: Option<String>,
+}
+
+/// Reads the stores that are whole. Encrypted ones need their key.
+fn salvage(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+    key: Option<&CacheKey>,
+) -> Result<Salvage, DiskError> {
+    let database = Database::open(open_storage(&*config.storage)?, metrics.clone(), false)?;
+    let result = identify(&database, config, cluster).map(|(rows, cluster, _)| {
+        let mut left = MAX_SALVAGE;
+        let mut stores = Vec::new();
+        for (id, row) in rows {
+            let fits = row.bytes <= left;
+            if let Some(segments) = fits.then(|| whole(&database, id, &row, key)).flatten() {
+                left -= row.bytes;
+                stores.push(WholeStore { id, row, segments });
+            }
+        }
+        let values = database.values(usize::MAX).unwrap_or_default().into_iter();
+        let values = values.take_while(|(_, size, _)| {
+            let fits = *size <= left;
+            left = left.saturating_sub(*size);
+            fits
+        });
+        Salvage { stores, values: values.map(|(name, _, blob)| (name, blob)).collect(), cluster }
+    });
+    database.close();
+    result
+}
+
+/// The segments of a store, if all of them are there and are what was written.
+fn whole(database: &Database, id: u64, row: &StoreRow, key: Option<&CacheKey>) -> Option<Vec<(u64, Vec<u8>)>> {
+    let key = match (&row.key, key) {
+        (None, _) => None,
+        (Some(id), Some(key)) if key.id == *id => Some(key),
+        (Some(_), _) => return None,
+    };
+    let (mut segments, mut expected) = (Vec::new(), row.segments.clone());
+    let read = database.segments(id, |sequence, blob| {
+        unseal(&segment_place(id, sequence), &blob, key)?;
+        if expected.next() != Some(sequence) {
+            return Err(DiskError::Damaged("a segment is missing".to_owned()));
+        }
+        segments.push((sequence, blob));
+        Ok(())
+    });
+    (read.is_ok() && expected.is_empty()).then_some(segments)
+}

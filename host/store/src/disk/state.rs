@@ -1,0 +1,305 @@
+//! The cache on disk as one thread at a time uses it: the open file, or why there is none, and what is in it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::time::Instant;
+
+use super::config::{Confidentiality, DiskConfig, KeyFile, StoreName};
+use super::database::Database;
+use super::error::DiskError;
+use super::metrics::DiskMetrics;
+use super::persisted::Persisted;
+use super::recovery;
+use super::seal::CacheKey;
+use super::store_row::StoreRow;
+use super::values::PendingValues;
+use crate::cache::{ObjectFormat, Snapshot};
+
+/// The delay after a failure of the file system. Each further one doubles it.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_secs(300);
+
+/// Everything that the file contains, and what is to be written next.
+pub(super) struct DiskState {
+    pub(super) config: DiskConfig,
+    pub(super) metrics: Arc<DiskMetrics>,
+    database: Option<Database>,
+    /// The stores on disk by id.
+    pub(super) rows: BTreeMap<u64, StoreRow>,
+    /// The stores that are read or written.
+    pub(super) open: HashMap<StoreName, Persisted>,
+    /// The values that the next commit writes.
+    pub(super) values: PendingValues,
+    /// The stores that did not fit, with the bytes that they had.
+    pub(super) too_large: HashMap<StoreName, u64>,
+    /// The uid of the cluster that the file is of, if the file tells it.
+    pub(super) cluster: Option<String>,
+    /// The uid of the cluster that the daemon talks to, once known.
+    pub(super) confirmed: Option<String>,
+    /// Whether the daemon talks to another cluster than the one that the file was of when it was opened.
+    pub(super) foreign: bool,
+    pub(super) compacted: Option<Instant>,
+    /// When expired values were removed.
+    pub(super) swept: Option<Instant>,
+    key: Option<Result<Arc<CacheKey>, String>>,
+    /// When the file is opened again after a failure.
+    retry_at: Option<Instant>,
+    /// The daemon stops.
+    closed: bool,
+    /// Failures since the last commit.
+    failures: u32,
+    /// Why the file has to be replaced.
+    damage: Option<DiskError>,
+    /// What was logged: each thing and reason once.
+    reported: HashSet<(String, &'static str)>,
+}
+
+impl DiskState {
+    pub(super) fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Self {
+        Self {
+            config,
+            metrics,
+            database: None,
+            rows: BTreeMap::new(),
+            open: HashMap::new(),
+            values: PendingValues::new(),
+            too_large: HashMap::new(),
+            cluster: None,
+            confirmed: None,
+            foreign: false,
+            compacted: None,
+            swept: None,
+            key: None,
+            retry_at: None,
+            closed: false,
+            failures: 0,
+            damage: None,
+            reported: HashSet::new(),
+        }
+    }
+
+    /// When the file is opened again after a failure.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Uses the open file, which it opens if the delay after the last failure has passed. A failure closes the file:
+    /// what cannot be trusted is dropped, everything else waits for the next attempt. `None`: there is no file.
+    pub(super) fn with_database<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Self, &mut Database) -> Result<T, DiskError>,
+    ) -> Option<T> {
+        let mut database = match self.database.take() {
+            Some(database) => database,
+            None => self.reopen()?,
+        };
+        match operation(self, &mut database) {
+            Ok(result) => {
+                self.metrics.size(database.file_len());
+                self.database = Some(database);
+                Some(result)
+            }
+            Err(error) => {
+                self.fail(database, error);
+                None
+            }
+        }
+    }
+
+    /// Opens the file. What another node, cluster or release wrote is replaced, and so is a damaged file.
+    fn reopen(&mut self) -> Option<Database> {
+        if self.closed || self.retry_at().is_some_and(|at| Instant::now() < at) {
+            return None;
+        }
+        let cluster = self.confirmed.clone();
+        let opened = match self.damage.take() {
+            Some(error) => Err(error),
+            None => {
+                let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref());
+                opened.inspect_err(|error| self.report(&self.config.file_name(), error))
+            }
+        };
+        let opened = opened.or_else(|error| {
+            if error.is_temporary() {
+                return Err(error);
+            }
+            self.foreign |= matches!(error, DiskError::OtherCluster(_));
+            let key = self.present_key();
+            let created = recovery::recreate(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
+            created.inspect_err(|error| self.report(&self.config.file_name(), error))
+        });
+        match opened {
+            Ok(opened) => {
+                if self.retry_at.take().is_some() {
+                    tracing::info!(file = self.config.file_name(), "watch cache on disk is in use again");
+                }
+                for (id, error) in opened.damaged {
+                    self.report(&format!("store {id:016x}"), &error);
+                }
+                self.rows = opened.rows;
+                self.cluster = opened.cluster;
+                Some(opened.database)
+            }
+            Err(error) => {
+                self.suspend(error);
+                None
+            }
+        }
+    }
+
+    /// Closes the file for good.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        if let Some(database) = self.database.take() {
+            database.close();
+        }
+    }
+
+    /// Closes the file after an error.
+    fn fail(&mut self, database: Database, error: DiskError) {
+        self.report(&self.config.file_name(), &error);
+        database.close();
+        self.suspend(error);
+    }
+
+    /// Opens the file after a delay: at once if it is damaged for the first time, because it is replaced then. Each store is
+    /// read again, or written in full.
+    fn suspend(&mut self, error: DiskError) {
+        self.open.clear();
+        self.rows.clear();
+        let at_once = self.failures == 0 && !error.is_temporary();
+        let delay = match at_once {
+            true => Duration::ZERO,
+            false => FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY),
+        };
+        self.failures += 1;
+        self.retry_at = Some(Instant::now() + delay);
+        self.damage = (!error.is_temporary()).then_some(error);
+    }
+
+    /// Notes that the file works.
+    pub(super) fn succeed(&mut self) {
+        if std::mem::take(&mut self.failures) > 0 {
+            self.reported.clear();
+        }
+    }
+
+    /// Logs an error once, and counts it.
+    pub(super) fn report(&mut self, thing: &str, error: &DiskError) {
+        self.metrics.error(error.reason());
+        if self.reported.insert((thing.to_owned(), error.reason())) {
+            let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(thing, %error, source, "watch cache on disk is not usable");
+        }
+    }
+
+    /// The key of a store; `None` if it is not encrypted.
+    pub(super) fn key_for(&mut self, confidentiality: Confidentiality) -> Result<Option<Arc<CacheKey>>, DiskError> {
+        if confidentiality == Confidentiality::Plain {
+            return Ok(None);
+        }
+        let config = &self.config;
+        let key = self.key.get_or_insert_with(|| match CacheKey::load(&config.key_file) {
+            Ok(key) => Ok(Arc::new(key)),
+            Err(DiskError::Key(reason)) => Err(reason),
+            Err(error) => Err(error.to_string()),
+        });
+        key.clone().map(Some).map_err(DiskError::Key)
+    }
+
+    /// The key, if there is one already.
+    fn present_key(&mut self) -> Option<Arc<CacheKey>> {
+        let (KeyFile::Own(path) | KeyFile::Given(path)) = &self.config.key_file;
+        path.exists().then(|| self.key_for(Confidentiality::Encrypted).ok().flatten()).flatten()
+    }
+
+    /// Reads a store. What cannot be used is reported and dropped: alone if possible.
+    pub(super) fn load(&mut self, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
+        if let Some(open) = self.open.get(name) {
+            return Some(open.snapshot());
+        }
+        let loaded = self.with_database(|state, database| state.read(database, name, confidentiality))??;
+        let snapshot = loaded.snapshot();
+        self.open.insert(name.clone(), loaded);
+        Some(snapshot)
+    }
+
+    fn read(
+        &mut self,
+        database: &Database,
+        name: &StoreName,
+        confidentiality: Confidentiality,
+    ) -> Result<Option<Persisted>, DiskError> {
+        let Some((id, row)) = self.rows.iter().find(|(_, row)| row.name == *name) else { return Ok(None) };
+        let (id, row) = (*id, row.clone());
+        let loaded = self.key_for(confidentiality).and_then(|key| {
+            let id_of_key = key.as_ref().map(|key| key.id.clone());
+            if row.key != id_of_key {
+                return Err(DiskError::Key(
+                    "the store was encrypted with another key, or must be encrypted".to_owned(),
+                ));
+            }
+            Persisted::load(database, id, row, key.as_deref())
+        });
+        match loaded {
+            Ok(loaded) => Ok(Some(loaded)),
+            Err(error) if error.is_temporary() => Err(error),
+            Err(error) => {
+                self.report(&name.to_string(), &error);
+                database.write(|batch| batch.remove_store(id))?;
+                self.rows.remove(&id);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The state on disk of a store that is about to be written.
+    pub(super) fn persisted(
+        &mut self,
+        database: &Database,
+        name: &StoreName,
+        confidentiality: Confidentiality,
+        format: &ObjectFormat,
+    ) -> Result<Persisted, DiskError> {
+        if let Some(open) = self.open.get(name) {
+            return Ok(open.clone());
+        }
+        if let Some(loaded) = self.read(database, name, confidentiality)? {
+            return Ok(loaded);
+        }
+        let key = self.key_for(confidentiality)?;
+        let row = StoreRow::new(name.clone(), key.as_ref().map(|key| key.id.as_str()), format);
+        Ok(Persisted::empty(new_id()?, row))
+    }
+
+    /// Drops everything on disk, because it is of another cluster.
+    pub(super) fn drop_all(&mut self, error: &DiskError) {
+        self.report(&self.config.file_name(), error);
+        let dropped = self.with_database(|state, database| {
+            database.write(|batch| {
+                state.rows.keys().try_for_each(|id| batch.remove_store(*id))?;
+                batch.clear_values()
+            })
+        });
+        self.open.clear();
+        self.values.clear();
+        if dropped.is_some() {
+            self.rows.clear();
+        }
+    }
+}
+
+/// A new id for a store. Ids are random, so that a segment of a dropped store never passes for one of its successor.
+fn new_id() -> Result<u64, DiskError> {
+    let mut id = [0; 8];
+    SystemRandom::new().fill(&mut id).map_err(|_| DiskError::Io(std::io::Error::other("no random numbers")))?;
+    Ok(u64::from_le_bytes(id))
+}
+
+/// The time of day, in seconds since 1970.
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
