@@ -4,6 +4,7 @@
 //! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
 //! gets and lists, too, with a `Warning` header.
 
+mod bookmark;
 mod get;
 mod list;
 mod older;

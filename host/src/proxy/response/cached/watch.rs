@@ -14,11 +14,11 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
-use weir_document::json::{self, EventType};
-use weir_document::protobuf::{self, Envelope};
+use weir_document::json::EventType;
 use weir_document::{Error, TypeMeta};
-use weir_kube::{Encoding, Transform, Verb};
+use weir_kube::{Transform, Verb};
 
+use super::bookmark::bookmark;
 use super::older::{OlderBatch, OlderEvents};
 use super::{CacheableRequest, CachedRead, Start, head};
 use crate::codec::object::partial;
@@ -379,29 +379,6 @@ impl Drop for CachedWatch {
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
         self.proxy.remember(&self.read, &self.view.snapshot(), self.version);
-    }
-}
-
-/// A BOOKMARK has the kind of the watched objects: clients drop others.
-fn bookmark(type_meta: &TypeMeta, version: u64, initial: bool, encoding: Encoding) -> Result<Bytes, Error> {
-    let annotations = match initial {
-        true => serde_json::json!({"k8s.io/initial-events-end": "true"}),
-        false => serde_json::Value::Null,
-    };
-    let mut object = serde_json::json!({
-        "kind": type_meta.kind, "apiVersion": type_meta.api_version,
-        "metadata": {"resourceVersion": version.to_string()},
-    });
-    if initial && let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
-        metadata.insert("annotations".to_owned(), annotations);
-    }
-    let text = object.to_string();
-    match encoding {
-        Encoding::Json => Ok(json::event(EventType::Bookmark, text.as_bytes())),
-        Encoding::Protobuf => {
-            let message = protobuf::from_json(type_meta, &text)?;
-            protobuf::event(EventType::Bookmark, &Envelope::seal(type_meta, &message))
-        }
     }
 }
 
