@@ -176,3 +176,17 @@ fn run_takes_its_flags() {
     };
     assert_eq!((flags.cluster.len(), flags.settings.as_str(), flags.node_name.as_str()), (2, "{\"a\":1}", "node"));
 }
+
+#[test]
+fn watch_caches_are_on_disk_if_there_is_a_cache_directory() {
+    assert_eq!(serve("").disk_cache, None);
+    assert_eq!(serve("--cache-dir c --cache-size 0").disk_cache, None);
+    let disk = serve("--cache-dir c").disk_cache.unwrap();
+    assert_eq!((disk.size, disk.commit_interval.as_millis(), disk.key_file), (512 << 20, 500, None));
+    let message = refused(
+        "serve --server http://a --node-name n --cache-size big --cache-commit-interval soon --cache-key-file k",
+    );
+    for flag in ["--cache-size", "--cache-commit-interval", "--cache-key-file"] {
+        assert!(message.contains(flag), "{flag} in {message}");
+    }
+}
