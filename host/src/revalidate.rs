@@ -1,15 +1,20 @@
-//! Validates the outcomes of filters again when a looked-up object changes. If a value has changed that a filter read, the
-//! watches of the filter end, so that their clients list again.
+//! Validates the outcomes of filters again when a looked-up object changes. If a value has changed that a filter read, its
+//! views are filtered again, and its watches that do not come from a view end, so that their clients list again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use weir_runtime::{ChangeSet, ClusterView, Serving, ServingReceiver};
 use weir_store::{Change, Reflectors};
 
-/// How long changes are collected before they are validated together. A controller that updates one object after another
-/// must not end the watches each time.
-const COLLECT: Duration = Duration::from_millis(100);
+/// How long changes are collected after a quiet time, before they are validated together.
+const COLLECT_FIRST: Duration = Duration::from_millis(20);
+/// How long changes are collected when others came shortly before. A controller that updates one object after another must
+/// not end the watches each time.
+const COLLECT_MORE: Duration = Duration::from_millis(100);
+/// The quiet time.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Runs until the reflectors are gone.
 pub(crate) async fn validate_dependencies(
@@ -18,10 +23,13 @@ pub(crate) async fn validate_dependencies(
     serving: ServingReceiver,
 ) {
     let mut changes = reflectors.changes();
+    let mut last: Option<Instant> = None;
     while let Some(first) = changes.next().await {
         let mut collected = ChangeSet::default();
         add(&mut collected, &first);
-        tokio::time::sleep(COLLECT).await;
+        let is_first = last.is_none_or(|last| last.elapsed() > QUIET);
+        tokio::time::sleep(if is_first { COLLECT_FIRST } else { COLLECT_MORE }).await;
+        last = Some(Instant::now());
         while let Some(more) = changes.try_next() {
             add(&mut collected, &more);
         }
@@ -29,7 +37,7 @@ pub(crate) async fn validate_dependencies(
         let snapshot = view.snapshot();
         for filter in set.filters() {
             if filter.validate_dependencies(&*snapshot, &collected).await {
-                tracing::info!(filter = %filter.name(), "watches of the filter end with 410 so that clients list again: a looked-up value has changed");
+                tracing::info!(filter = %filter.name(), "looked-up value has changed, filtering again");
             }
         }
     }
