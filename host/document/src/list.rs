@@ -1,6 +1,6 @@
 //! The pieces of a split list, in JSON or protobuf, and the outcomes of its items. Pieces share the bytes of the body.
 
-use crate::{marks::BatchMarks, split::SplitError};
+use crate::{TypeMeta, marks::BatchMarks, split::SplitError};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -62,6 +62,18 @@ pub struct ListMeta {
     pub continue_token: Option<String>,
 }
 
+impl ListMeta {
+    /// Returns the kind of the items: the list's kind without `List`. Returns none if the kind is not a list.
+    pub fn item_kind(&self) -> Option<&str> {
+        self.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())
+    }
+
+    /// Returns the type of the items. Returns none if the list names no apiVersion, or its kind is not a list.
+    pub fn item_type(&self) -> Option<TypeMeta> {
+        Some(TypeMeta { api_version: self.api_version.clone()?, kind: self.item_kind()?.to_owned() })
+    }
+}
+
 /// The outcome of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemOutcome {
@@ -102,4 +114,17 @@ pub fn split<S: Split, E: From<SplitError>>(
         piece(next)?;
     }
     Ok(splitter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_items_follows_from_the_kind_of_the_list() {
+        let meta =
+            |kind: &str| ListMeta { api_version: Some("v1".into()), kind: Some(kind.into()), ..ListMeta::default() };
+        assert_eq!(meta("ServiceList").item_type().unwrap().kind, "Service");
+        assert!(meta("List").item_type().is_none() && meta("Odd").item_type().is_none());
+    }
 }

@@ -32,9 +32,8 @@ impl ObjectType {
         if self.0.is_some() {
             return self.clone();
         }
-        let kind = list.kind.as_deref().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
         let api_version = || list.api_version.clone().unwrap_or_else(|| api_version.to_owned());
-        Self(kind.map(|kind| Arc::new(TypeMeta { api_version: api_version(), kind: kind.to_owned() })))
+        Self(list.item_kind().map(|kind| Arc::new(TypeMeta { api_version: api_version(), kind: kind.to_owned() })))
     }
 
     /// Returns the type, if it is known.

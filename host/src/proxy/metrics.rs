@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_kube::Verb;
 
 /// The metrics of the plain and the HTTPS port.
 #[derive(Debug, Default)]
@@ -36,6 +37,15 @@ struct HandlerLabel {
 struct RequestLabels {
     handler: &'static str,
     code: u16,
+}
+
+/// The label of a read.
+pub(super) fn handler_of(verb: Verb) -> &'static str {
+    match verb {
+        Verb::List => "list",
+        Verb::Watch => "watch",
+        _ => "get",
+    }
 }
 
 impl ProxyMetrics {

@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
+use super::metrics::handler_of;
 use super::respond::StatusError;
 use super::response::cached::CacheableRequest;
 use super::response::discovery::DiscoveryKey;
@@ -161,11 +162,7 @@ impl Proxy {
         let (verb, path, component) = (read.resource.verb, read.path.clone(), read.component.clone());
         let encoding = read.media_type.encoding;
         let compress = read.compress && verb != Verb::Watch && read.method != Method::HEAD;
-        let handler = match verb {
-            Verb::List => "list",
-            Verb::Watch => "watch",
-            _ => "get",
-        };
+        let handler = handler_of(verb);
         // Created first: it also counts a request whose client leaves before the response.
         let meter = Meter::new(self.metrics.clone(), handler, started);
         let response = match verb {

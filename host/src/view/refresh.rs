@@ -33,6 +33,8 @@ pub(super) struct Refresh {
     /// Objects without a verdict, and objects whose last good outcome stands in.
     failed: BTreeSet<StoreKey>,
     retry: Duration,
+    /// When the failed objects are filtered again. Other events do not put it off.
+    retry_at: Instant,
 }
 
 /// What a refresh waits for.
@@ -54,6 +56,7 @@ impl Refresh {
             position: 0,
             failed: BTreeSet::new(),
             retry: FIRST_RETRY,
+            retry_at: Instant::now(),
         }
     }
 
@@ -88,7 +91,7 @@ impl Refresh {
         let retry = async {
             match self.failed.is_empty() {
                 true => std::future::pending().await,
-                false => tokio::time::sleep_until(Instant::now() + self.retry).await,
+                false => tokio::time::sleep_until(self.retry_at).await,
             }
         };
         tokio::select! {
@@ -234,9 +237,12 @@ impl Refresh {
         let started = Instant::now();
         let mut published = Vec::new();
         for batch in objects.chunks(BATCH) {
-            // A degraded object is filtered as it is now, not as it was when it was filtered last.
-            let present =
-                |old: &Arc<ViewObject>| source.objects.get(&old.source.key).cloned().unwrap_or(old.source.clone());
+            // A degraded object is filtered as it is now, not as it was when it was filtered last. The others wait for their
+            // events: the view must not show them before it has reached their version.
+            let present = |old: &Arc<ViewObject>| match self.failed.contains(&old.source.key) {
+                true => source.objects.get(&old.source.key).unwrap_or(&old.source).clone(),
+                false => old.source.clone(),
+            };
             let sources: Vec<_> = batch.iter().map(present).collect();
             for (old, (object, outcome)) in batch.iter().zip(self.filter(&source, &sources).await) {
                 let new = self.outcome(&object, outcome, Some(old));
@@ -254,8 +260,9 @@ impl Refresh {
                 collection = %self.view.collection, component = self.component, objects = objects.len(),
                 changed = published.len(), duration = ?started.elapsed(), "view filtered again"
             );
-        } else {
+        } else if !self.failed.is_empty() {
             self.retry = (self.retry * 2).min(MAX_RETRY);
+            self.retry_at = Instant::now() + self.retry;
         }
         self.view.publish(next, published);
     }
@@ -286,6 +293,9 @@ impl Refresh {
     }
 
     fn degrade(&mut self, object: &Object, failure: &Failure, stands_in: bool) {
+        if self.failed.is_empty() {
+            self.retry_at = Instant::now() + self.retry;
+        }
         if self.failed.insert(object.key.clone()) {
             tracing::warn!(
                 collection = %self.view.collection, namespace = object.key.namespace(), name = object.key.name(),

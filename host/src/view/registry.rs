@@ -132,35 +132,38 @@ impl Views {
         self.config.resources.contains(resource)
     }
 
-    /// Returns the view that serves a read, and opens it if it is not; `None` if no view serves the read.
+    /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
+    /// with another identity need permission.
+    pub(crate) fn reader(&self, identity: Identity, request: &ResourceRequest) -> Option<Identity> {
+        if !self.serve(&request.resource) || request.subresource.is_some() {
+            return None;
+        }
+        match ScopePolicy::of(&request.resource) {
+            ScopePolicy::Whole => Some(Identity::Daemon),
+            ScopePolicy::Requested => (identity == Identity::Node && self.config.node.is_some()).then_some(identity),
+        }
+    }
+
+    /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.
     ///
     /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
     pub(crate) fn view(
         self: &Arc<Self>,
         component: &str,
-        identity: Identity,
+        reader: Identity,
         request: &ResourceRequest,
         query: &Query,
     ) -> Option<Arc<View>> {
-        if !self.serve(&request.resource) || request.subresource.is_some() {
-            return None;
-        }
         let component = component.to_ascii_lowercase();
-        let store = match ScopePolicy::of(&request.resource) {
-            ScopePolicy::Whole => StoreId { identity: Identity::Daemon, collection: Collection::whole(request) },
-            ScopePolicy::Requested => {
-                if identity != Identity::Node || self.config.node.is_none() {
-                    return None;
-                }
-                if let Some(name) = &request.name {
-                    return self.find(&component, identity, request, name);
-                }
+        let collection = match (ScopePolicy::of(&request.resource), &request.name) {
+            (ScopePolicy::Whole, _) => Collection::whole(request),
+            (ScopePolicy::Requested, Some(name)) => return self.find(&component, reader, request, name),
+            (ScopePolicy::Requested, None) => {
                 let selector = |key| query.first(key).unwrap_or_default();
-                let collection = Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"));
-                StoreId { identity, collection }
+                Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"))
             }
         };
-        self.open_view(&ViewKey { store, component })
+        self.open_view(&ViewKey { store: StoreId { identity: reader, collection }, component })
     }
 
     /// Finds an open view that has an object, or that knows that it does not exist.
@@ -206,7 +209,7 @@ impl Views {
             }
         };
         let handed_out = open.handed_out(&key.store.collection.resource).load(Ordering::Acquire);
-        let view = Arc::new(View::new(key.store.collection.clone(), key.store.identity, store, handed_out));
+        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
         self.spawn(stop.clone(), refresh.run());

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use weir_runtime::ChainVersion;
 use weir_store::StoreKey;
 use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat, ResourceStore};
-use weir_upstream::Identity;
 
 use super::event::{Cause, ViewEvent};
 use super::object::ViewObject;
@@ -23,8 +22,6 @@ const MAX_BYTES: usize = 32 << 20;
 /// A store seen through one chain.
 pub(crate) struct View {
     pub(super) collection: Collection,
-    /// The identity that reads the collection upstream.
-    identity: Identity,
     pub(super) store: Arc<ResourceStore>,
     snapshot: ArcSwap<ViewSnapshot>,
     log: Mutex<ViewLog>,
@@ -59,7 +56,7 @@ pub(super) struct ViewLog {
 impl View {
     /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
     /// client has got: what they were shown before the view existed is not known.
-    pub(super) fn new(collection: Collection, identity: Identity, store: Arc<ResourceStore>, handed_out: u64) -> Self {
+    pub(super) fn new(collection: Collection, store: Arc<ResourceStore>, handed_out: u64) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
@@ -68,7 +65,6 @@ impl View {
         };
         Self {
             collection,
-            identity,
             store,
             snapshot: ArcSwap::from_pointee(snapshot),
             log: Mutex::new(ViewLog {
@@ -108,11 +104,6 @@ impl View {
     /// The state of the store's reflector.
     pub(crate) fn reflector_state(&self) -> watch::Receiver<weir_store::ReflectorState> {
         self.store.state()
-    }
-
-    /// Whether the collection is read upstream with this identity, so that the API server has authorized its readers.
-    pub(crate) fn is_read_as(&self, identity: Identity) -> bool {
-        self.identity == identity
     }
 
     /// Whether an object that the view does not have does not exist.

@@ -27,6 +27,7 @@ mod indexed_objects;
 mod list;
 mod netlink;
 mod node_addresses;
+mod query;
 mod reflector;
 mod reflectors;
 mod resource_client;

@@ -5,13 +5,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use weir_document::TypeMeta;
 use weir_document::json::{ListMeta, ListSplitter, Piece};
 
 use super::discovery::ServedResource;
 use super::error::ReflectorError;
 use super::indexed_objects::StoredObject;
+use super::query::escaped;
 use super::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use super::store_key::StoreKey;
 use super::stored_object::read_object;
@@ -32,17 +31,14 @@ pub(super) struct ResourceList {
     pub(super) version: String,
 }
 
-/// Percent-encodes the value of a query parameter.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
 /// The field and label selectors of a lookup as query parameters, each preceded by `&`.
 pub(super) fn selectors(lookup: &LookupSpec) -> String {
     let mut query = String::new();
     if let Some(name) = &lookup.name {
-        query = query + "&fieldSelector=metadata.name%3D" + &utf8_percent_encode(name, QUERY).to_string();
+        query = query + "&fieldSelector=metadata.name%3D" + &escaped(name).to_string();
     }
     if let Some(labels) = lookup.label_selector.as_ref().filter(|labels| !labels.is_empty()) {
-        query = query + "&labelSelector=" + &utf8_percent_encode(labels, QUERY).to_string();
+        query = query + "&labelSelector=" + &escaped(labels).to_string();
     }
     query
 }
@@ -68,11 +64,11 @@ pub(super) async fn list(
     loop {
         let mut path = format!("{}?limit={PAGE}{}", served.path, selectors(lookup));
         if let Some(token) = &token {
-            path = path + "&continue=" + &utf8_percent_encode(token, QUERY).to_string();
+            path = path + "&continue=" + &escaped(token).to_string();
         }
         let response = client.get(&path, accept(lookup, true), true).await?;
         let (items, meta) = page(client, ResponseChunks::new(client, response)?).await?;
-        let type_meta = item_type(&meta).map(Arc::new);
+        let type_meta = meta.item_type().map(Arc::new);
         for item in items {
             let (key, object) = read_object(&item, type_meta.as_ref(), lookup.metadata_only)
                 .map_err(|error| client.invalid_response(error))?;
@@ -122,12 +118,6 @@ async fn page(client: &ResourceClient, mut chunks: ResponseChunks) -> Result<(Ve
     Ok((items, splitter.meta().clone()))
 }
 
-/// The type of the items of a typed list: `ServiceList` → `Service`.
-fn item_type(meta: &ListMeta) -> Option<TypeMeta> {
-    let kind = meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
-    Some(TypeMeta { api_version: meta.api_version.clone()?, kind: kind.to_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,13 +134,5 @@ mod tests {
             optional: false,
         };
         assert_eq!(selectors(&lookup), "&fieldSelector=metadata.name%3Da%26b&labelSelector=x%20in%20%28a%2Cb%29");
-    }
-
-    #[test]
-    fn the_kind_of_items_follows_from_the_kind_of_the_list() {
-        let meta =
-            |kind: &str| ListMeta { api_version: Some("v1".into()), kind: Some(kind.into()), ..ListMeta::default() };
-        assert_eq!(item_type(&meta("ServiceList")).unwrap().kind, "Service");
-        assert!(item_type(&meta("List")).is_none() && item_type(&meta("Odd")).is_none());
     }
 }

@@ -104,6 +104,17 @@ impl ResourceClient {
         }
     }
 
+    /// The error that an ERROR event of a watch reports. `status` is its object, a `Status` in JSON.
+    pub(super) fn error_event(&self, status: &[u8]) -> RequestError {
+        #[derive(serde::Deserialize)]
+        struct StatusCodeOnly {
+            code: Option<u16>,
+        }
+        let code = serde_json::from_slice::<StatusCodeOnly>(status).ok().and_then(|status| status.code);
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        self.error_response(code, status)
+    }
+
     pub(super) fn unavailable(&self, reason: impl std::fmt::Display) -> RequestError {
         // The reason may quote the API server.
         let reason = reason.to_string().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();

@@ -14,14 +14,12 @@ use weir_document::CachedObject;
 
 /// The paths that are read of every object.
 struct ObjectPaths {
-    version: Path,
     managed_fields: Path,
     metadata: Path,
 }
 
 static PATHS: LazyLock<Option<ObjectPaths>> = LazyLock::new(|| {
     Some(ObjectPaths {
-        version: Path::parse("metadata.resourceVersion").ok()?,
         managed_fields: Path::parse("metadata.managedFields").ok()?,
         metadata: Path::parse("metadata").ok()?,
     })
@@ -54,7 +52,7 @@ pub(super) fn read_object(
         // Unreachable: the paths are constants, and a test parses them.
         return Ok((key, StoredObject { object: Arc::new(CachedObject::new(document)), version: Box::default() }));
     };
-    let version = document.text(&paths.version)?.unwrap_or_default().into();
+    let version = document.resource_version()?.unwrap_or_default().into();
     document.remove(&paths.managed_fields)?;
     let own = if metadata_only && document.kind()? != PARTIAL {
         metadata_of(&document, paths)?
@@ -86,7 +84,7 @@ fn read_key(document: &Document) -> Result<StoreKey, InvalidObject> {
 /// The `metadata.resourceVersion` of an object.
 pub(super) fn version_of(bytes: &Bytes) -> Option<String> {
     let document = Document::json(bytes.clone());
-    document.text(&PATHS.as_ref()?.version).ok().flatten().map(|version| version.into_owned())
+    document.resource_version().ok().flatten().map(|version| version.into_owned())
 }
 
 fn metadata_of(document: &Document, paths: &ObjectPaths) -> Result<Bytes, weir_document::Error> {

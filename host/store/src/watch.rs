@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use weir_document::json::{EventType, Frame, FrameSplitter};
+use weir_document::json::{EventType, FrameSplitter};
 
 use super::discovery::ServedResource;
 use super::indexed_objects::Delta;
@@ -92,7 +91,7 @@ fn events(
                 deltas.push(Delta::Remove(key_of(&object).map_err(|error| client.invalid_response(error))?));
             }
             EventType::Bookmark => {}
-            EventType::Error => return Err(error_event(client, &frame)),
+            EventType::Error => return Err(client.error_event(&object)),
         }
         match version_of(&object) {
             Some(new) if !new.is_empty() => *version = new,
@@ -100,18 +99,6 @@ fn events(
         }
     }
     Ok(())
-}
-
-/// The error that an ERROR event reports. Its object is a `Status`.
-fn error_event(client: &ResourceClient, frame: &Frame) -> RequestError {
-    #[derive(serde::Deserialize)]
-    struct StatusCodeOnly {
-        code: Option<u16>,
-    }
-    let object = frame.object_bytes();
-    let code = serde_json::from_slice::<StatusCodeOnly>(&object).ok().and_then(|status| status.code);
-    let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    client.error_response(code, &object)
 }
 
 #[cfg(test)]

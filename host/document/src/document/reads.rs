@@ -20,6 +20,7 @@ struct CommonPaths {
     kind: Vec<Segment>,
     namespace: Vec<Segment>,
     name: Vec<Segment>,
+    resource_version: Vec<Segment>,
     labels: Vec<Segment>,
     annotations: Vec<Segment>,
 }
@@ -31,6 +32,7 @@ static COMMON_PATHS: LazyLock<CommonPaths> = LazyLock::new(|| {
         kind: segments(&["kind"]),
         namespace: segments(&["metadata", "namespace"]),
         name: segments(&["metadata", "name"]),
+        resource_version: segments(&["metadata", "resourceVersion"]),
         labels: segments(&["metadata", "labels"]),
         annotations: segments(&["metadata", "annotations"]),
     }
@@ -57,6 +59,11 @@ impl Document {
     /// Returns metadata.name, or an empty string if it is missing.
     pub fn name(&self) -> Result<Cow<'_, str>, Error> {
         Ok(self.text_at(&COMMON_PATHS.name)?.unwrap_or_default())
+    }
+
+    /// Returns metadata.resourceVersion, or none if it is missing.
+    pub fn resource_version(&self) -> Result<Option<Cow<'_, str>>, Error> {
+        self.text_at(&COMMON_PATHS.resource_version)
     }
 
     /// Returns the value of one label.

@@ -116,8 +116,7 @@ impl ListSplitter {
     /// Returns the type of the items, once the head has been returned: the list's kind without `List`. Returns none if
     /// the kind is not a list.
     pub fn item_type(&self) -> Option<TypeMeta> {
-        let kind = self.meta.kind.as_deref()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
-        Some(TypeMeta { api_version: self.meta.api_version.clone()?, kind: kind.to_owned() })
+        self.meta.item_type()
     }
 
     /// Returns the next piece. Returns none if it needs more bytes, and always after the tail.

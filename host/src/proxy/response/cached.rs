@@ -24,6 +24,7 @@ use super::read::negotiate;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody};
 use crate::proxy::headers;
+use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::view::{RequestSelector, View, ViewSnapshot};
@@ -167,21 +168,18 @@ pub(in crate::proxy) async fn respond(
     let CacheableRequest { headers, parsed, component, identity, client, started } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let read = CachedRead::of(headers, *identity, component, parsed, online)?;
-    let view = views.view(component, *identity, resource, &parsed.query)?;
-    if !view.is_read_as(*identity) && !proxy.may_read(*identity, headers, parsed).await.ok()? {
+    // Checked first: who may not read opens no view.
+    let reader = views.reader(*identity, resource)?;
+    if reader != *identity && !proxy.may_read(*identity, headers, parsed).await.ok()? {
         return None;
     }
+    let view = views.view(component, reader, resource, &parsed.query)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
-    let handler = match verb {
-        Verb::List => "list",
-        Verb::Watch => "watch",
-        _ => "get",
-    };
     let response = read_view(proxy, request, read, view, online).await?;
     let response = response.unwrap_or_else(|error| error.response(encoding));
     let compress = verb == Verb::List && headers::accepts_gzip(headers) && proxy.compression.is_for(*client);
     let response = if compress { compressed(response) } else { response };
-    Some(Meter::new(proxy.metrics.clone(), handler, *started).attach(response))
+    Some(Meter::new(proxy.metrics.clone(), handler_of(verb), *started).attach(response))
 }
 
 /// Reads a view. `None`: the view cannot answer, and the API server must.

@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_document::protobuf::kind_of;
 use weir_kube::{Encoding, GroupResource, ResourceRequest};
 
-/// Percent-encodes the value of a query parameter.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+use crate::query::escaped;
 
 /// A collection of objects: `/api/v1/pods`, narrowed by selectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,11 +84,6 @@ impl Collection {
         }
         path
     }
-}
-
-/// Percent-encodes the value of a query parameter.
-pub(super) fn escaped(value: &str) -> impl fmt::Display {
-    utf8_percent_encode(value, QUERY)
 }
 
 impl fmt::Display for Collection {

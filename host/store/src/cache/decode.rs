@@ -1,11 +1,11 @@
 //! Reads lists and watch events of either encoding into objects.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_document::Document;
 use weir_document::json::{self, EventType, ListMeta, Piece, SplitError};
 use weir_document::protobuf::{self, Envelope};
-use weir_document::{Document, Path, TypeMeta};
 use weir_kube::Encoding;
 
 use super::object::{Object, ObjectFormat};
@@ -13,8 +13,6 @@ use crate::StoreKey;
 
 /// The largest object that is accepted: ten times the default limit of etcd.
 const MAX_ITEM: usize = 16 << 20;
-
-static VERSION: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.resourceVersion").ok());
 
 /// The bytes are not a list, an event or an object that a store can keep.
 #[derive(Debug, thiserror::Error)]
@@ -84,9 +82,8 @@ impl PageDecoder {
 
 /// The format of a list's items: the list names their kind.
 pub(super) fn list_format(encoding: Encoding, meta: &ListMeta) -> Result<ObjectFormat, DecodeError> {
-    let kind = meta.kind.as_deref().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
-    let (Some(kind), Some(api_version)) = (kind, meta.api_version.clone()) else { return Err(DecodeError::Kind) };
-    Ok(ObjectFormat { encoding, type_meta: Arc::new(TypeMeta { api_version, kind: kind.to_owned() }) })
+    let type_meta = Arc::new(meta.item_type().ok_or(DecodeError::Kind)?);
+    Ok(ObjectFormat { encoding, type_meta })
 }
 
 /// Reads an object. Copies its bytes.
@@ -106,8 +103,7 @@ fn key(document: &Document) -> Result<StoreKey, DecodeError> {
 }
 
 fn version(document: &Document) -> Result<u64, DecodeError> {
-    let path = VERSION.as_ref().ok_or(DecodeError::Nameless)?;
-    let text = document.text(path)?.unwrap_or_default();
+    let text = document.resource_version()?.unwrap_or_default();
     text.parse().map_err(|_| DecodeError::Version(document.name().unwrap_or_default().into_owned()))
 }
 

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::StatusCode;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
 use weir_upstream::{BackOff, Reconnects, jitter};
 
-use super::collection::{Collection, escaped};
+use super::collection::Collection;
 use super::decode::{self, EventDecoder, PageDecoder, WatchEvent};
 use super::object::{Object, ObjectFormat};
 use super::resource_store::{Delta, ResourceStore, Snapshot};
 use crate::error::ReflectorError;
+use crate::query::escaped;
 use crate::reflector::ReflectorClient;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use crate::timing::ReflectorTiming;
@@ -251,21 +250,10 @@ impl ResourceReflector {
                 WatchEvent::Put(object) => Delta::Put(object),
                 WatchEvent::Delete(key, version) => Delta::Remove(key, version),
                 WatchEvent::Bookmark(version) => Delta::Bookmark(version),
-                WatchEvent::Error(status) => return Err(self.error_event(&status)),
+                WatchEvent::Error(status) => return Err(self.client.error_event(&status)),
             });
         }
         Ok(())
-    }
-
-    /// The error that an ERROR event reports. Its object is a `Status`.
-    fn error_event(&self, status: &Bytes) -> RequestError {
-        #[derive(serde::Deserialize)]
-        struct StatusCodeOnly {
-            code: Option<u16>,
-        }
-        let code = serde_json::from_slice::<StatusCodeOnly>(status).ok().and_then(|status| status.code);
-        let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        self.client.error_response(code, status)
     }
 
     fn accept(&self) -> &'static str {

@@ -7,7 +7,6 @@
 
 use bytes::Bytes;
 use http::header;
-use weir_document::Path;
 use weir_document::json::EventType;
 use weir_kube::{Encoding, MediaType, VerbClass};
 use weir_runtime::{Outcome, Serving};
@@ -129,8 +128,7 @@ impl OlderEvents {
 }
 
 fn version(event: &WatchEvent) -> Option<u64> {
-    let path = Path::parse("metadata.resourceVersion").ok()?;
-    event.document()?.text(&path).ok().flatten()?.parse().ok()
+    event.document()?.resource_version().ok().flatten()?.parse().ok()
 }
 
 fn invalid(error: CodecError) -> StatusError {

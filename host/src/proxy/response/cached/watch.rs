@@ -17,6 +17,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 use weir_document::json::EventType;
 use weir_document::{Error, TypeMeta};
 use weir_kube::{Transform, Verb};
+use weir_store::cache::ObjectFormat;
 
 use super::bookmark::bookmark;
 use super::older::{OlderBatch, OlderEvents};
@@ -42,6 +43,8 @@ struct CachedWatch {
     request: Arc<CacheableRequest>,
     read: CachedRead,
     view: Arc<View>,
+    /// The view's. A view that changes it starts a new history, which ends its watches.
+    format: ObjectFormat,
     changes: tokio::sync::watch::Receiver<Option<u64>>,
     phase: Phase,
     /// The version that the client has got.
@@ -107,11 +110,13 @@ impl CachedWatch {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
         };
+        let snapshot = view.snapshot();
         let mut bookmarks = tokio::time::interval_at(Instant::now() + BOOKMARKS, BOOKMARKS);
         bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             changes: view.subscribe(),
-            version: view.snapshot().version,
+            format: snapshot.format.clone(),
+            version: snapshot.version,
             deadline: Box::pin(tokio::time::sleep(timeout)),
             proxy,
             request,
@@ -198,7 +203,7 @@ impl CachedWatch {
                 let objects: Vec<_> = rest.drain(..rest.len().min(BATCH)).collect();
                 let done = rest.is_empty();
                 for object in objects {
-                    self.object(EventType::Added, &snapshot, &object)?;
+                    self.object(EventType::Added, &object)?;
                 }
                 if done {
                     self.version = snapshot.version;
@@ -266,7 +271,7 @@ impl CachedWatch {
         }
         for object in snapshot.objects.values() {
             let event = if object.shown().is_some() { EventType::Modified } else { EventType::Deleted };
-            self.object(event, &snapshot, object)?;
+            self.object(event, object)?;
         }
         self.version = snapshot.version;
         self.bookmark_due = true;
@@ -275,27 +280,19 @@ impl CachedWatch {
 
     /// Sends an object of a snapshot, if it is selected. The deletion of a hidden one carries the unfiltered object: what
     /// the client was shown of it is not known.
-    fn object(
-        &mut self,
-        event_type: EventType,
-        snapshot: &ViewSnapshot,
-        object: &ViewObject,
-    ) -> Result<(), StatusError> {
-        let bytes = match (object.shown(), event_type) {
-            (Some(bytes), _) => bytes.clone(),
-            (None, EventType::Deleted) => object.source.bytes.clone(),
-            (None, _) => match object.failure() {
-                Some(failure) if self.read.selector.matches(&snapshot.format, &object.source) => {
-                    return Err(StatusError::Filter(failure.clone()));
-                }
-                _ => return Ok(()),
-            },
-        };
-        if self.read.selector.matches(&snapshot.format, &object.source) {
-            let media_type = self.read.media_type;
-            let encoded = frame(event_type, &snapshot.format, bytes, media_type.encoding, media_type.transform);
-            self.ready.push_back(encoded.map_err(invalid)?);
+    fn object(&mut self, event_type: EventType, object: &ViewObject) -> Result<(), StatusError> {
+        if !self.selects(object) {
+            return Ok(());
         }
+        let bytes = match (object.shown(), event_type, object.failure()) {
+            (Some(bytes), ..) => bytes.clone(),
+            (None, EventType::Deleted, _) => object.source.bytes.clone(),
+            (None, _, Some(failure)) => return Err(StatusError::Filter(failure.clone())),
+            (None, _, None) => return Ok(()),
+        };
+        let media_type = self.read.media_type;
+        let encoded = frame(event_type, &self.format, bytes, media_type.encoding, media_type.transform);
+        self.ready.push_back(encoded.map_err(invalid)?);
         Ok(())
     }
 
@@ -340,14 +337,13 @@ impl CachedWatch {
 
     fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
         let media_type = self.read.media_type;
-        let format = &self.view.snapshot().format;
-        let encoded = event.encode(event_type, format, media_type.encoding, media_type.transform);
+        let encoded = event.encode(event_type, &self.format, media_type.encoding, media_type.transform);
         self.ready.push_back(encoded.map_err(invalid)?);
         Ok(())
     }
 
     fn selects(&self, object: &ViewObject) -> bool {
-        self.read.selector.matches(&self.view.snapshot().format, &object.source)
+        self.read.selector.matches(&self.format, &object.source)
     }
 
     /// Sends a BOOKMARK of the client's version, if the client takes them. `initial`: it marks the end of the initial state.
@@ -356,7 +352,7 @@ impl CachedWatch {
         if self.read.takes_bookmarks() {
             let type_meta = match self.read.media_type.transform {
                 Transform::Metadata(version) => partial(version),
-                _ => TypeMeta::clone(&self.view.snapshot().format.type_meta),
+                _ => TypeMeta::clone(&self.format.type_meta),
             };
             let encoded = bookmark(&type_meta, self.version, initial, self.read.media_type.encoding);
             self.ready.push_back(encoded.map_err(invalid)?);

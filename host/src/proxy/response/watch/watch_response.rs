@@ -12,8 +12,8 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use weir_document::Document;
 use weir_document::json::EventType;
-use weir_document::{Document, Path};
 
 use super::transitions::{EventAction, Transitions};
 use super::watch_end::{WatchEnd, watch_end};
@@ -254,10 +254,7 @@ impl Drop for WatchResponse {
         }
         let start = self.read.query.first("resourceVersion").unwrap_or_default();
         let last = self.last.take();
-        let version = Path::parse("metadata.resourceVersion")
-            .ok()
-            .zip(last.as_ref())
-            .and_then(|(path, last)| last.text(&path).ok().flatten().map(|version| version.into_owned()));
+        let version = last.as_ref().and_then(|last| last.resource_version().ok().flatten());
         let version = version.as_deref().unwrap_or(start);
         let hidden = self.transitions.hidden().clone();
         self.proxy.hand_out(&self.read.resource.resource, Some(version));
