@@ -20,8 +20,8 @@ use weir_upstream::{
     UpstreamMetrics, Workers, error_report,
 };
 
-use crate::admin::Admin;
 use crate::admin::status::FilterStatus;
+use crate::admin::{Admin, Caches};
 use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
 use crate::lookups::{ReflectorLookups, ReflectorView};
@@ -31,7 +31,7 @@ use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
 use crate::reload::{Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
-use crate::view::{Views, ViewsConfig};
+use crate::view::{CacheMetrics, Views, ViewsConfig};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +121,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let views = open_views(&config, &upstream, disk.clone(), served.clone(), &tasks);
+    let views = open_views(&config, &upstream, disk.clone(), metrics.caches.clone(), served.clone(), &tasks);
+    let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
@@ -157,7 +158,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
-    Admin::new(status, registry, metrics.admin, engine, reflectors).serve(ports.admin, &tasks);
+    Admin::new(status, registry, metrics.admin, engine, reflectors, caches).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(ports.plain)?;
@@ -262,6 +263,7 @@ fn open_views(
     config: &ServeConfig,
     upstream: &Arc<Upstream>,
     disk: Option<Arc<DiskCache>>,
+    metrics: Arc<CacheMetrics>,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
@@ -276,6 +278,8 @@ fn open_views(
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         timing: ReflectorTiming::default(),
         disk,
+        metrics,
+        watch_memory: config.watch_memory,
     };
     let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());

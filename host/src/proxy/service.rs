@@ -100,6 +100,7 @@ impl Proxy {
             identity,
             client: peer.address.ip(),
             started,
+            close: peer.close.clone(),
         };
         (*request.method() == Method::GET && views.serve(&resource.resource)).then(|| Arc::new(cacheable()))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,11 +14,15 @@ use weir_store::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
 use weir_store::{ReflectorClient, ReflectorTiming, StoreKey};
 use weir_upstream::{Identity, Tasks};
 
+use super::metrics::CacheMetrics;
 use super::refresh::Refresh;
 use super::state::View;
+use super::status::CacheStatus;
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
+/// How long a client may read nothing after its position has left the history. At most twice as long.
+const STUCK: Duration = Duration::from_secs(1);
 /// The most views.
 const MAX_VIEWS: usize = 256;
 
@@ -55,6 +59,10 @@ pub struct ViewsConfig {
     pub timing: ReflectorTiming,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
+    /// Counts what views send.
+    pub metrics: Arc<CacheMetrics>,
+    /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
+    pub watch_memory: usize,
 }
 
 /// What distinguishes a view from others.
@@ -124,7 +132,9 @@ impl Views {
     /// Creates an empty set of views. They start when the first filter set is active.
     #[must_use]
     pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self { config, serving, tasks, open: Mutex::default() })
+        let views = Arc::new(Self { config, serving, tasks, open: Mutex::default() });
+        views.tasks.spawn_until_stop(close_stuck_watches(Arc::downgrade(&views)));
+        views
     }
 
     /// Whether views serve reads of a resource.
@@ -209,11 +219,13 @@ impl Views {
             }
         };
         let handed_out = open.handed_out(&key.store.collection.resource).load(Ordering::Acquire);
-        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out));
+        let counters = self.config.metrics.counters(&key.store.collection.resource);
+        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out, counters));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
+        open.divide(self.config.watch_memory);
         tracing::info!(collection = %key.store.collection, component = key.component, "view opened");
         Some(view)
     }
@@ -260,6 +272,27 @@ impl Views {
         self.config.disk.clone()
     }
 
+    /// All stores with their views, in a stable order.
+    pub(crate) fn status(&self) -> Vec<CacheStatus> {
+        let open = self.open();
+        let mut all: Vec<_> = open.stores.iter().collect();
+        all.sort_by_key(|(id, _)| id.name());
+        let views = |id: &StoreId| {
+            let found = open.views.iter().filter(|(key, _)| key.store == *id);
+            let mut views: Vec<_> = found.map(|(key, found)| (key.component.clone(), found.view.clone())).collect();
+            views.sort_by(|one, two| one.0.cmp(&two.0));
+            views
+        };
+        let status = |(id, found): &(&StoreId, &OpenStore)| CacheStatus {
+            collection: id.collection.clone(),
+            identity: id.identity,
+            store: found.store.status(),
+            disk: self.config.disk.as_ref().and_then(|disk| disk.store_status(&id.name())),
+            views: views(id),
+        };
+        all.iter().map(status).collect()
+    }
+
     /// Notes that a client got this version of a resource, whichever way.
     pub(crate) fn hand_out(&self, resource: &GroupResource, version: u64) {
         let mut open = self.open();
@@ -295,6 +328,7 @@ impl Views {
                 }
                 keep
             });
+            open.divide(self.config.watch_memory);
         }
     }
 
@@ -303,7 +337,26 @@ impl Views {
     }
 }
 
+/// Closes the connections of clients that do not read their watches.
+async fn close_stuck_watches(views: Weak<Views>) {
+    let mut interval = tokio::time::interval(STUCK);
+    loop {
+        interval.tick().await;
+        let Some(views) = views.upgrade() else { return };
+        let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
+        open.iter().for_each(|view| view.close_stuck_watches());
+    }
+}
+
 impl OpenViews {
+    /// Divides the memory of watches among all histories. Those of stores hold few bytes of their own: the events of their
+    /// views keep the same objects alive.
+    fn divide(&self, bytes: usize) {
+        let (views, stores) = (self.views.len().max(1), self.stores.len().max(1));
+        self.views.values().for_each(|found| found.view.limit_history(bytes / 4 * 3 / views));
+        self.stores.values().for_each(|found| found.store.limit_history(bytes / 4 / stores));
+    }
+
     fn handed_out(&mut self, resource: &GroupResource) -> &Arc<AtomicU64> {
         self.handed_out.entry(resource.clone()).or_default()
     }

@@ -15,6 +15,7 @@
 //!       └─► netlink                            │
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
 //! disk ─► cache ─► resource_client, snapshot
+//! resource_client, cache ─► uplink
 //! ```
 
 pub mod cache;
@@ -35,6 +36,7 @@ mod snapshot;
 mod store_key;
 mod stored_object;
 mod timing;
+mod uplink;
 mod watch;
 
 pub use change::{Change, Changes, ObjectKey};
@@ -47,6 +49,7 @@ pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
 pub use timing::ReflectorTiming;
+pub use uplink::Received;
 
 #[cfg(test)]
 mod tests;

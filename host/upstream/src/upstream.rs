@@ -144,6 +144,12 @@ impl Upstream {
         !self.servers.are_down()
     }
 
+    /// Returns when the last API server went down; `None` while one is up.
+    #[must_use]
+    pub fn offline_since(&self) -> Option<std::time::SystemTime> {
+        self.servers.down_since()
+    }
+
     /// Returns the connectivity that this client records.
     pub fn connectivity(&self) -> Connectivity {
         self.connectivity.clone()

@@ -250,8 +250,16 @@ impl FixtureConfig {
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
-        let (resources, disk) = (self.cached.clone(), self.disk.clone());
-        let config = ViewsConfig { resources, daemon, node: None, timing: ReflectorTiming::default(), disk };
+        let (resources, disk, metrics) = (self.cached.clone(), self.disk.clone(), self.metrics.clone());
+        let config = ViewsConfig {
+            resources,
+            daemon,
+            node: None,
+            timing: ReflectorTiming::default(),
+            disk,
+            metrics,
+            watch_memory: self.watch_memory,
+        };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }
