@@ -1,4 +1,4 @@
-//! All views and reflectors of the daemon: opened by the first client, closed when unused for a while.
+//! All views of the daemon: opened by the first client, closed when unused for a while.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Query, ResourceRequest};
 use weir_runtime::ServingReceiver;
-use weir_store::cache::{Collection, ResourceReflector, ResourceStore};
-use weir_store::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
-use weir_store::{ReflectorClient, ReflectorTiming, StoreKey};
+use weir_store::cache::Collection;
+use weir_store::disk::DiskCache;
+use weir_store::{ResourceStores, StoreHandle, StoreKey};
 use weir_upstream::{Identity, Tasks};
 
 use super::metrics::CacheMetrics;
@@ -46,19 +46,12 @@ impl ScopePolicy {
 }
 
 /// The settings of the views.
-#[derive(Clone)]
-#[expect(missing_debug_implementations, reason = "kube's client has none")]
+#[derive(Debug, Clone)]
 pub struct ViewsConfig {
     /// The cached resources.
     pub resources: Vec<GroupResource>,
-    /// Reads with the daemon's own identity.
-    pub daemon: ReflectorClient,
-    /// Reads with the node credential; `None` if there is none.
-    pub node: Option<ReflectorClient>,
-    /// Timeouts and intervals of reflectors.
-    pub timing: ReflectorTiming,
-    /// Where stores outlive the process; `None` keeps them in memory only.
-    pub disk: Option<Arc<DiskCache>>,
+    /// The stores that views show.
+    pub stores: ResourceStores,
     /// Counts what views send.
     pub metrics: Arc<CacheMetrics>,
     /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
@@ -68,15 +61,11 @@ pub struct ViewsConfig {
 /// What distinguishes a view from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ViewKey {
-    store: StoreId,
+    /// The identity with which the objects are read upstream.
+    reader: Identity,
+    collection: Collection,
     /// The client component, in lower case.
     component: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct StoreId {
-    identity: Identity,
-    collection: Collection,
 }
 
 /// All views.
@@ -90,7 +79,6 @@ pub struct Views {
 #[derive(Default)]
 struct OpenViews {
     views: HashMap<ViewKey, OpenView>,
-    stores: HashMap<StoreId, OpenStore>,
     /// The highest version that clients have got, by resource.
     handed_out: HashMap<GroupResource, Arc<AtomicU64>>,
 }
@@ -99,33 +87,6 @@ struct OpenView {
     view: Arc<View>,
     used: Instant,
     stop: CancellationToken,
-}
-
-struct OpenStore {
-    store: Arc<ResourceStore>,
-    stop: CancellationToken,
-    /// Keeps the store on disk while it is open.
-    _persist: Option<PersistHandle>,
-}
-
-impl StoreId {
-    /// The name of the store on disk.
-    fn name(&self) -> StoreName {
-        let identity = match self.identity {
-            Identity::Daemon => "daemon",
-            Identity::Node => "node",
-            Identity::Client => "client",
-            Identity::Impersonated => "impersonated",
-        };
-        StoreName::new(identity, &self.collection)
-    }
-
-    fn confidentiality(&self) -> Confidentiality {
-        match (self.collection.resource.group.as_str(), self.collection.resource.resource.as_str()) {
-            ("", "secrets") => Confidentiality::Encrypted,
-            _ => Confidentiality::Plain,
-        }
-    }
 }
 
 impl Views {
@@ -150,7 +111,9 @@ impl Views {
         }
         match ScopePolicy::of(&request.resource) {
             ScopePolicy::Whole => Some(Identity::Daemon),
-            ScopePolicy::Requested => (identity == Identity::Node && self.config.node.is_some()).then_some(identity),
+            ScopePolicy::Requested => {
+                (identity == Identity::Node && self.config.stores.can_read_as(identity)).then_some(identity)
+            }
         }
     }
 
@@ -173,7 +136,7 @@ impl Views {
                 Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"))
             }
         };
-        self.open_view(&ViewKey { store: StoreId { identity: reader, collection }, component })
+        self.open_view(&ViewKey { reader, collection, component })
     }
 
     /// Finds an open view that has an object, or that knows that it does not exist.
@@ -181,9 +144,7 @@ impl Views {
         let open = self.open();
         let namespace = request.namespace.as_deref();
         let same = |key: &ViewKey| {
-            key.component == component
-                && key.store.identity == identity
-                && key.store.collection.resource == request.resource
+            key.component == component && key.reader == identity && key.collection.resource == request.resource
         };
         let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
         let key = StoreKey::new(namespace.unwrap_or_default(), name);
@@ -206,56 +167,20 @@ impl Views {
         }
         let mut open = self.open();
         if open.views.len() >= MAX_VIEWS {
-            tracing::warn!(collection = %key.store.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
+            tracing::warn!(collection = %key.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;
         }
-        let store = match open.stores.get(&key.store) {
-            Some(found) => found.store.clone(),
-            None => {
-                let opened = self.open_store(&key.store)?;
-                let store = opened.store.clone();
-                open.stores.insert(key.store.clone(), opened);
-                store
-            }
-        };
-        let handed_out = open.handed_out(&key.store.collection.resource).load(Ordering::Acquire);
-        let counters = self.config.metrics.counters(&key.store.collection.resource);
-        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out, counters));
+        let store = self.config.stores.open(key.reader, &key.collection)?;
+        let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
+        let counters = self.config.metrics.counters(&key.collection.resource);
+        let view = Arc::new(View::new(store, handed_out, counters));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
-        open.divide(self.config.watch_memory);
-        tracing::info!(collection = %key.store.collection, component = key.component, "view opened");
+        self.divide_memory(&open);
+        tracing::info!(collection = %key.collection, component = key.component, "view opened");
         Some(view)
-    }
-
-    fn open_store(&self, id: &StoreId) -> Option<OpenStore> {
-        let client = match id.identity {
-            Identity::Node => self.config.node.clone()?,
-            _ => self.config.daemon.clone(),
-        };
-        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
-        let store = reflector.store();
-        let stop = CancellationToken::new();
-        let Some(disk) = self.config.disk.clone() else {
-            self.spawn(stop.clone(), reflector.run());
-            return Some(OpenStore { store, stop, _persist: None });
-        };
-        let (name, confidentiality) = (id.name(), id.confidentiality());
-        store.begin_restore();
-        let persist = disk.persist(name.clone(), store.clone(), confidentiality);
-        self.spawn(stop.clone(), async move {
-            match disk.restore(&name, confidentiality).await {
-                Some(snapshot) => {
-                    let (objects, version) = (snapshot.objects.size(), snapshot.version);
-                    tracing::info!(store = %name, objects, version, "store restored from disk");
-                    reflector.run_restored(snapshot, disk.other_cluster()).await;
-                }
-                None => reflector.run().await,
-            }
-        });
-        Some(OpenStore { store, stop, _persist: Some(persist) })
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
@@ -269,28 +194,21 @@ impl Views {
 
     /// The cache on disk, if there is one.
     pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
-        self.config.disk.clone()
+        self.config.stores.disk()
     }
 
     /// All stores with their views, in a stable order.
     pub(crate) fn status(&self) -> Vec<CacheStatus> {
+        let stores = self.config.stores.all();
         let open = self.open();
-        let mut all: Vec<_> = open.stores.iter().collect();
-        all.sort_by_key(|(id, _)| id.name());
-        let views = |id: &StoreId| {
-            let found = open.views.iter().filter(|(key, _)| key.store == *id);
+        let views = |store: &StoreHandle| {
+            let same = |key: &ViewKey| key.reader == store.identity() && key.collection == *store.collection();
+            let found = open.views.iter().filter(|(key, _)| same(key));
             let mut views: Vec<_> = found.map(|(key, found)| (key.component.clone(), found.view.clone())).collect();
             views.sort_by(|one, two| one.0.cmp(&two.0));
             views
         };
-        let status = |(id, found): &(&StoreId, &OpenStore)| CacheStatus {
-            collection: id.collection.clone(),
-            identity: id.identity,
-            store: found.store.status(),
-            disk: self.config.disk.as_ref().and_then(|disk| disk.store_status(&id.name())),
-            views: views(id),
-        };
-        all.iter().map(status).collect()
+        stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
     }
 
     /// Notes that a client got this version of a resource, whichever way.
@@ -298,13 +216,13 @@ impl Views {
         let mut open = self.open();
         open.handed_out(resource).fetch_max(version, Ordering::AcqRel);
         for (key, found) in &open.views {
-            if key.store.collection.resource == *resource {
+            if key.collection.resource == *resource {
                 found.view.hand_out(version);
             }
         }
     }
 
-    /// Closes views that no client has read for a while, and stores that no view reads. Runs until it is dropped.
+    /// Closes views that no client has read for a while. Runs until it is dropped.
     pub(crate) async fn close_idle(self: Arc<Self>) {
         let mut interval = tokio::time::interval(IDLE / 10);
         loop {
@@ -316,20 +234,20 @@ impl Views {
                 let keep = !idle(found);
                 if !keep {
                     found.stop.cancel();
-                    tracing::info!(collection = %key.store.collection, component = key.component, "view closed, no client reads it");
+                    tracing::info!(collection = %key.collection, component = key.component, "view closed, no client reads it");
                 }
                 keep
             });
-            let used: Vec<_> = open.views.keys().map(|key| key.store.clone()).collect();
-            open.stores.retain(|id, found| {
-                let keep = used.contains(id);
-                if !keep {
-                    found.stop.cancel();
-                }
-                keep
-            });
-            open.divide(self.config.watch_memory);
+            self.divide_memory(&open);
         }
+    }
+
+    /// Divides the memory of watches among all histories. Those of stores hold few bytes of their own: the events of their
+    /// views keep the same objects alive.
+    fn divide_memory(&self, open: &OpenViews) {
+        let (bytes, stores) = (self.config.watch_memory, self.config.stores.all());
+        open.views.values().for_each(|found| found.view.limit_history(bytes / 4 * 3 / open.views.len()));
+        stores.iter().for_each(|store| store.limit_history(bytes / 4 / stores.len()));
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
@@ -349,14 +267,6 @@ async fn close_stuck_watches(views: Weak<Views>) {
 }
 
 impl OpenViews {
-    /// Divides the memory of watches among all histories. Those of stores hold few bytes of their own: the events of their
-    /// views keep the same objects alive.
-    fn divide(&self, bytes: usize) {
-        let (views, stores) = (self.views.len().max(1), self.stores.len().max(1));
-        self.views.values().for_each(|found| found.view.limit_history(bytes / 4 * 3 / views));
-        self.stores.values().for_each(|found| found.store.limit_history(bytes / 4 / stores));
-    }
-
     fn handed_out(&mut self, resource: &GroupResource) -> &Arc<AtomicU64> {
         self.handed_out.entry(resource.clone()).or_default()
     }

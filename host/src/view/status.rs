@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_runtime::ChainVersion;
+use weir_store::StoreHandle;
 use weir_store::cache::{Collection, StoreStatus};
 use weir_store::disk::DiskStoreStatus;
 use weir_upstream::Identity;
@@ -46,6 +47,18 @@ pub(crate) struct ViewStatus {
     pub(crate) events: usize,
     /// The bytes that the history keeps alive.
     pub(crate) event_bytes: usize,
+}
+
+impl CacheStatus {
+    pub(super) fn of(store: &StoreHandle, views: Vec<(String, Arc<View>)>) -> Self {
+        Self {
+            collection: store.collection().clone(),
+            identity: store.identity(),
+            store: store.status(),
+            disk: store.disk_status(),
+            views,
+        }
+    }
 }
 
 impl View {

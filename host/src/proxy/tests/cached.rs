@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
-use weir_store::{ReflectorClient, ReflectorTiming};
+use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
 use crate::view::{Views, ViewsConfig};
@@ -250,16 +250,11 @@ impl FixtureConfig {
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
-        let (resources, disk, metrics) = (self.cached.clone(), self.disk.clone(), self.metrics.clone());
-        let config = ViewsConfig {
-            resources,
-            daemon,
-            node: None,
-            timing: ReflectorTiming::default(),
-            disk,
-            metrics,
-            watch_memory: self.watch_memory,
-        };
+        let timing = ReflectorTiming::default();
+        let stores = ResourceStoresConfig { daemon: Some(daemon), node: None, timing, disk: self.disk.clone() };
+        let stores = ResourceStores::new(stores, tasks.clone());
+        let (resources, metrics, watch_memory) = (self.cached.clone(), self.metrics.clone(), self.watch_memory);
+        let config = ViewsConfig { resources, stores, metrics, watch_memory };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }
