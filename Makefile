@@ -53,7 +53,7 @@ node: build controlplane ## a real node whose kubelet, kube-proxy and CoreDNS ar
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/debian
 	$(RELEASE)/weir-node
 
-bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory tls process" chooses
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events watches memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed
