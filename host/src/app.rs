@@ -287,6 +287,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
+        offline_grace: config.offline_grace,
         compression: config.compression,
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,

@@ -46,6 +46,8 @@ pub struct ServeConfig {
     pub cache_resources: Vec<GroupResource>,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
+    /// The longest time that a client keeps its permission to read while no API server can be reached.
+    pub offline_grace: Duration,
     /// The longest time that a request waits for the first filter set.
     pub start_wait: Duration,
     /// The longest time to finish open requests when the daemon stops.
@@ -136,6 +138,7 @@ impl ServeConfig {
         let named = config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut errors);
         let source = flags.config_file.map(ConfigSource::File).or(named);
         let start_wait = parse_duration("--start-wait", &flags.start_wait, &mut errors);
+        let offline_grace = parse_duration("--offline-grace", &flags.offline_grace, &mut errors);
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
         let response_memory = quantity(&flags.response_memory).and_then(|bytes| usize::try_from(bytes).ok());
         if response_memory.is_none() {
@@ -144,33 +147,37 @@ impl ServeConfig {
                 flags.response_memory
             ));
         }
-        match (upstream, node_name, source, start_wait, drain, response_memory) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(response_memory))
-                if errors.is_empty() =>
-            {
-                Ok(Self {
-                    upstream,
-                    server_mode: flags.server_mode,
-                    node_kubeconfig: flags.node_kubeconfig,
-                    node_credential_uids,
-                    node_name,
-                    bind: SocketAddr::new(flags.bind_address, flags.port),
-                    allow_remote_plaintext: flags.allow_remote_plaintext,
-                    secure,
-                    pods,
-                    admin: SocketAddr::new(flags.admin_address, flags.admin_port),
-                    source,
-                    modules_dir: flags.modules_dir,
-                    cache_dir: flags.cache_dir,
-                    cache_resources: flags.cache_resources,
-                    disk_cache,
-                    start_wait,
-                    drain,
-                    compression: flags.compress,
-                    response_memory,
-                    log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
-                })
-            }
+        let durations = offline_grace.zip(start_wait).zip(drain);
+        match (upstream, node_name, source, durations, response_memory) {
+            (
+                Some(upstream),
+                Some(node_name),
+                Some(source),
+                Some(((offline_grace, start_wait), drain)),
+                Some(response_memory),
+            ) if errors.is_empty() => Ok(Self {
+                upstream,
+                server_mode: flags.server_mode,
+                node_kubeconfig: flags.node_kubeconfig,
+                node_credential_uids,
+                node_name,
+                bind: SocketAddr::new(flags.bind_address, flags.port),
+                allow_remote_plaintext: flags.allow_remote_plaintext,
+                secure,
+                pods,
+                admin: SocketAddr::new(flags.admin_address, flags.admin_port),
+                source,
+                modules_dir: flags.modules_dir,
+                cache_dir: flags.cache_dir,
+                cache_resources: flags.cache_resources,
+                disk_cache,
+                offline_grace,
+                start_wait,
+                drain,
+                compression: flags.compress,
+                response_memory,
+                log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
+            }),
             _ => Err(errors),
         }
     }

@@ -6,6 +6,7 @@ mod disk;
 mod filtered;
 mod identity;
 mod layers;
+mod offline;
 mod script;
 mod tls;
 mod types;
