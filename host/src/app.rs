@@ -14,7 +14,7 @@ use tracing::Instrument;
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
-use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, watch_addresses};
+use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, watch_addresses};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
@@ -121,7 +121,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let views = open_views(&config, &upstream, disk.clone(), served.clone(), &tasks);
+    let stores = resource_stores(&upstream, disk.clone(), &tasks);
+    let views = open_views(&config, stores, served.clone(), &tasks);
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
@@ -257,27 +258,30 @@ async fn connect(
     Ok(upstream)
 }
 
+/// Sets up the stores of what the API servers have.
+fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks: &Tasks) -> ResourceStores {
+    let connectivity = upstream.connectivity();
+    let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
+    let stores = ResourceStoresConfig {
+        daemon: Some(client(upstream.client())),
+        node: upstream.has_node_credential().then(|| client(upstream.node_client())),
+        timing: ReflectorTiming::default(),
+        disk,
+    };
+    ResourceStores::new(stores, tasks.clone())
+}
+
 /// Sets up the shared watch caches; `None` if no resource is cached.
 fn open_views(
     config: &ServeConfig,
-    upstream: &Arc<Upstream>,
-    disk: Option<Arc<DiskCache>>,
+    stores: ResourceStores,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
     if config.cache_resources.is_empty() {
         return None;
     }
-    let connectivity = upstream.connectivity();
-    let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
-    let views_config = ViewsConfig {
-        resources: config.cache_resources.clone(),
-        daemon: client(upstream.client()),
-        node: upstream.has_node_credential().then(|| client(upstream.node_client())),
-        timing: ReflectorTiming::default(),
-        disk,
-    };
-    let views = Views::new(views_config, served, tasks.clone());
+    let views = Views::new(ViewsConfig { resources: config.cache_resources.clone(), stores }, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)
 }

@@ -1,4 +1,4 @@
-//! All views and reflectors of the daemon: opened by the first client, closed when unused for a while.
+//! All views of the daemon: opened by the first client, closed when unused for a while.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Query, ResourceRequest};
 use weir_runtime::ServingReceiver;
-use weir_store::cache::{Collection, ResourceReflector, ResourceStore};
-use weir_store::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
-use weir_store::{ReflectorClient, ReflectorTiming, StoreKey};
+use weir_store::cache::Collection;
+use weir_store::disk::DiskCache;
+use weir_store::{ResourceStores, StoreKey};
 use weir_upstream::{Identity, Tasks};
 
 use super::refresh::Refresh;
@@ -42,33 +42,22 @@ impl ScopePolicy {
 }
 
 /// The settings of the views.
-#[derive(Clone)]
-#[expect(missing_debug_implementations, reason = "kube's client has none")]
+#[derive(Debug, Clone)]
 pub struct ViewsConfig {
     /// The cached resources.
     pub resources: Vec<GroupResource>,
-    /// Reads with the daemon's own identity.
-    pub daemon: ReflectorClient,
-    /// Reads with the node credential; `None` if there is none.
-    pub node: Option<ReflectorClient>,
-    /// Timeouts and intervals of reflectors.
-    pub timing: ReflectorTiming,
-    /// Where stores outlive the process; `None` keeps them in memory only.
-    pub disk: Option<Arc<DiskCache>>,
+    /// The stores that views show.
+    pub stores: ResourceStores,
 }
 
 /// What distinguishes a view from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ViewKey {
-    store: StoreId,
+    /// The identity with which the objects are read upstream.
+    reader: Identity,
+    collection: Collection,
     /// The client component, in lower case.
     component: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct StoreId {
-    identity: Identity,
-    collection: Collection,
 }
 
 /// All views.
@@ -82,7 +71,6 @@ pub struct Views {
 #[derive(Default)]
 struct OpenViews {
     views: HashMap<ViewKey, OpenView>,
-    stores: HashMap<StoreId, OpenStore>,
     /// The highest version that clients have got, by resource.
     handed_out: HashMap<GroupResource, Arc<AtomicU64>>,
 }
@@ -91,33 +79,6 @@ struct OpenView {
     view: Arc<View>,
     used: Instant,
     stop: CancellationToken,
-}
-
-struct OpenStore {
-    store: Arc<ResourceStore>,
-    stop: CancellationToken,
-    /// Keeps the store on disk while it is open.
-    _persist: Option<PersistHandle>,
-}
-
-impl StoreId {
-    /// The name of the store on disk.
-    fn name(&self) -> StoreName {
-        let identity = match self.identity {
-            Identity::Daemon => "daemon",
-            Identity::Node => "node",
-            Identity::Client => "client",
-            Identity::Impersonated => "impersonated",
-        };
-        StoreName::new(identity, &self.collection)
-    }
-
-    fn confidentiality(&self) -> Confidentiality {
-        match (self.collection.resource.group.as_str(), self.collection.resource.resource.as_str()) {
-            ("", "secrets") => Confidentiality::Encrypted,
-            _ => Confidentiality::Plain,
-        }
-    }
 }
 
 impl Views {
@@ -140,7 +101,9 @@ impl Views {
         }
         match ScopePolicy::of(&request.resource) {
             ScopePolicy::Whole => Some(Identity::Daemon),
-            ScopePolicy::Requested => (identity == Identity::Node && self.config.node.is_some()).then_some(identity),
+            ScopePolicy::Requested => {
+                (identity == Identity::Node && self.config.stores.can_read_as(identity)).then_some(identity)
+            }
         }
     }
 
@@ -163,7 +126,7 @@ impl Views {
                 Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"))
             }
         };
-        self.open_view(&ViewKey { store: StoreId { identity: reader, collection }, component })
+        self.open_view(&ViewKey { reader, collection, component })
     }
 
     /// Finds an open view that has an object, or that knows that it does not exist.
@@ -171,9 +134,7 @@ impl Views {
         let open = self.open();
         let namespace = request.namespace.as_deref();
         let same = |key: &ViewKey| {
-            key.component == component
-                && key.store.identity == identity
-                && key.store.collection.resource == request.resource
+            key.component == component && key.reader == identity && key.collection.resource == request.resource
         };
         let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
         let key = StoreKey::new(namespace.unwrap_or_default(), name);
@@ -196,54 +157,18 @@ impl Views {
         }
         let mut open = self.open();
         if open.views.len() >= MAX_VIEWS {
-            tracing::warn!(collection = %key.store.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
+            tracing::warn!(collection = %key.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;
         }
-        let store = match open.stores.get(&key.store) {
-            Some(found) => found.store.clone(),
-            None => {
-                let opened = self.open_store(&key.store)?;
-                let store = opened.store.clone();
-                open.stores.insert(key.store.clone(), opened);
-                store
-            }
-        };
-        let handed_out = open.handed_out(&key.store.collection.resource).load(Ordering::Acquire);
-        let view = Arc::new(View::new(key.store.collection.clone(), store, handed_out));
+        let store = self.config.stores.open(key.reader, &key.collection)?;
+        let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
+        let view = Arc::new(View::new(store, handed_out));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
-        tracing::info!(collection = %key.store.collection, component = key.component, "view opened");
+        tracing::info!(collection = %key.collection, component = key.component, "view opened");
         Some(view)
-    }
-
-    fn open_store(&self, id: &StoreId) -> Option<OpenStore> {
-        let client = match id.identity {
-            Identity::Node => self.config.node.clone()?,
-            _ => self.config.daemon.clone(),
-        };
-        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
-        let store = reflector.store();
-        let stop = CancellationToken::new();
-        let Some(disk) = self.config.disk.clone() else {
-            self.spawn(stop.clone(), reflector.run());
-            return Some(OpenStore { store, stop, _persist: None });
-        };
-        let (name, confidentiality) = (id.name(), id.confidentiality());
-        store.begin_restore();
-        let persist = disk.persist(name.clone(), store.clone(), confidentiality);
-        self.spawn(stop.clone(), async move {
-            match disk.restore(&name, confidentiality).await {
-                Some(snapshot) => {
-                    let (objects, version) = (snapshot.objects.size(), snapshot.version);
-                    tracing::info!(store = %name, objects, version, "store restored from disk");
-                    reflector.run_restored(snapshot, disk.other_cluster()).await;
-                }
-                None => reflector.run().await,
-            }
-        });
-        Some(OpenStore { store, stop, _persist: Some(persist) })
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
@@ -257,7 +182,7 @@ impl Views {
 
     /// The cache on disk, if there is one.
     pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
-        self.config.disk.clone()
+        self.config.stores.disk()
     }
 
     /// Notes that a client got this version of a resource, whichever way.
@@ -265,13 +190,13 @@ impl Views {
         let mut open = self.open();
         open.handed_out(resource).fetch_max(version, Ordering::AcqRel);
         for (key, found) in &open.views {
-            if key.store.collection.resource == *resource {
+            if key.collection.resource == *resource {
                 found.view.hand_out(version);
             }
         }
     }
 
-    /// Closes views that no client has read for a while, and stores that no view reads. Runs until it is dropped.
+    /// Closes views that no client has read for a while. Runs until it is dropped.
     pub(crate) async fn close_idle(self: Arc<Self>) {
         let mut interval = tokio::time::interval(IDLE / 10);
         loop {
@@ -283,15 +208,7 @@ impl Views {
                 let keep = !idle(found);
                 if !keep {
                     found.stop.cancel();
-                    tracing::info!(collection = %key.store.collection, component = key.component, "view closed, no client reads it");
-                }
-                keep
-            });
-            let used: Vec<_> = open.views.keys().map(|key| key.store.clone()).collect();
-            open.stores.retain(|id, found| {
-                let keep = used.contains(id);
-                if !keep {
-                    found.stop.cancel();
+                    tracing::info!(collection = %key.collection, component = key.component, "view closed, no client reads it");
                 }
                 keep
             });

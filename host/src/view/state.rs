@@ -8,8 +8,8 @@ use arc_swap::ArcSwap;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 use weir_runtime::ChainVersion;
-use weir_store::StoreKey;
-use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat, ResourceStore};
+use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat};
+use weir_store::{StoreHandle, StoreKey};
 
 use super::event::{Cause, ViewEvent};
 use super::object::ViewObject;
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 32 << 20;
 /// A store seen through one chain.
 pub(crate) struct View {
     pub(super) collection: Collection,
-    pub(super) store: Arc<ResourceStore>,
+    pub(super) store: StoreHandle,
     snapshot: ArcSwap<ViewSnapshot>,
     log: Mutex<ViewLog>,
     /// The end of the history; `None` until all objects were filtered once.
@@ -56,7 +56,7 @@ pub(super) struct ViewLog {
 impl View {
     /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
     /// client has got: what they were shown before the view existed is not known.
-    pub(super) fn new(collection: Collection, store: Arc<ResourceStore>, handed_out: u64) -> Self {
+    pub(super) fn new(store: StoreHandle, handed_out: u64) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
@@ -64,7 +64,7 @@ impl View {
             chain: None,
         };
         Self {
-            collection,
+            collection: store.collection().clone(),
             store,
             snapshot: ArcSwap::from_pointee(snapshot),
             log: Mutex::new(ViewLog {

@@ -14,7 +14,7 @@
 //!       │                └──────────────┴─► snapshot ─► change           (all) ─► timing
 //!       └─► netlink                            │
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
-//! disk ─► cache ─► resource_client, snapshot
+//! resource_stores ─► disk ─► cache ─► resource_client, snapshot
 //! ```
 
 pub mod cache;
@@ -31,6 +31,7 @@ mod query;
 mod reflector;
 mod reflectors;
 mod resource_client;
+mod resource_stores;
 mod snapshot;
 mod store_key;
 mod stored_object;
@@ -44,6 +45,7 @@ pub use netlink::NetlinkEvents;
 pub use node_addresses::watch_addresses;
 pub use reflector::{ReflectorClient, ReflectorState};
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
+pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
 pub use timing::ReflectorTiming;

@@ -1,0 +1,207 @@
+//! All stores of the daemon: opened by collection, shared by everyone who reads the same one, closed when their last handle
+//! is dropped.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio_util::sync::CancellationToken;
+use weir_upstream::{Identity, Tasks};
+
+use super::cache::{Collection, ResourceReflector, ResourceStore};
+use super::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
+use super::reflector::ReflectorClient;
+use super::timing::ReflectorTiming;
+
+/// What stores are filled from.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "kube's client has none")]
+pub struct ResourceStoresConfig {
+    /// Reads with the daemon's own identity; `None` without an API server.
+    pub daemon: Option<ReflectorClient>,
+    /// Reads with the node credential; `None` if there is none.
+    pub node: Option<ReflectorClient>,
+    /// Timeouts and intervals of reflectors.
+    pub timing: ReflectorTiming,
+    /// Where stores outlive the process; `None` keeps them in memory only.
+    pub disk: Option<Arc<DiskCache>>,
+}
+
+/// The open stores. Clones share them.
+#[derive(Clone)]
+pub struct ResourceStores(Arc<Inner>);
+
+struct Inner {
+    config: ResourceStoresConfig,
+    tasks: Tasks,
+    open: Mutex<HashMap<StoreId, Weak<OpenStore>>>,
+}
+
+/// What distinguishes a store from others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct StoreId {
+    identity: Identity,
+    collection: Collection,
+}
+
+/// Keeps a store open. Clones share it.
+#[must_use = "a store is closed when its last handle is dropped"]
+#[derive(Clone)]
+pub struct StoreHandle(Arc<OpenStore>);
+
+/// Stops the reflector of the store when it is dropped.
+struct OpenStore {
+    id: StoreId,
+    store: Arc<ResourceStore>,
+    stop: CancellationToken,
+    stores: Weak<Inner>,
+    /// Keeps the store on disk while it is open.
+    _persist: Option<PersistHandle>,
+}
+
+impl StoreId {
+    /// The name of the store on disk.
+    fn name(&self) -> StoreName {
+        let identity = match self.identity {
+            Identity::Daemon => "daemon",
+            Identity::Node => "node",
+            Identity::Client => "client",
+            Identity::Impersonated => "impersonated",
+        };
+        StoreName::new(identity, &self.collection)
+    }
+
+    fn confidentiality(&self) -> Confidentiality {
+        match (self.collection.resource.group.as_str(), self.collection.resource.resource.as_str()) {
+            ("", "secrets") => Confidentiality::Encrypted,
+            _ => Confidentiality::Plain,
+        }
+    }
+}
+
+impl ResourceStores {
+    /// Creates an empty set.
+    #[must_use]
+    pub fn new(config: ResourceStoresConfig, tasks: Tasks) -> Self {
+        Self(Arc::new(Inner { config, tasks, open: Mutex::default() }))
+    }
+
+    /// Whether there is a credential of this identity to read with.
+    #[must_use]
+    pub fn can_read_as(&self, identity: Identity) -> bool {
+        self.0.client(identity).is_some()
+    }
+
+    /// Returns the store of a collection, read with this identity, and opens it if it is not. `None` if there is no
+    /// credential of the identity.
+    ///
+    /// An opened store starts with its objects on disk, if they are there.
+    pub fn open(&self, identity: Identity, collection: &Collection) -> Option<StoreHandle> {
+        let id = StoreId { identity, collection: collection.clone() };
+        let mut open = self.0.open();
+        if let Some(found) = open.get(&id).and_then(Weak::upgrade) {
+            return Some(StoreHandle(found));
+        }
+        let opened = Arc::new(self.0.open_store(&id, Arc::downgrade(&self.0))?);
+        open.insert(id, Arc::downgrade(&opened));
+        Some(StoreHandle(opened))
+    }
+
+    /// The cache on disk, if there is one.
+    #[must_use]
+    pub fn disk(&self) -> Option<Arc<DiskCache>> {
+        self.0.config.disk.clone()
+    }
+}
+
+impl Inner {
+    fn client(&self, identity: Identity) -> Option<&ReflectorClient> {
+        match identity {
+            Identity::Daemon => self.config.daemon.as_ref(),
+            Identity::Node => self.config.node.as_ref(),
+            // Credentials of clients are never kept.
+            Identity::Client | Identity::Impersonated => None,
+        }
+    }
+
+    fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
+        let client = self.client(id.identity)?.clone();
+        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
+        let store = reflector.store();
+        let stop = CancellationToken::new();
+        let opened =
+            |persist| OpenStore { id: id.clone(), store: store.clone(), stop: stop.clone(), stores, _persist: persist };
+        let Some(disk) = self.config.disk.clone() else {
+            self.spawn(stop.clone(), reflector.run());
+            return Some(opened(None));
+        };
+        let (name, confidentiality) = (id.name(), id.confidentiality());
+        store.begin_restore();
+        let persist = disk.persist(name.clone(), store.clone(), confidentiality);
+        self.spawn(stop.clone(), async move {
+            match disk.restore(&name, confidentiality).await {
+                Some(snapshot) => {
+                    let (objects, version) = (snapshot.objects.size(), snapshot.version);
+                    tracing::info!(store = %name, objects, version, "store restored from disk");
+                    reflector.run_restored(snapshot, disk.other_cluster()).await;
+                }
+                None => reflector.run().await,
+            }
+        });
+        Some(opened(Some(persist)))
+    }
+
+    fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_until_stop(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<StoreId, Weak<OpenStore>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoreHandle {
+    /// The collection of the store.
+    #[must_use]
+    pub fn collection(&self) -> &Collection {
+        &self.0.id.collection
+    }
+}
+
+impl Deref for StoreHandle {
+    type Target = Arc<ResourceStore>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.store
+    }
+}
+
+impl Drop for OpenStore {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        let Some(stores) = self.stores.upgrade() else { return };
+        let mut open = stores.open();
+        // The same collection may have been opened again since the last handle was dropped.
+        if open.get(&self.id).is_some_and(|found| found.strong_count() == 0) {
+            open.remove(&self.id);
+        }
+    }
+}
+
+impl fmt::Debug for ResourceStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResourceStores").field("open", &self.0.open().len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for StoreHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StoreHandle").field(&self.0.id).finish()
+    }
+}
