@@ -14,7 +14,9 @@ use tracing::Instrument;
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
-use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, watch_addresses};
+use weir_store::{
+    ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UserClients, watch_addresses,
+};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
@@ -122,7 +124,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let stores = resource_stores(&upstream, disk.clone(), &tasks);
-    let views = open_views(&config, stores, served.clone(), &tasks);
+    let views = open_views(&config, stores, client.clone(), served.clone(), &tasks);
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
@@ -262,7 +264,14 @@ async fn connect(
 fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks: &Tasks) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
+    let impersonating = upstream.clone();
+    let reads = connectivity.clone();
+    let users: UserClients = Arc::new(move |user| {
+        let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
+        Some(ReflectorClient { client, connectivity: reads.clone() })
+    });
     let stores = ResourceStoresConfig {
+        users: Some(users),
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         timing: ReflectorTiming::default(),
@@ -275,13 +284,15 @@ fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks
 fn open_views(
     config: &ServeConfig,
     stores: ResourceStores,
+    client: kube::Client,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
-    if config.cache_resources.is_empty() {
+    if config.cache_resources.is_off() {
         return None;
     }
-    let views = Views::new(ViewsConfig { resources: config.cache_resources.clone(), stores }, served, tasks.clone());
+    let resources = config.cache_resources.clone();
+    let views = Views::new(ViewsConfig { resources, stores, client }, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)
 }

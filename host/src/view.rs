@@ -9,13 +9,16 @@
 //! ResourceStore ─► View (store × chain) ─► ViewEvent ─► cached list and watch responses (proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh` ─► `state` ─► `event` ─► `object`.
+//! Modules depend on each other in one direction: `registry` ─► `refresh` ─► `state` ─► `event` ─► `object`. `scope` and
+//! `api_services` tell `registry` which views there may be.
 
+mod api_services;
 mod event;
 mod object;
 mod refresh;
 mod registry;
 mod request_selector;
+mod scope;
 mod state;
 mod watch_start;
 

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cached_resources::CachedResources;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
-use weir_kube::GroupResource;
 use weir_runtime::{Endpoint, duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
 
@@ -42,8 +42,8 @@ pub struct ServeConfig {
     pub modules_dir: Option<PathBuf>,
     /// The cache directory. Without it, nothing is kept between starts.
     pub cache_dir: Option<PathBuf>,
-    /// The resources whose informers are served from one shared watch cache.
-    pub cache_resources: Vec<GroupResource>,
+    /// The resources whose informers are served from shared watch caches.
+    pub cache_resources: CachedResources,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
     /// The longest time that a client keeps its permission to read while no API server can be reached.
@@ -114,6 +114,7 @@ impl ServeConfig {
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
         let secure = SecureConfig::from_flags(&flags, &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
+        let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
@@ -169,7 +170,7 @@ impl ServeConfig {
                 source,
                 modules_dir: flags.modules_dir,
                 cache_dir: flags.cache_dir,
-                cache_resources: flags.cache_resources,
+                cache_resources,
                 disk_cache,
                 offline_grace,
                 start_wait,

@@ -75,7 +75,7 @@ impl Proxy {
         {
             return response;
         }
-        let remembered = self.remembered_read(&request, &parsed, identity);
+        let remembered = self.remembered_read(&request, &parsed, &component, identity);
         let chain = match &route {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,
@@ -107,12 +107,20 @@ impl Proxy {
         &self,
         request: &http::Request<Incoming>,
         parsed: &RequestInfo,
+        component: &str,
         identity: Identity,
     ) -> Option<RememberedRead> {
-        self.views.as_ref()?;
+        let views = self.views.as_ref()?;
         let (method, headers) = (request.method(), request.headers());
         let discovery = discovery_key(method, headers, parsed).map(RememberedRead::Discovery);
-        discovery.or_else(|| self.object_read(method, headers, identity, parsed).map(RememberedRead::Object))
+        if discovery.is_some() {
+            return discovery;
+        }
+        let read = self.object_read(method, headers, identity, parsed)?;
+        let resource = parsed.resource()?;
+        let reader = views.reader(identity, headers, component, resource);
+        let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
+        (!held).then_some(RememberedRead::Object(read))
     }
 
     /// Responds with what is remembered of a read; `None` if that is nothing.
@@ -147,7 +155,7 @@ impl Proxy {
             client: peer.address.ip(),
             started,
         };
-        (*request.method() == Method::GET && views.serve(&resource.resource)).then(|| Arc::new(cacheable()))
+        (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
     }
 
     /// Responds with what an API server sends, filtered where a chain matches.

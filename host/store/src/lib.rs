@@ -15,6 +15,7 @@
 //!       └─► netlink                            │
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
 //! resource_stores ─► disk ─► cache ─► resource_client, snapshot
+//!       └─► store_reader
 //! ```
 
 pub mod cache;
@@ -34,6 +35,7 @@ mod resource_client;
 mod resource_stores;
 mod snapshot;
 mod store_key;
+mod store_reader;
 mod stored_object;
 mod timing;
 mod watch;
@@ -45,9 +47,10 @@ pub use netlink::NetlinkEvents;
 pub use node_addresses::watch_addresses;
 pub use reflector::{ReflectorClient, ReflectorState};
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
-pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle};
+pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
+pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
 
 #[cfg(test)]
