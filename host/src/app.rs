@@ -14,7 +14,9 @@ use tracing::Instrument;
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
-use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, watch_addresses};
+use weir_store::{
+    ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UserClients, watch_addresses,
+};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
@@ -122,7 +124,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let stores = resource_stores(&upstream, disk.clone(), &tasks);
-    let views = open_views(&config, stores, metrics.caches.clone(), served.clone(), &tasks);
+    let views = open_views(&config, stores, client.clone(), metrics.caches.clone(), served.clone(), &tasks);
     let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
@@ -263,7 +265,14 @@ async fn connect(
 fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks: &Tasks) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
+    let impersonating = upstream.clone();
+    let reads = connectivity.clone();
+    let users: UserClients = Arc::new(move |user| {
+        let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
+        Some(ReflectorClient { client, connectivity: reads.clone() })
+    });
     let stores = ResourceStoresConfig {
+        users: Some(users),
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         timing: ReflectorTiming::default(),
@@ -276,15 +285,17 @@ fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks
 fn open_views(
     config: &ServeConfig,
     stores: ResourceStores,
+    client: kube::Client,
     metrics: Arc<CacheMetrics>,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
-    if config.cache_resources.is_empty() {
+    if config.cache_resources.is_off() {
         return None;
     }
     let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
-    let views = Views::new(ViewsConfig { resources, stores, metrics, watch_memory }, served, tasks.clone());
+    let views_config = ViewsConfig { resources, stores, client, metrics, watch_memory };
+    let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)
 }
@@ -294,6 +305,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
+        offline_grace: config.offline_grace,
         compression: config.compression,
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,

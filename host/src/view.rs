@@ -9,16 +9,21 @@
 //! ResourceStore ─► View (store × chain) ─► ViewEvent ─► cached list and watch responses (proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─►
+//! `object`. `scope` and
+//! `api_services` tell `registry` which views there may be.
 
+mod api_services;
 mod event;
 mod metrics;
 mod object;
 mod refresh;
 mod registry;
 mod request_selector;
+mod scope;
 mod state;
 mod status;
+mod watch_memory;
 mod watch_start;
 mod watchers;
 

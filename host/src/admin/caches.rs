@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use weir_kube::Encoding;
 use weir_store::disk::DiskStoreStatus;
-use weir_upstream::{Identity, Upstream};
+use weir_upstream::Upstream;
 
 use crate::view::{CacheMetrics, CacheStatus, View, Views};
 
@@ -49,15 +49,6 @@ fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-fn identity(identity: Identity) -> &'static str {
-    match identity {
-        Identity::Daemon => "daemon",
-        Identity::Node => "node",
-        Identity::Client => "client",
-        Identity::Impersonated => "impersonated",
-    }
-}
-
 fn store(cache: &CacheStatus) -> Value {
     let CacheStatus { collection, store, .. } = cache;
     json!({
@@ -65,7 +56,7 @@ fn store(cache: &CacheStatus) -> Value {
         "path": collection.path,
         "fieldSelector": collection.field_selector,
         "labelSelector": collection.label_selector,
-        "identity": identity(cache.identity),
+        "identity": cache.reader.to_string(),
         "encoding": match collection.encoding() { Encoding::Json => "json", Encoding::Protobuf => "protobuf" },
         "state": cache.state(),
         "synced": store.synced,

@@ -7,6 +7,7 @@ mod disk;
 mod filtered;
 mod identity;
 mod layers;
+mod offline;
 mod script;
 mod slow_watches;
 mod tls;

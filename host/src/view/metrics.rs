@@ -74,7 +74,7 @@ impl CacheMetrics {
             add(&self.degraded, cache.views.iter().map(|(_, view)| view.degraded_objects()).sum());
             let state = StateLabels { resource: label.resource.clone(), state: cache.state() };
             self.stores.get_or_create(&state).inc();
-            let name = format!("{:?} {}", cache.identity, cache.collection);
+            let name = format!("{} {}", cache.reader, cache.collection);
             let known = before.get(&name).copied().unwrap_or(0);
             // A store that was closed and opened again counts from 0.
             let new = cache.store.received.checked_sub(known).unwrap_or(cache.store.received);

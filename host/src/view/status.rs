@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use weir_runtime::ChainVersion;
-use weir_store::StoreHandle;
 use weir_store::cache::{Collection, StoreStatus};
 use weir_store::disk::DiskStoreStatus;
-use weir_upstream::Identity;
+use weir_store::{StoreHandle, StoreReader};
 
 use super::object::ViewOutcome;
 use super::state::View;
@@ -17,7 +16,7 @@ pub(crate) struct CacheStatus {
     /// What the store holds.
     pub(crate) collection: Collection,
     /// The identity with which it is read.
-    pub(crate) identity: Identity,
+    pub(crate) reader: StoreReader,
     /// Size, version and state.
     pub(crate) store: StoreStatus,
     /// What of it is on disk; `None` if nothing is.
@@ -53,7 +52,7 @@ impl CacheStatus {
     pub(super) fn of(store: &StoreHandle, views: Vec<(String, Arc<View>)>) -> Self {
         Self {
             collection: store.collection().clone(),
-            identity: store.identity(),
+            reader: store.reader().clone(),
             store: store.status(),
             disk: store.disk_status(),
             views,

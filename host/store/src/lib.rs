@@ -15,6 +15,7 @@
 //!       └─► netlink                            │
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
 //! resource_stores ─► disk ─► cache ─► resource_client, snapshot
+//!       └─► store_reader
 //! resource_client, cache ─► uplink
 //! ```
 
@@ -35,6 +36,7 @@ mod resource_client;
 mod resource_stores;
 mod snapshot;
 mod store_key;
+mod store_reader;
 mod stored_object;
 mod timing;
 mod uplink;
@@ -47,9 +49,10 @@ pub use netlink::NetlinkEvents;
 pub use node_addresses::watch_addresses;
 pub use reflector::{ReflectorClient, ReflectorState};
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
-pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle};
+pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
+pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
 pub use uplink::Received;
 

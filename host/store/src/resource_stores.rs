@@ -7,11 +7,12 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio_util::sync::CancellationToken;
-use weir_upstream::{Identity, Tasks};
+use weir_upstream::Tasks;
 
 use super::cache::{Collection, ResourceReflector, ResourceStore};
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::reflector::ReflectorClient;
+use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
 
 /// What stores are filled from.
@@ -22,11 +23,16 @@ pub struct ResourceStoresConfig {
     pub daemon: Option<ReflectorClient>,
     /// Reads with the node credential; `None` if there is none.
     pub node: Option<ReflectorClient>,
+    /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
+    pub users: Option<UserClients>,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
 }
+
+/// Returns the client of a user; `None` if it cannot be impersonated.
+pub type UserClients = Arc<dyn Fn(&ImpersonatedUser) -> Option<ReflectorClient> + Send + Sync>;
 
 /// The open stores. Clones share them.
 #[derive(Clone)]
@@ -41,7 +47,7 @@ struct Inner {
 /// What distinguishes a store from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct StoreId {
-    identity: Identity,
+    reader: StoreReader,
     collection: Collection,
 }
 
@@ -63,13 +69,7 @@ struct OpenStore {
 impl StoreId {
     /// The name of the store on disk.
     fn name(&self) -> StoreName {
-        let identity = match self.identity {
-            Identity::Daemon => "daemon",
-            Identity::Node => "node",
-            Identity::Client => "client",
-            Identity::Impersonated => "impersonated",
-        };
-        StoreName::new(identity, &self.collection)
+        StoreName::new(&self.reader.to_string(), &self.collection)
     }
 
     fn confidentiality(&self) -> Confidentiality {
@@ -89,16 +89,16 @@ impl ResourceStores {
 
     /// Whether there is a credential of this identity to read with.
     #[must_use]
-    pub fn can_read_as(&self, identity: Identity) -> bool {
-        self.0.client(identity).is_some()
+    pub fn can_read_as(&self, reader: &StoreReader) -> bool {
+        self.0.client(reader).is_some()
     }
 
     /// Returns the store of a collection, read with this identity, and opens it if it is not. `None` if there is no
     /// credential of the identity.
     ///
     /// An opened store starts with its objects on disk, if they are there.
-    pub fn open(&self, identity: Identity, collection: &Collection) -> Option<StoreHandle> {
-        let id = StoreId { identity, collection: collection.clone() };
+    pub fn open(&self, reader: &StoreReader, collection: &Collection) -> Option<StoreHandle> {
+        let id = StoreId { reader: reader.clone(), collection: collection.clone() };
         let mut open = self.0.open();
         if let Some(found) = open.get(&id).and_then(Weak::upgrade) {
             return Some(StoreHandle(found));
@@ -125,17 +125,16 @@ impl ResourceStores {
 }
 
 impl Inner {
-    fn client(&self, identity: Identity) -> Option<&ReflectorClient> {
-        match identity {
-            Identity::Daemon => self.config.daemon.as_ref(),
-            Identity::Node => self.config.node.as_ref(),
-            // Credentials of clients are never kept.
-            Identity::Client | Identity::Impersonated => None,
+    fn client(&self, reader: &StoreReader) -> Option<ReflectorClient> {
+        match reader {
+            StoreReader::Daemon => self.config.daemon.clone(),
+            StoreReader::Node => self.config.node.clone(),
+            StoreReader::User(user) => self.config.users.as_ref().and_then(|client| client(user)),
         }
     }
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
-        let client = self.client(id.identity)?.clone();
+        let client = self.client(&id.reader)?;
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
         let store = reflector.store();
         let stop = CancellationToken::new();
@@ -184,8 +183,8 @@ impl StoreHandle {
 
     /// The identity with which the store is read.
     #[must_use]
-    pub fn identity(&self) -> Identity {
-        self.0.id.identity
+    pub fn reader(&self) -> &StoreReader {
+        &self.0.id.reader
     }
 
     /// What of the store is on disk; `None` if nothing is.

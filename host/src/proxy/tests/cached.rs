@@ -7,6 +7,7 @@ use weir_runtime::Outcome;
 use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
+use crate::config::CachedResources;
 use crate::view::{Views, ViewsConfig};
 
 const SERVICES: &str = "/api/v1/services";
@@ -251,10 +252,12 @@ impl FixtureConfig {
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
         let timing = ReflectorTiming::default();
-        let stores = ResourceStoresConfig { daemon: Some(daemon), node: None, timing, disk: self.disk.clone() };
+        let stores =
+            ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, timing, disk: self.disk.clone() };
         let stores = ResourceStores::new(stores, tasks.clone());
-        let (resources, metrics, watch_memory) = (self.cached.clone(), self.metrics.clone(), self.watch_memory);
-        let config = ViewsConfig { resources, stores, metrics, watch_memory };
+        let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
+        let resources = CachedResources::Only(self.cached.clone());
+        let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }
