@@ -15,7 +15,8 @@ use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
 use weir_store::{
-    ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UserClients, watch_addresses,
+    ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UplinkLimit, UserClients,
+    watch_addresses,
 };
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
@@ -123,7 +124,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let stores = resource_stores(&upstream, disk.clone(), &tasks);
+    let stores = resource_stores(&config, &upstream, disk.clone(), &tasks);
     let views = open_views(&config, stores, client.clone(), metrics.caches.clone(), served.clone(), &tasks);
     let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
@@ -262,7 +263,12 @@ async fn connect(
 }
 
 /// Sets up the stores of what the API servers have.
-fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks: &Tasks) -> ResourceStores {
+fn resource_stores(
+    config: &ServeConfig,
+    upstream: &Arc<Upstream>,
+    disk: Option<Arc<DiskCache>>,
+    tasks: &Tasks,
+) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
     let impersonating = upstream.clone();
@@ -276,6 +282,7 @@ fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         timing: ReflectorTiming::default(),
+        uplink: config.uplink_rate.map(UplinkLimit::new),
         disk,
     };
     ResourceStores::new(stores, tasks.clone())

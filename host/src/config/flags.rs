@@ -204,6 +204,9 @@ pub(super) struct ServeFlags {
     /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
     #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
     pub(super) cache_key_file: Option<PathBuf>,
+    /// Bytes per second that the lists of watch caches may take from the link to the API server, as 64Ki; watches, requests of clients and heartbeats are not limited [default: no limit]
+    #[arg(long, env = "WEIR_UPLINK_RATE", value_name = "SIZE")]
+    pub(super) uplink_rate: Option<String>,
     /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
     #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
     pub(super) watch_memory: String,

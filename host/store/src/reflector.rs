@@ -140,7 +140,7 @@ impl Reflector {
                 backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects).await;
                 Phase::Discover
             }
-            RequestError::Expired => {
+            RequestError::Expired | RequestError::UnknownVersion => {
                 backoff.wait_or_reconnect(&mut self.reconnects).await;
                 next
             }

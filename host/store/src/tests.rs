@@ -11,6 +11,7 @@ use super::*;
 
 mod errors;
 mod lookups;
+mod resource_reflector;
 mod sync;
 
 /// An API server and reflectors that read from it.

@@ -252,8 +252,14 @@ impl FixtureConfig {
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
         let timing = ReflectorTiming::default();
-        let stores =
-            ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, timing, disk: self.disk.clone() };
+        let stores = ResourceStoresConfig {
+            daemon: Some(daemon),
+            node: None,
+            users: None,
+            timing,
+            uplink: None,
+            disk: self.disk.clone(),
+        };
         let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
         let resources = CachedResources::Only(self.cached.clone());
