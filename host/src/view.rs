@@ -21,7 +21,7 @@ mod watch_start;
 
 pub(crate) use self::event::{Cause, ViewEvent, converted, frame, list_item};
 pub(crate) use self::object::ViewObject;
-pub use self::registry::{Views, ViewsConfig};
+pub use self::registry::{Views, ViewsConfig, shared_resources};
 pub(crate) use self::request_selector::RequestSelector;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::watch_start::{CatchUp, WatchStart};

@@ -41,6 +41,12 @@ impl ScopePolicy {
     }
 }
 
+/// Those of the cached resources of which a view shows all objects. Lookups read the same stores.
+#[must_use]
+pub fn shared_resources(cached: &[GroupResource]) -> Vec<GroupResource> {
+    cached.iter().filter(|resource| ScopePolicy::of(resource) == ScopePolicy::Whole).cloned().collect()
+}
+
 /// The settings of the views.
 #[derive(Debug, Clone)]
 pub struct ViewsConfig {

@@ -7,7 +7,7 @@ use weir_runtime::Outcome;
 use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
-use crate::view::{Views, ViewsConfig};
+use crate::view::{Views, ViewsConfig, shared_resources};
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -251,7 +251,8 @@ impl FixtureConfig {
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
         let timing = ReflectorTiming::default();
-        let stores = ResourceStoresConfig { daemon: Some(daemon), node: None, timing, disk: self.disk.clone() };
+        let (disk, shared) = (self.disk.clone(), shared_resources(&self.cached));
+        let stores = ResourceStoresConfig { daemon: Some(daemon), node: None, timing, disk, shared };
         let stores = ResourceStores::new(stores, tasks.clone());
         let config = ViewsConfig { resources: self.cached.clone(), stores };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))

@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use super::event::StoreEvent;
 use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
-use crate::{ReflectorError, ReflectorState, StoreKey};
+use crate::error::ReflectorError;
+use crate::reflector_state::ReflectorState;
+use crate::store_key::StoreKey;
 
 /// The most events that the history keeps.
 const MAX_EVENTS: usize = 4096;
