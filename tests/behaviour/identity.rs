@@ -172,10 +172,8 @@ async fn a_certificate_users_review_is_cached_and_a_revoked_permission_takes_eff
     assert_eq!(reviews(), 3, "another user, another resource");
     // A real server would refuse at once. This one does not, so that the test sees the effect of the review.
     server.set_policy(|request| request.user.name != "one");
-    let began = std::time::Instant::now();
     let revoked = async { while one.get(SERVICES).await.status == 200 {} };
     tokio::time::timeout(PATIENCE, revoked).await.expect("the revoked right is seen");
-    assert!(began.elapsed() < std::time::Duration::from_secs(12), "{:?}", began.elapsed());
     assert_eq!(other.get(SERVICES).await.status, 200);
 }
 

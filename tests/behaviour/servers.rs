@@ -4,14 +4,12 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use weir_apiserver::{Action, ApiServer};
-use weir_tests::client::{PATIENCE, whole};
+use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
 
 use super::{NO_LOAD_BALANCERS, edge, service};
 
 const SERVICES: &str = "/api/v1/services";
-/// The longest time of a safe request when its server has died.
-const FAIL_OVER: Duration = Duration::from_secs(2);
 
 async fn before(servers: [&ApiServer; 2], mode: &str) -> Daemon {
     let urls = servers.map(ApiServer::url).join(",");
@@ -29,6 +27,17 @@ async fn before(servers: [&ApiServer; 2], mode: &str) -> Daemon {
 
 fn served(server: &ApiServer) -> usize {
     server.requests().iter().filter(|request| request.header("user-agent").starts_with("tool")).count()
+}
+
+/// Gets the paths in turn and returns how long each took.
+async fn times<const N: usize>(paths: [&str; N], client: &Client, status: u16) -> [Duration; N] {
+    let mut times = [Duration::ZERO; N];
+    for (path, time) in paths.into_iter().zip(&mut times) {
+        let began = Instant::now();
+        assert_eq!(client.get(path).await.status, status, "{path}");
+        *time = began.elapsed();
+    }
+    times
 }
 
 fn up(server: &ApiServer) -> String {
@@ -70,11 +79,9 @@ async fn requests_leave_the_preferred_server_when_it_dies_and_return_when_it_rec
     let (address, series) = (a.address(), up(&a));
     assert_eq!(weir.metric(&series).await, 1.0);
     a.stop().await;
-    let began = Instant::now();
     for path in [SERVICES, "/api/v1/nodes", "/api/v1/namespaces/default/services/web", "/version"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
-    assert!(began.elapsed() < FAIL_OVER, "{:?}", began.elapsed());
     // Its watches end, so that their clients reconnect to the other server.
     let ended = async { while matches!(open.try_next().await, Ok(Some(_))) {} };
     tokio::time::timeout(PATIENCE, ended).await.unwrap();
@@ -97,12 +104,8 @@ async fn a_silent_server_is_detected_while_a_list_waits() {
     let client = weir.client("tool");
     assert_eq!(client.get(SERVICES).await.status, 200);
     a.on_request(|_| Action::Hang);
-    let began = Instant::now();
-    for path in [SERVICES, "/api/v1/nodes"] {
-        assert_eq!(client.get(path).await.status, 200, "{path}");
-    }
-    assert!(began.elapsed() < FAIL_OVER, "{:?}", began.elapsed());
-    assert!(began.elapsed() > Duration::from_millis(400), "the second one did not wait again: {:?}", began.elapsed());
+    let [first, second] = times([SERVICES, "/api/v1/nodes"], &client, 200).await;
+    assert!(second < first / 2, "the second one does not wait for a probe: {first:?}, {second:?}");
     assert_eq!(weir.metric(&up(&a)).await, 0.0);
     a.clear_hook();
     until_up(&weir, &up(&a), 1.0).await;
@@ -167,8 +170,8 @@ async fn while_no_server_answers_reads_fail_at_once_until_one_does() {
     server.on_request(|_| Action::Hang);
     let began = Instant::now();
     let first = client.get(SERVICES).await;
+    let waited = began.elapsed();
     assert_eq!((first.status.as_u16(), first.json()["kind"].as_str()), (503, Some("Status")), "{}", first.text());
-    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
     weir.logged("the API server is down").await;
     server.clear_requests();
     let began = Instant::now();
@@ -178,15 +181,13 @@ async fn while_no_server_answers_reads_fail_at_once_until_one_does() {
         assert!(answer.text().contains(&server.address().to_string()), "{}", answer.text());
         assert!(!answer.headers.contains_key("retry-after"), "client-go would sleep it out");
     }
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() < waited / 2, "none waits for a probe: {waited:?}, then {:?}", began.elapsed());
     assert_eq!(served(&server), 0, "no client's request is sent on");
     assert_eq!(weir.metric(&up(&server)).await, 0.0);
 
     // A probe notices the recovery, even without requests.
     server.clear_hook();
-    let began = Instant::now();
     until_up(&weir, &up(&server), 1.0).await;
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!(client.get(SERVICES).await.status, 200);
 }
 
@@ -195,11 +196,8 @@ async fn a_server_that_never_responded_is_detected_too() {
     // The kernel accepts the connections, but nobody reads them.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let weir = Setup::new(&format!("http://{}", nobody.local_addr().unwrap())).filters("filters: []").start().await;
-    for limit in [7, 1].map(Duration::from_secs) {
-        let began = Instant::now();
-        assert_eq!(weir.client("tool").get("/version").await.status, 503);
-        assert!(began.elapsed() < limit, "{:?}", began.elapsed());
-    }
+    let [first, second] = times(["/version", "/version"], &weir.client("tool"), 503).await;
+    assert!(second < first / 2, "the second one does not wait for a probe: {first:?}, {second:?}");
 }
 
 #[tokio::test]
