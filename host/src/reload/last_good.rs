@@ -29,7 +29,7 @@ pub(super) enum Origin {
     /// A manifest file.
     File,
     /// The API server; `None` if the ConfigMap does not exist.
-    ApiServer(Option<ConfigMap>),
+    ApiServer(Option<Box<ConfigMap>>),
     /// The disk.
     Disk,
 }
@@ -60,7 +60,7 @@ impl SourcedConfiguration {
     /// Validates the ConfigMap of the API server; `None` if it does not exist.
     pub(super) fn of_api_server(source: &str, map: Option<ConfigMap>) -> Result<Self, ConfigurationError> {
         let configuration = validate(source, map.as_ref())?;
-        Ok(Self { configuration, origin: Origin::ApiServer(map) })
+        Ok(Self { configuration, origin: Origin::ApiServer(map.map(Box::new)) })
     }
 }
 
@@ -89,7 +89,7 @@ impl LastGood {
             binary_data: map.binary_data.clone(),
             ..ConfigMap::default()
         };
-        let kept = KeptConfiguration { activated: jiff::Timestamp::now(), config_map: map.as_ref().map(content) };
+        let kept = KeptConfiguration { activated: jiff::Timestamp::now(), config_map: map.as_deref().map(content) };
         match serde_json::to_vec(&kept) {
             Ok(bytes) => {
                 let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
