@@ -64,6 +64,8 @@ impl Setup {
             .flag("--log-format", "json")
             .flag("--modules-dir", &modules)
             .flag("--cache-dir", &cache)
+            // The folder is for compiled modules, which all tests share.
+            .flag("--cache-size", "0")
             .pods(&Authority::new("unused").server())
     }
 
@@ -389,6 +391,11 @@ impl Daemon {
         let text = self.admin().get("/metrics").await.text();
         let line = text.lines().find(|line| !line.starts_with('#') && line.starts_with(series));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Kills the process and waits for its end.
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
     }
 
     /// Sends SIGTERM and waits; returns the exit code.
