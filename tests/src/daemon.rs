@@ -64,7 +64,7 @@ impl Setup {
             .flag("--log-format", "json")
             .flag("--modules-dir", &modules)
             .flag("--cache-dir", &cache)
-            // The folder is for compiled modules, which all tests share.
+            // The directory is shared by all daemons, for compiled modules.
             .flag("--cache-size", "0")
             .pods(&Authority::new("unused").server())
     }

@@ -13,9 +13,10 @@
 //!
 //! ```text
 //! node_addresses ─► reflectors ─► lookup ─► lookup_follower ─► resource_stores ─► disk ─► cache ─► resource_client ─► error
-//!       │                │          └─► discovery ─► resource_client                        └─► stored_object
+//!       │                │          └─► discovery ─► resource_client   └─► store_reader    └─► stored_object
 //!       └─► netlink      └─► snapshot ─► change
 //!                               └─► indexed_objects ◄─ file_objects, lookup_follower
+//! resource_client, cache ─► uplink
 //! ```
 
 pub mod cache;
@@ -36,8 +37,10 @@ mod resource_client;
 mod resource_stores;
 mod snapshot;
 mod store_key;
+mod store_reader;
 mod stored_object;
 mod timing;
+mod uplink;
 
 pub use cache::ReflectorClient;
 pub use change::{Change, Changes, ObjectKey};
@@ -47,10 +50,12 @@ pub use netlink::NetlinkEvents;
 pub use node_addresses::watch_addresses;
 pub use reflector_state::ReflectorState;
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
-pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle};
+pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
+pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
+pub use uplink::Received;
 
 #[cfg(test)]
 mod tests;

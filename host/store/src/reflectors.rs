@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{InterfaceAddress, LookupSpec};
-use weir_upstream::Identity;
 
 use super::change::Changes;
 use super::error::ReflectorError;
@@ -17,6 +16,7 @@ use super::lookup_follower::LookupWriter;
 use super::reflector_state::ReflectorState;
 use super::resource_stores::ResourceStores;
 use super::snapshot::{LookupId, Store, StoreSnapshot};
+use super::store_reader::StoreReader;
 
 /// The status of one lookup, as the admin port reports it.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ impl Reflectors {
         let (sender, state) = watch::channel(ReflectorState::default());
         let (stop, source) = (CancellationToken::new(), LookupSource::default());
         inner.store.add(&lookup, id);
-        if inner.stores.can_read_as(Identity::Daemon) {
+        if inner.stores.can_read_as(&StoreReader::Daemon) {
             let writer = LookupWriter { lookup: lookup.clone(), id, objects: inner.store.clone(), state: sender };
             let task = LookupTask::new(inner.stores.clone(), writer, source.clone());
             inner.stores.spawn(stop.clone(), task.run());

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
-use weir_upstream::{Identity, Tasks};
+use weir_upstream::Tasks;
 
 use super::cache::{Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
-use super::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
+use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
+use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
 
 /// What stores are filled from.
@@ -22,6 +23,8 @@ pub struct ResourceStoresConfig {
     pub daemon: Option<ReflectorClient>,
     /// Reads with the node credential; `None` if there is none.
     pub node: Option<ReflectorClient>,
+    /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
+    pub users: Option<UserClients>,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
     /// Where stores outlive the process; `None` keeps them in memory only.
@@ -29,6 +32,9 @@ pub struct ResourceStoresConfig {
     /// The resources of which clients read whole stores. Lookups of them read the same ones.
     pub shared: Vec<GroupResource>,
 }
+
+/// Returns the client of a user; `None` if it cannot be impersonated.
+pub type UserClients = Arc<dyn Fn(&ImpersonatedUser) -> Option<ReflectorClient> + Send + Sync>;
 
 /// The open stores. Clones share them.
 #[derive(Clone)]
@@ -43,7 +49,7 @@ struct Inner {
 /// What distinguishes a store from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct StoreId {
-    identity: Identity,
+    reader: StoreReader,
     collection: Collection,
 }
 
@@ -65,13 +71,7 @@ struct OpenStore {
 impl StoreId {
     /// The name of the store on disk.
     fn name(&self) -> StoreName {
-        let identity = match self.identity {
-            Identity::Daemon => "daemon",
-            Identity::Node => "node",
-            Identity::Client => "client",
-            Identity::Impersonated => "impersonated",
-        };
-        StoreName::new(identity, &self.collection)
+        StoreName::new(&self.reader.to_string(), &self.collection)
     }
 
     fn confidentiality(&self) -> Confidentiality {
@@ -83,7 +83,7 @@ impl StoreId {
 
     /// Whether the store is kept on disk. Secrets are only for the kubelet that needs them to restart pods.
     fn is_persistent(&self) -> bool {
-        self.identity == Identity::Node || self.confidentiality() == Confidentiality::Plain
+        self.reader != StoreReader::Daemon || self.confidentiality() == Confidentiality::Plain
     }
 }
 
@@ -96,16 +96,16 @@ impl ResourceStores {
 
     /// Whether there is a credential of this identity to read with.
     #[must_use]
-    pub fn can_read_as(&self, identity: Identity) -> bool {
-        self.0.client(identity).is_some()
+    pub fn can_read_as(&self, reader: &StoreReader) -> bool {
+        self.0.client(reader).is_some()
     }
 
     /// Returns the store of a collection, read with this identity, and opens it if it is not. `None` if there is no
     /// credential of the identity.
     ///
     /// An opened store starts with its objects on disk, if they are there.
-    pub fn open(&self, identity: Identity, collection: &Collection) -> Option<StoreHandle> {
-        let id = StoreId { identity, collection: collection.clone() };
+    pub fn open(&self, reader: &StoreReader, collection: &Collection) -> Option<StoreHandle> {
+        let id = StoreId { reader: reader.clone(), collection: collection.clone() };
         let mut open = self.0.open();
         if let Some(found) = open.get(&id).and_then(Weak::upgrade) {
             return Some(StoreHandle(found));
@@ -122,16 +122,16 @@ impl ResourceStores {
         // The API server reports an invalid selector.
         let selectable = LabelSelector::parse(&own.label_selector).is_ok();
         if selectable && self.0.config.shared.contains(&lookup.resource) {
-            return self.open(Identity::Daemon, &own.widened());
+            return self.open(&StoreReader::Daemon, &own.widened());
         }
         let with_content = Collection { content: ObjectContent::WithoutManagedFields, ..own.clone() };
-        let found = self.find(Identity::Daemon, with_content).filter(|_| lookup.metadata_only);
-        found.or_else(|| self.open(Identity::Daemon, &own))
+        let found = self.find(with_content).filter(|_| lookup.metadata_only);
+        found.or_else(|| self.open(&StoreReader::Daemon, &own))
     }
 
-    /// Returns a store if it is open.
-    fn find(&self, identity: Identity, collection: Collection) -> Option<StoreHandle> {
-        self.0.open().get(&StoreId { identity, collection }).and_then(Weak::upgrade).map(StoreHandle)
+    /// Returns a store that the daemon reads if it is open.
+    fn find(&self, collection: Collection) -> Option<StoreHandle> {
+        self.0.open().get(&StoreId { reader: StoreReader::Daemon, collection }).and_then(Weak::upgrade).map(StoreHandle)
     }
 
     /// The client and the timing of the daemon's own reads; `None` without an API server.
@@ -144,6 +144,15 @@ impl ResourceStores {
         self.0.spawn(stop, task);
     }
 
+    /// All open stores, in a stable order.
+    #[must_use]
+    pub fn all(&self) -> Vec<StoreHandle> {
+        // The lock is not held when a handle is dropped: the last one takes it.
+        let mut open: Vec<_> = self.0.open().values().filter_map(Weak::upgrade).map(StoreHandle).collect();
+        open.sort_by_key(|store| store.0.id.name());
+        open
+    }
+
     /// The cache on disk, if there is one.
     #[must_use]
     pub fn disk(&self) -> Option<Arc<DiskCache>> {
@@ -152,17 +161,16 @@ impl ResourceStores {
 }
 
 impl Inner {
-    fn client(&self, identity: Identity) -> Option<&ReflectorClient> {
-        match identity {
-            Identity::Daemon => self.config.daemon.as_ref(),
-            Identity::Node => self.config.node.as_ref(),
-            // Credentials of clients are never kept.
-            Identity::Client | Identity::Impersonated => None,
+    fn client(&self, reader: &StoreReader) -> Option<ReflectorClient> {
+        match reader {
+            StoreReader::Daemon => self.config.daemon.clone(),
+            StoreReader::Node => self.config.node.clone(),
+            StoreReader::User(user) => self.config.users.as_ref().and_then(|client| client(user)),
         }
     }
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
-        let client = self.client(id.identity)?.clone();
+        let client = self.client(&id.reader)?;
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
         let store = reflector.store();
         let stop = CancellationToken::new();
@@ -207,6 +215,18 @@ impl StoreHandle {
     #[must_use]
     pub fn collection(&self) -> &Collection {
         &self.0.id.collection
+    }
+
+    /// The identity with which the store is read.
+    #[must_use]
+    pub fn reader(&self) -> &StoreReader {
+        &self.0.id.reader
+    }
+
+    /// What of the store is on disk; `None` if nothing is.
+    #[must_use]
+    pub fn disk_status(&self) -> Option<DiskStoreStatus> {
+        self.0.stores.upgrade()?.config.disk.as_ref()?.store_status(&self.0.id.name())
     }
 }
 

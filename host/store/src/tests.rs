@@ -66,7 +66,7 @@ impl StoresFixture {
         let daemon = ReflectorClient { client: client(&self.url), connectivity: self.connectivity };
         let (timing, disk, shared) = (self.timing.unwrap_or(TIMING), self.disk, self.shared);
         ResourceStores::new(
-            ResourceStoresConfig { daemon: Some(daemon), node: None, timing, disk, shared },
+            ResourceStoresConfig { daemon: Some(daemon), timing, disk, shared, ..ResourceStoresConfig::default() },
             Tasks::default(),
         )
     }

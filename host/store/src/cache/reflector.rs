@@ -179,7 +179,8 @@ impl ResourceReflector {
     async fn page(&self, path: &str) -> Result<Page, RequestError> {
         let invalid = |error: decode::DecodeError| self.client.invalid_response(error);
         let response = self.client.get(path, self.collection.accept_list(), true).await?;
-        let mut chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
+        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
+        let mut chunks = chunks.counted(self.store.received());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
         loop {
@@ -221,7 +222,8 @@ impl ResourceReflector {
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
         let response = self.client.get(&path, self.collection.accept_watch(), false).await?;
-        let mut chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
+        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
+        let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
         loop {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::json;
 use weir_apiserver::ApiServer;
 use weir_kube::{LookupSpec, ResourceRequest};
-use weir_upstream::Identity;
 
 use super::*;
 use crate::cache::Collection;
@@ -36,7 +35,7 @@ async fn lookups_of_a_cached_resource_read_the_store_of_its_views() {
     let (api, stores, reflectors) = shared().await;
     api.store().put(service("a", json!({"app": "x"}))).unwrap();
     api.store().put(service("b", json!({"app": "y"}))).unwrap();
-    let store = stores.open(Identity::Daemon, &services()).unwrap();
+    let store = stores.open(&StoreReader::Daemon, &services()).unwrap();
     let whole = LookupSpec::all("services".parse().unwrap());
     let named = LookupSpec { name: Some("a".into()), ..whole.clone() };
     let selected = LookupSpec { label_selector: Some("app in (y)".into()), ..whole.clone() };

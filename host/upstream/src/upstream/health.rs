@@ -151,6 +151,9 @@ impl Upstream {
             self.connectivity.record_success();
         } else {
             tracing::warn!(server = %server.name, reason, "the API server is down");
+            if self.servers.are_down() {
+                self.connectivity.record_failure();
+            }
         }
         self.disconnect(index);
     }
