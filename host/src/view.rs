@@ -9,9 +9,9 @@
 //! ResourceStore ─► View (store × chain) ─► ViewEvent ─► cached list and watch responses (proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─►
-//! `object`. `scope` and
-//! `api_services` tell `registry` which views there may be.
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
+//! `scope` and `api_services` tell `registry` which views there may be.
+//! `watch_memory` bounds the histories.
 
 mod api_services;
 mod event;
@@ -32,6 +32,7 @@ pub use self::metrics::CacheMetrics;
 pub(crate) use self::object::ViewObject;
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;
+pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;
 pub(crate) use self::watch_start::{CatchUp, WatchStart};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 
+use super::collection::ObjectContent;
 use super::list::{ListForm, ListedObjects};
 use super::object::Object;
 use super::reflector::ResourceReflector;
@@ -31,7 +32,8 @@ impl ResourceReflector {
     /// answer such requests.
     pub(super) async fn changed_objects(&self) -> Result<Option<ListedObjects>, RequestError> {
         let present = self.store.snapshot();
-        if !self.store.is_followed() || !is_worthwhile(&present) {
+        let complete = self.collection.content == ObjectContent::Complete;
+        if !complete || !self.store.is_followed() || !is_worthwhile(&present) {
             return Ok(None);
         }
         let metadata = match self.pages(ListForm::Metadata, "").await {

@@ -5,6 +5,7 @@
 
 use weir_kube::Encoding;
 
+use super::collection::ObjectContent;
 use super::decode::{self, PageDecoder};
 use super::object::{Object, ObjectFormat};
 use super::reflector::ResourceReflector;
@@ -56,7 +57,7 @@ impl ResourceReflector {
 
     /// The present resourceVersion of the API server.
     pub(super) async fn newest_version(&self) -> Result<u64, RequestError> {
-        Ok(self.page(ListForm::Metadata, &self.collection.path_with("limit=1")).await?.version)
+        Ok(self.page(ListForm::Objects, &self.collection.path_with("limit=1")).await?.version)
     }
 
     /// Lists all pages. `more` are further parameters, each with a leading `&`.
@@ -117,7 +118,7 @@ impl ResourceReflector {
         let invalid = |error: decode::DecodeError| self.client.invalid_response(error);
         let response = self.client.get(path, self.accept(form), true).await?;
         let received = self.store.received();
-        let chunks = ResponseChunks::with_encoding(&self.client, response, self.encoding)?;
+        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
         let mut chunks = chunks.counted(received.clone());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
@@ -146,16 +147,19 @@ impl ResourceReflector {
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
         let version =
             version.ok_or_else(|| self.client.invalid_response("the list has no numeric metadata.resourceVersion"))?;
-        let objects = items.iter().map(|item| decode::object(&format, item)).collect::<Result<_, _>>();
+        let content = match form {
+            ListForm::Objects => self.collection.content,
+            ListForm::Metadata => ObjectContent::Complete,
+        };
+        let objects = items.iter().map(|item| decode::object(&format, content, item)).collect::<Result<_, _>>();
         Ok(Page { objects: objects.map_err(invalid)?, format, version, continue_token: meta.continue_token.clone() })
     }
 
     fn accept(&self, form: ListForm) -> &'static str {
-        match (self.encoding, form) {
-            (Encoding::Json, ListForm::Objects) => "application/json",
-            (Encoding::Json, ListForm::Metadata) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            (Encoding::Protobuf, ListForm::Objects) => "application/vnd.kubernetes.protobuf",
-            (Encoding::Protobuf, ListForm::Metadata) => {
+        match (form, self.encoding) {
+            (ListForm::Objects, _) => self.collection.accept_list(),
+            (ListForm::Metadata, Encoding::Json) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            (ListForm::Metadata, Encoding::Protobuf) => {
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
             }
         }

@@ -6,14 +6,13 @@ use std::time::Duration;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
-use weir_upstream::{BackOff, Reconnects, jitter};
+use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::collection::Collection;
 use super::decode::{EventDecoder, WatchEvent};
 use super::object::ObjectFormat;
 use super::resource_store::{Delta, ResourceStore, Snapshot};
 use crate::error::ReflectorError;
-use crate::reflector::ReflectorClient;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use crate::timing::ReflectorTiming;
 use crate::uplink::UplinkLimit;
@@ -21,6 +20,15 @@ use crate::uplink::UplinkLimit;
 /// How often in a row a watch may start at a version that the API server does not know. A server that lags behind another
 /// one catches up meanwhile.
 const MAX_UNKNOWN_VERSIONS: u32 = 3;
+
+/// The API server that reflectors read from.
+#[derive(Clone)]
+pub struct ReflectorClient {
+    /// A client with the identity that reads. It connects to the API server directly, so filters never apply.
+    pub client: kube::Client,
+    /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
+    pub connectivity: Connectivity,
+}
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
@@ -138,9 +146,7 @@ impl ResourceReflector {
                     Phase::List
                 }
                 (Err(RequestError::NotFound), _) => {
-                    let resource = self.collection.resource.clone();
-                    let message = "the resource is not served".to_owned();
-                    self.report(ReflectorError::Rejected { resource, code: 404, message });
+                    self.report(ReflectorError::NotServed { resource: self.collection.resource.clone() });
                     backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects).await;
                     Phase::List
                 }
@@ -190,12 +196,8 @@ impl ResourceReflector {
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
-        let accept = match self.encoding {
-            Encoding::Json => "application/json",
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-        };
-        let response = self.client.get(&path, accept, false).await?;
-        let chunks = ResponseChunks::with_encoding(&self.client, response, self.encoding)?;
+        let response = self.client.get(&path, self.collection.accept_watch(), false).await?;
+        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
@@ -225,7 +227,9 @@ impl ResourceReflector {
         format: &ObjectFormat,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), RequestError> {
-        while let Some(event) = decoder.next(format).map_err(|error| self.client.invalid_response(error))? {
+        while let Some(event) =
+            decoder.next(format, self.collection.content).map_err(|error| self.client.invalid_response(error))?
+        {
             deltas.push(match event {
                 WatchEvent::Put(object) => Delta::Put(object),
                 WatchEvent::Delete(key, version) => Delta::Remove(key, version),
