@@ -1,10 +1,13 @@
 //! A daemon that starts without its API server: filters, their lookups and the objects come from disk.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_apiserver::{Action, ApiServer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use weir_apiserver::ApiServer;
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup, manifest};
 
@@ -29,6 +32,45 @@ impl End {
     }
 }
 
+/// The link to an API server. While it is down, connections are refused.
+struct Link {
+    address: SocketAddr,
+    server: SocketAddr,
+    connections: JoinSet<()>,
+}
+
+impl Link {
+    async fn to(server: &ApiServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut link = Self { address, server: server.address(), connections: JoinSet::new() };
+        link.serve(listener);
+        link
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let server = self.server;
+        self.connections.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                open.spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(server).await else { return };
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+    }
+
+    async fn down(&mut self) {
+        self.connections.shutdown().await;
+    }
+
+    async fn up(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.serve(listener);
+    }
+}
+
 /// A cluster whose ConfigMap has one filter, which looks up Services, Nodes and NodePools.
 async fn cluster() -> ApiServer {
     let server = edge().await;
@@ -36,8 +78,8 @@ async fn cluster() -> ApiServer {
     server
 }
 
-fn setup(server: &ApiServer, cache: &Path) -> Setup {
-    Setup::new(server.url())
+fn setup(link: &Link, cache: &Path) -> Setup {
+    Setup::new(&format!("http://{}", link.address))
         .bundled("servicetopology")
         .flag("--cache-dir", &cache.display().to_string())
         .flag("--cache-size", "64Mi")
@@ -70,36 +112,32 @@ async fn committed(server: &ApiServer, weir: &Daemon) {
     }
 }
 
-fn go_offline(server: &ApiServer) {
-    server.on_request(|_| Action::Reset);
-    server.break_connections();
-}
-
 async fn restarts_offline(end: End) {
     let (server, cache) = (cluster().await, tempfile::tempdir().unwrap());
-    let weir = setup(&server, cache.path()).start_ready().await;
+    let mut link = Link::to(&server).await;
+    let weir = setup(&link, cache.path()).start_ready().await;
     let before = shown(&weir.client("kube-proxy")).await;
     assert_eq!(before.0, ["edge-a", "edge-b"]);
     committed(&server, &weir).await;
     end.end(weir).await;
 
     let started = Instant::now();
-    let weir = setup(&server, cache.path()).start().await;
+    let weir = setup(&link, cache.path()).start().await;
     assert_eq!(shown(&weir.client("kube-proxy")).await, before);
     let baseline = started.elapsed();
     committed(&server, &weir).await;
     end.end(weir).await;
 
-    go_offline(&server);
+    link.down().await;
     let started = Instant::now();
-    let weir = setup(&server, cache.path()).start().await;
+    let weir = setup(&link, cache.path()).start().await;
     let client = weir.client("kube-proxy");
     assert_eq!(shown(&client).await, before, "{end:?}: {}", weir.log_text());
     let offline = started.elapsed();
     println!("{end:?}: first filtered lists {baseline:?} after a start, {offline:?} after one without the API server");
     assert!(offline < baseline * 4, "{offline:?} instead of {baseline:?}");
     reports_its_age(&weir).await;
-    follows_when_the_server_returns(&server, &client).await;
+    follows_when_the_server_returns(&server, &mut link, &client).await;
 }
 
 /// `/filters` and the log say that configuration and lookups are old.
@@ -113,13 +151,13 @@ async fn reports_its_age(weir: &Daemon) {
     assert_eq!(weir.log_text().matches("last good configuration, activated").count(), 1);
 }
 
-async fn follows_when_the_server_returns(server: &ApiServer, client: &Client) {
+async fn follows_when_the_server_returns(server: &ApiServer, link: &mut Link, client: &Client) {
     let list = client.json(SLICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let watch = SLICES.replace("resourceVersion=0", &format!("watch=true&resourceVersion={version}"));
     let mut events = client.watch(&watch).await;
     let before = server.requests().len();
-    server.clear_hook();
+    link.up().await;
     server.store().edit("v1", "Service", "default", "web", |web| {
         web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("kubernetes.io/hostname");
     });
@@ -149,14 +187,15 @@ async fn a_daemon_killed_and_restarted_offline_serves_filtered_lists_from_disk()
 #[tokio::test]
 async fn a_damaged_disk_is_reported_and_nothing_is_served_unfiltered() {
     let (server, cache) = (cluster().await, tempfile::tempdir().unwrap());
-    let weir = setup(&server, cache.path()).start_ready().await;
+    let mut link = Link::to(&server).await;
+    let weir = setup(&link, cache.path()).start_ready().await;
     shown(&weir.client("kube-proxy")).await;
     weir.stop().await;
     let file = cache.path().join("watch-cache.redb");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
-    go_offline(&server);
-    let weir = setup(&server, cache.path()).flag("--start-wait", "2s").start().await;
+    link.down().await;
+    let weir = setup(&link, cache.path()).flag("--start-wait", "2s").start().await;
     for path in [SLICES, SERVICES] {
         let answer = weir.client("kube-proxy").get(path).await;
         assert_eq!(answer.status, 503, "{path}: {}", answer.text());
