@@ -5,7 +5,7 @@
 //! dropped and what is still valid in them is appended again. Each changed byte pays for less than one moved byte.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rpds::RedBlackTreeMapSync;
 use tokio::time::Instant;
@@ -40,8 +40,9 @@ pub(super) struct Persisted {
     live: u64,
     /// How many bytes of old records may be moved: less than the bytes of changes so far.
     credit: i64,
-    /// The position in the history of the store; `None` if it does not continue what is on disk.
-    position: Option<u64>,
+    /// The position in the history of a store; `None` if it does not continue what is on disk. A store that is opened again
+    /// has another history.
+    position: Option<(Weak<ResourceStore>, u64)>,
     /// When the row was written last; `None` if that was before this process started, or never.
     pub(super) committed: Option<Instant>,
     /// Records that are not in a segment yet.
@@ -60,7 +61,7 @@ struct SegmentSize {
 /// The changes that bring a store on disk up to date.
 pub(super) struct StoreDiff {
     target: Arc<Snapshot>,
-    position: u64,
+    position: (Weak<ResourceStore>, u64),
     records: Vec<SegmentRecord>,
     rewrite: bool,
 }
@@ -123,10 +124,12 @@ impl Persisted {
     }
 
     /// Finds what has changed in the store since the last commit.
-    pub(super) fn diff(&self, store: &ResourceStore) -> StoreDiff {
+    pub(super) fn diff(&self, store: &Arc<ResourceStore>) -> StoreDiff {
         let (target, position) = store.snapshot_and_position();
         let rewrite = self.row.format() != target.format;
-        let events = self.position.filter(|_| !rewrite).and_then(|from| {
+        let same_history = |(of, _): &&(Weak<ResourceStore>, u64)| !rewrite && of.as_ptr() == Arc::as_ptr(store);
+        let events = self.position.as_ref().filter(same_history).and_then(|(_, from)| {
+            let from = *from;
             let count = usize::try_from(position.checked_sub(from)?).ok()?;
             store.events_from(from, count).ok()
         });
@@ -144,13 +147,13 @@ impl Persisted {
             }
         });
         let records = records.collect();
-        StoreDiff { target, position, records, rewrite }
+        StoreDiff { target, position: (Arc::downgrade(store), position), records, rewrite }
     }
 
     /// The changes that write the whole store again.
     pub(super) fn rewritten(diff: &StoreDiff) -> StoreDiff {
         let records = diff.target.objects.values().cloned().map(SegmentRecord::Put).collect();
-        StoreDiff { target: diff.target.clone(), position: diff.position, records, rewrite: true }
+        StoreDiff { target: diff.target.clone(), position: diff.position.clone(), records, rewrite: true }
     }
 
     /// Writes the changes. Returns the state that is on disk once the transaction has been committed.
@@ -180,7 +183,7 @@ impl Persisted {
         next.clean(batch, old_segments, &mut sequence, key)?;
         next.flush(batch, &mut sequence, key)?;
         next.objects = diff.target.objects.clone();
-        next.position = Some(diff.position);
+        next.position = Some(diff.position.clone());
         next.committed = Some(Instant::now());
         let name = next.row.name.clone();
         next.row = StoreRow {

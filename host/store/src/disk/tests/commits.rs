@@ -192,3 +192,20 @@ async fn what_is_of_another_cluster_is_dropped_and_never_written_again() {
     let read = reread(folder.path(), "services").unwrap();
     assert_eq!(model(&read).values().next().unwrap().1, "this cluster's");
 }
+
+#[test]
+fn a_store_that_is_opened_again_between_two_commits_is_compared_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = store(&["a", "b"]);
+    let mut state = open(folder.path());
+    state.commit(&[plain("services", &first)], false);
+    // The history of the new store is longer than the position that the first one had reached.
+    let second = Arc::new(ResourceStore::new(format()));
+    second.restore(state.load(&name("services"), Confidentiality::Plain).unwrap());
+    for (name, version) in [("a", 10), ("b", 11), ("c", 12), ("d", 13), ("e", 14)] {
+        put(&second, name, version);
+    }
+    state.commit(&[plain("services", &second)], false);
+    drop(state);
+    assert_eq!(model(&reread(folder.path(), "services").unwrap()), model(&second.snapshot()));
+}
