@@ -18,6 +18,7 @@ mod cluster;
 mod images;
 mod kubectl;
 mod machine;
+mod outage;
 mod parts;
 mod runner;
 
