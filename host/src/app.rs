@@ -22,8 +22,8 @@ use weir_upstream::{
     UpstreamMetrics, Workers, error_report,
 };
 
-use crate::admin::Admin;
 use crate::admin::status::FilterStatus;
+use crate::admin::{Admin, Caches};
 use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
 use crate::lookups::{ReflectorLookups, ReflectorView};
@@ -33,7 +33,7 @@ use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
 use crate::reload::{Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
-use crate::view::{Views, ViewsConfig};
+use crate::view::{CacheMetrics, Views, ViewsConfig};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +124,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let stores = resource_stores(&upstream, disk.clone(), &tasks);
-    let views = open_views(&config, stores, client.clone(), served.clone(), &tasks);
+    let views = open_views(&config, stores, client.clone(), metrics.caches.clone(), served.clone(), &tasks);
+    let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
@@ -160,7 +161,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
-    Admin::new(status, registry, metrics.admin, engine, reflectors).serve(ports.admin, &tasks);
+    Admin::new(status, registry, metrics.admin, engine, reflectors, caches).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(ports.plain)?;
@@ -285,14 +286,15 @@ fn open_views(
     config: &ServeConfig,
     stores: ResourceStores,
     client: kube::Client,
+    metrics: Arc<CacheMetrics>,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
     if config.cache_resources.is_off() {
         return None;
     }
-    let resources = config.cache_resources.clone();
-    let views = Views::new(ViewsConfig { resources, stores, client }, served, tasks.clone());
+    let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
+    let views = Views::new(ViewsConfig { resources, stores, client, metrics, watch_memory }, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)
 }

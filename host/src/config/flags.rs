@@ -174,7 +174,7 @@ pub(super) struct ServeFlags {
     /// HTTPS port; 0 selects a free port, which is logged
     #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
     pub(super) secure_port: u16,
-    /// Address of the admin port: /livez, /readyz, /metrics and /filters
+    /// Address of the admin port: /livez, /readyz, /metrics, /filters and /caches
     #[arg(long, env = "WEIR_ADMIN_ADDRESS", value_name = "IP", default_value = "127.0.0.1")]
     pub(super) admin_address: IpAddr,
     /// Admin port; 0 selects a free port, which is logged
@@ -207,6 +207,9 @@ pub(super) struct ServeFlags {
     /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
     #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
     pub(super) offline_grace: String,
+    /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
+    #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
+    pub(super) watch_memory: String,
     /// Longest time that a request waits for the first filter set; then it gets 503
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,

@@ -56,6 +56,8 @@ pub struct ServeConfig {
     pub compression: Compression,
     /// Total bytes for responses that must be buffered.
     pub response_memory: usize,
+    /// Total bytes of the recent events of watch caches.
+    pub watch_memory: usize,
     /// Format and level of the log.
     pub log: LogConfig,
 }
@@ -141,44 +143,38 @@ impl ServeConfig {
         let start_wait = parse_duration("--start-wait", &flags.start_wait, &mut errors);
         let offline_grace = parse_duration("--offline-grace", &flags.offline_grace, &mut errors);
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
-        let response_memory = quantity(&flags.response_memory).and_then(|bytes| usize::try_from(bytes).ok());
-        if response_memory.is_none() {
-            errors.push(format!(
-                "--response-memory: {:?} is not an amount of memory: write it as 256Mi",
-                flags.response_memory
-            ));
-        }
+        let response_memory = parse_memory("--response-memory", &flags.response_memory, "256Mi", &mut errors);
+        let watch_memory = parse_memory("--watch-memory", &flags.watch_memory, "128Mi", &mut errors);
         let durations = offline_grace.zip(start_wait).zip(drain);
-        match (upstream, node_name, source, durations, response_memory) {
-            (
-                Some(upstream),
-                Some(node_name),
-                Some(source),
-                Some(((offline_grace, start_wait), drain)),
-                Some(response_memory),
-            ) if errors.is_empty() => Ok(Self {
-                upstream,
-                server_mode: flags.server_mode,
-                node_kubeconfig: flags.node_kubeconfig,
-                node_credential_uids,
-                node_name,
-                bind: SocketAddr::new(flags.bind_address, flags.port),
-                allow_remote_plaintext: flags.allow_remote_plaintext,
-                secure,
-                pods,
-                admin: SocketAddr::new(flags.admin_address, flags.admin_port),
-                source,
-                modules_dir: flags.modules_dir,
-                cache_dir: flags.cache_dir,
-                cache_resources,
-                disk_cache,
-                offline_grace,
-                start_wait,
-                drain,
-                compression: flags.compress,
-                response_memory,
-                log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
-            }),
+        match (upstream, node_name, source, durations) {
+            (Some(upstream), Some(node_name), Some(source), Some(((offline_grace, start_wait), drain)))
+                if errors.is_empty() =>
+            {
+                Ok(Self {
+                    upstream,
+                    server_mode: flags.server_mode,
+                    node_kubeconfig: flags.node_kubeconfig,
+                    node_credential_uids,
+                    node_name,
+                    bind: SocketAddr::new(flags.bind_address, flags.port),
+                    allow_remote_plaintext: flags.allow_remote_plaintext,
+                    secure,
+                    pods,
+                    admin: SocketAddr::new(flags.admin_address, flags.admin_port),
+                    source,
+                    modules_dir: flags.modules_dir,
+                    cache_dir: flags.cache_dir,
+                    cache_resources,
+                    disk_cache,
+                    offline_grace,
+                    start_wait,
+                    drain,
+                    compression: flags.compress,
+                    response_memory,
+                    watch_memory,
+                    log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
+                })
+            }
             _ => Err(errors),
         }
     }
@@ -196,6 +192,14 @@ pub(super) fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -
         errors.push(format!("{flag}: {text:?} is not a duration: write it as 10s or 500ms"));
     }
     parsed
+}
+
+fn parse_memory(flag: &str, text: &str, example: &str, errors: &mut Vec<String>) -> usize {
+    let parsed = quantity(text).and_then(|bytes| usize::try_from(bytes).ok());
+    if parsed.is_none() {
+        errors.push(format!("{flag}: {text:?} is not an amount of memory: write it as {example}"));
+    }
+    parsed.unwrap_or_default()
 }
 
 fn config_map(text: &str, errors: &mut Vec<String>) -> Option<ConfigSource> {

@@ -154,6 +154,7 @@ impl Proxy {
             identity,
             client: peer.address.ip(),
             started,
+            close: peer.close.clone(),
         };
         (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
     }

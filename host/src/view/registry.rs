@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -12,17 +12,21 @@ use weir_kube::{GroupResource, Query, ResourceRequest, VerbClass};
 use weir_runtime::{Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
-use weir_store::{ResourceStores, StoreKey, StoreReader};
+use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 use weir_upstream::{Identity, Tasks};
 
 use super::api_services::ApiServices;
+use super::metrics::CacheMetrics;
 use super::refresh::Refresh;
 use super::scope::{self, ScopePolicy};
 use super::state::View;
+use super::status::CacheStatus;
 use crate::config::CachedResources;
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
+/// How long a client may read nothing after its position has left the history. At most twice as long.
+const STUCK: Duration = Duration::from_secs(1);
 /// The most views.
 ///
 /// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
@@ -38,6 +42,10 @@ pub struct ViewsConfig {
     pub stores: ResourceStores,
     /// Asks which API groups the API server itself serves.
     pub client: kube::Client,
+    /// Counts what views send.
+    pub metrics: Arc<CacheMetrics>,
+    /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
+    pub watch_memory: usize,
 }
 
 /// What distinguishes a view from others.
@@ -57,6 +65,8 @@ pub struct Views {
     /// Whether a resource that a filter matches is cached, too.
     matched: bool,
     stores: ResourceStores,
+    metrics: Arc<CacheMetrics>,
+    watch_memory: usize,
     api_services: Arc<ApiServices>,
     serving: ServingReceiver,
     tasks: Tasks,
@@ -80,16 +90,20 @@ impl Views {
     /// Creates an empty set of views. They start when the first filter set is active.
     #[must_use]
     pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
-        let ViewsConfig { resources, stores, client } = config;
-        Arc::new(Self {
+        let ViewsConfig { resources, stores, client, metrics, watch_memory } = config;
+        let views = Arc::new(Self {
             named: resources.named().into_iter().collect(),
             matched: resources == CachedResources::Default,
             api_services: ApiServices::new(client, stores.disk(), tasks.clone()),
             stores,
+            metrics,
+            watch_memory,
             serving,
             tasks,
             open: Mutex::default(),
-        })
+        });
+        views.tasks.spawn_until_stop(close_stuck_watches(Arc::downgrade(&views)));
+        views
     }
 
     /// Whether views serve a client's reads of a resource.
@@ -190,11 +204,13 @@ impl Views {
         }
         let store = self.stores.open(&key.reader, &key.collection)?;
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
-        let view = Arc::new(View::new(store, handed_out));
+        let counters = self.metrics.counters(&key.collection.resource);
+        let view = Arc::new(View::new(store, handed_out, counters));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
+        self.divide_memory(&open);
         tracing::info!(collection = %key.collection, component = key.component, "view opened");
         Some(view)
     }
@@ -211,6 +227,20 @@ impl Views {
     /// The cache on disk, if there is one.
     pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
         self.stores.disk()
+    }
+
+    /// All stores with their views, in a stable order.
+    pub(crate) fn status(&self) -> Vec<CacheStatus> {
+        let stores = self.stores.all();
+        let open = self.open();
+        let views = |store: &StoreHandle| {
+            let same = |key: &ViewKey| key.reader == *store.reader() && key.collection == *store.collection();
+            let found = open.views.iter().filter(|(key, _)| same(key));
+            let mut views: Vec<_> = found.map(|(key, found)| (key.component.clone(), found.view.clone())).collect();
+            views.sort_by(|one, two| one.0.cmp(&two.0));
+            views
+        };
+        stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
     }
 
     /// Notes that a client got this version of a resource, whichever way.
@@ -240,11 +270,31 @@ impl Views {
                 }
                 keep
             });
+            self.divide_memory(&open);
         }
+    }
+
+    /// Divides the memory of watches among all histories. Those of stores hold few bytes of their own: the events of their
+    /// views keep the same objects alive.
+    fn divide_memory(&self, open: &OpenViews) {
+        let (bytes, stores) = (self.watch_memory, self.stores.all());
+        open.views.values().for_each(|found| found.view.limit_history(bytes / 4 * 3 / open.views.len()));
+        stores.iter().for_each(|store| store.limit_history(bytes / 4 / stores.len()));
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes the connections of clients that do not read their watches.
+async fn close_stuck_watches(views: Weak<Views>) {
+    let mut interval = tokio::time::interval(STUCK);
+    loop {
+        interval.tick().await;
+        let Some(views) = views.upgrade() else { return };
+        let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
+        open.iter().for_each(|view| view.close_stuck_watches());
     }
 }
 

@@ -15,6 +15,7 @@ mod history;
 mod object;
 mod reflector;
 mod resource_store;
+mod store_status;
 
 pub use self::collection::Collection;
 pub use self::event::StoreEvent;
@@ -24,3 +25,4 @@ pub use self::reflector::ResourceReflector;
 #[cfg(test)]
 pub(crate) use self::resource_store::Delta;
 pub use self::resource_store::{ResourceStore, Snapshot};
+pub use self::store_status::StoreStatus;

@@ -16,6 +16,7 @@
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
 //! resource_stores ─► disk ─► cache ─► resource_client, snapshot
 //!       └─► store_reader
+//! resource_client, cache ─► uplink
 //! ```
 
 pub mod cache;
@@ -38,6 +39,7 @@ mod store_key;
 mod store_reader;
 mod stored_object;
 mod timing;
+mod uplink;
 mod watch;
 
 pub use change::{Change, Changes, ObjectKey};
@@ -52,6 +54,7 @@ pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
 pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
+pub use uplink::Received;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use weir_upstream::Tasks;
 
 use super::cache::{Collection, ResourceReflector, ResourceStore};
-use super::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
+use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::reflector::ReflectorClient;
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
@@ -108,6 +108,15 @@ impl ResourceStores {
         Some(StoreHandle(opened))
     }
 
+    /// All open stores, in a stable order.
+    #[must_use]
+    pub fn all(&self) -> Vec<StoreHandle> {
+        // The lock is not held when a handle is dropped: the last one takes it.
+        let mut open: Vec<_> = self.0.open().values().filter_map(Weak::upgrade).map(StoreHandle).collect();
+        open.sort_by_key(|store| store.0.id.name());
+        open
+    }
+
     /// The cache on disk, if there is one.
     #[must_use]
     pub fn disk(&self) -> Option<Arc<DiskCache>> {
@@ -170,6 +179,18 @@ impl StoreHandle {
     #[must_use]
     pub fn collection(&self) -> &Collection {
         &self.0.id.collection
+    }
+
+    /// The identity with which the store is read.
+    #[must_use]
+    pub fn reader(&self) -> &StoreReader {
+        &self.0.id.reader
+    }
+
+    /// What of the store is on disk; `None` if nothing is.
+    #[must_use]
+    pub fn disk_status(&self) -> Option<DiskStoreStatus> {
+        self.0.stores.upgrade()?.config.disk.as_ref()?.store_status(&self.0.id.name())
     }
 }
 

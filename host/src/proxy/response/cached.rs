@@ -9,12 +9,14 @@ mod get;
 mod list;
 mod older;
 mod watch;
+mod watch_events;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use tokio_util::sync::CancellationToken;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
 use weir_store::StoreReader;
@@ -158,6 +160,8 @@ pub(in crate::proxy) struct CacheableRequest {
     pub(in crate::proxy) identity: Identity,
     pub(in crate::proxy) client: IpAddr,
     pub(in crate::proxy) started: Instant,
+    /// Closes the client's connection.
+    pub(in crate::proxy) close: CancellationToken,
 }
 
 /// Responds to a read from a view; `None` if only the API server can answer it.
@@ -166,7 +170,7 @@ pub(in crate::proxy) async fn respond(
     request: &Arc<CacheableRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, identity, client, started } = &**request;
+    let CacheableRequest { headers, parsed, component, identity, client, started, .. } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let read = CachedRead::of(headers, *identity, component, parsed, online)?;
     // Checked first: who may not read opens no view.

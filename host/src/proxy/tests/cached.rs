@@ -256,7 +256,8 @@ impl FixtureConfig {
             ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, timing, disk: self.disk.clone() };
         let stores = ResourceStores::new(stores, tasks.clone());
         let resources = CachedResources::Only(self.cached.clone());
-        let config = ViewsConfig { resources, stores, client: upstream.client() };
+        let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
+        let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }
