@@ -24,10 +24,10 @@ mod behaviour {
     mod hostile_clients;
     mod identity;
     mod kubectl;
+    mod kubelet_offline;
     mod list;
     mod lookups;
     mod node;
-    mod offline;
     mod pods;
     mod reload;
     mod secure;
