@@ -28,6 +28,7 @@ mod behaviour {
     mod list;
     mod lookups;
     mod node;
+    mod offline;
     mod pods;
     mod reload;
     mod secure;

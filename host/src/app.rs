@@ -30,10 +30,10 @@ use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
-use crate::reload::{Reloader, watch_source};
+use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
-use crate::view::{CacheMetrics, Views, ViewsConfig};
+use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -123,16 +123,15 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let stores = resource_stores(&upstream, disk.clone(), &tasks);
-    let views = open_views(&config, stores, client.clone(), metrics.caches.clone(), served.clone(), &tasks);
+    let stores = resource_stores(&config, &upstream, disk.clone(), &tasks);
+    let views = open_views(&config, stores.clone(), client.clone(), metrics.caches.clone(), served.clone(), &tasks);
     let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
-    let reflector_client = ReflectorClient { client: client.clone(), connectivity: upstream.connectivity() };
-    let reflectors = Reflectors::new(Some(reflector_client), tasks.clone());
+    let reflectors = Reflectors::new(stores);
     watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
     let view = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
     let lookups = Arc::new(ReflectorLookups::new(view));
@@ -145,8 +144,10 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
 
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
+    let last_good = disk.clone().and_then(|disk| LastGood::new(disk, &config.source));
     let reloader = Reloader {
-        state: watch_source(&config.source, client, &tasks),
+        state: watch_source(&config.source, client, last_good.clone(), &tasks),
+        last_good,
         source: config.source,
         modules_dir: config.modules_dir,
         loader,
@@ -262,7 +263,12 @@ async fn connect(
 }
 
 /// Sets up the stores of what the API servers have.
-fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks: &Tasks) -> ResourceStores {
+fn resource_stores(
+    config: &ServeConfig,
+    upstream: &Arc<Upstream>,
+    disk: Option<Arc<DiskCache>>,
+    tasks: &Tasks,
+) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
     let impersonating = upstream.clone();
@@ -277,6 +283,7 @@ fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         timing: ReflectorTiming::default(),
         disk,
+        shared: shared_resources(&config.cache_resources),
     };
     ResourceStores::new(stores, tasks.clone())
 }
