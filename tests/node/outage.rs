@@ -1,6 +1,6 @@
 //! Failures of the machine: the link drops everything, the power is cut.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::machine::run;
@@ -94,7 +94,7 @@ fn remove(folder: &PathBuf) {
         let path = entry.path();
         if path.is_dir() {
             let _ = std::fs::remove_dir_all(path);
-        } else if path != PathBuf::from("/run/netns/cloud") {
+        } else if path != Path::new("/run/netns/cloud") {
             let _ = std::fs::remove_file(path);
         }
     }
