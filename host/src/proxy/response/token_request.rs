@@ -83,9 +83,9 @@ async fn exchange(
     let response = match proxy.upstream.send(identity, Purpose::Short, head, body).await {
         Ok(response) => response,
         Err(error) => {
-            let replayed = match proxy.upstream.is_reachable() {
-                true => None,
-                false => replay(proxy, key.as_ref()).await,
+            let replayed = match proxy.upstream.is_failing() {
+                true => replay(proxy, key.as_ref()).await,
+                false => None,
             };
             return replayed.ok_or(StatusError::Upstream(error));
         }
