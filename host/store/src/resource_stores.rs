@@ -14,6 +14,7 @@ use super::cache::{Collection, ObjectContent, ReflectorClient, ResourceReflector
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
+use super::uplink::UplinkLimit;
 
 /// What stores are filled from.
 #[derive(Clone, Default)]
@@ -27,6 +28,8 @@ pub struct ResourceStoresConfig {
     pub users: Option<UserClients>,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
+    /// Bounds what lists take from the link to the API server.
+    pub uplink: Option<UplinkLimit>,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
     /// The resources of which clients read whole stores. Lookups of them read the same ones.
@@ -171,7 +174,8 @@ impl Inner {
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
         let client = self.client(&id.reader)?;
-        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
+        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)
+            .with_uplink_limit(self.config.uplink.clone());
         let store = reflector.store();
         let stop = CancellationToken::new();
         let opened =

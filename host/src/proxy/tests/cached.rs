@@ -254,7 +254,8 @@ impl FixtureConfig {
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));
-        let stores = ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, timing, disk, shared };
+        let stores =
+            ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, timing, uplink: None, disk, shared };
         let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
         let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };

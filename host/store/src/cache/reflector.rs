@@ -9,18 +9,17 @@ use weir_kube::Encoding;
 use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::collection::Collection;
-use super::decode::{self, EventDecoder, PageDecoder, WatchEvent};
-use super::object::{Object, ObjectFormat};
+use super::decode::{EventDecoder, WatchEvent};
+use super::object::ObjectFormat;
 use super::resource_store::{Delta, ResourceStore, Snapshot};
 use crate::error::ReflectorError;
-use crate::query::escaped;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use crate::timing::ReflectorTiming;
+use crate::uplink::UplinkLimit;
 
-/// Items per page, as in client-go.
-const PAGE: usize = 500;
-/// The largest total size of the objects of one list.
-const MAX_LIST: usize = 512 << 20;
+/// How often in a row a watch may start at a version that the API server does not know. A server that lags behind another
+/// one catches up meanwhile.
+const MAX_UNKNOWN_VERSIONS: u32 = 3;
 
 /// The API server that reflectors read from.
 #[derive(Clone)]
@@ -33,12 +32,14 @@ pub struct ReflectorClient {
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
-    client: ResourceClient,
-    collection: Collection,
-    encoding: Encoding,
-    timing: ReflectorTiming,
+    pub(super) client: ResourceClient,
+    pub(super) collection: Collection,
+    pub(super) encoding: Encoding,
+    pub(super) timing: ReflectorTiming,
     reconnects: Reconnects,
-    store: Arc<ResourceStore>,
+    pub(super) store: Arc<ResourceStore>,
+    /// Bounds what lists take from the link.
+    pub(super) uplink: Option<UplinkLimit>,
 }
 
 /// What a reflector does next.
@@ -69,7 +70,14 @@ impl ResourceReflector {
             timing,
             reconnects: connectivity.reconnects(),
             store: Arc::new(ResourceStore::new(format)),
+            uplink: None,
         }
+    }
+
+    /// Bounds what lists take from the link to the API server. Watches are not bounded.
+    #[must_use]
+    pub fn with_uplink_limit(self, uplink: Option<UplinkLimit>) -> Self {
+        Self { uplink, ..self }
     }
 
     /// The store that the reflector fills.
@@ -101,12 +109,13 @@ impl ResourceReflector {
 
     async fn follow(&mut self, mut phase: Phase) {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
+        let mut unknown_versions = 0;
         loop {
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;
             let result = match phase {
                 Phase::List => self.list().await.map(|()| Phase::Watch),
-                Phase::Watch => self.watch().await.map(|()| Phase::Watch),
+                Phase::Watch => self.watch_or_verify().await,
             };
             phase = match (result, phase) {
                 (Ok(next), current) => {
@@ -117,7 +126,19 @@ impl ResourceReflector {
                     } else {
                         backoff.wait_or_reconnect(&mut self.reconnects).await;
                     }
+                    unknown_versions = 0;
                     next
+                }
+                (Err(RequestError::UnknownVersion), current) => {
+                    unknown_versions += 1;
+                    backoff.wait_or_reconnect(&mut self.reconnects).await;
+                    if unknown_versions < MAX_UNKNOWN_VERSIONS {
+                        current
+                    } else {
+                        let version = self.store.snapshot().version;
+                        tracing::warn!(collection = %self.collection, version, "the API server does not know the version of the store, listing again");
+                        Phase::List
+                    }
                 }
                 (Err(RequestError::Expired), _) => {
                     tracing::debug!(collection = %self.collection, "resourceVersion has expired, listing again");
@@ -146,71 +167,25 @@ impl ResourceReflector {
         }
     }
 
-    /// Lists all pages. All of them have the version of the first one.
-    async fn list(&self) -> Result<(), RequestError> {
-        let mut objects = Vec::new();
-        let mut bytes = 0_usize;
-        let mut token: Option<String> = None;
-        loop {
-            let parameters = match &token {
-                None => format!("limit={PAGE}"),
-                Some(token) => format!("limit={PAGE}&continue={}", escaped(token)),
-            };
-            let mut page = self.page(&self.collection.path_with(&parameters)).await?;
-            bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len()).sum());
-            if bytes > MAX_LIST {
-                let resource = self.collection.resource.clone();
-                return Err(RequestError::Other(ReflectorError::TooLarge { resource, limit: MAX_LIST }));
-            }
-            objects.append(&mut page.objects);
-            token = match page.continue_token {
-                Some(next) if Some(&next) == token.as_ref() => {
-                    return Err(self.client.invalid_response("a page names itself as the next one"));
-                }
-                next => next,
-            };
-            if token.is_none() {
-                self.store.replace(page.format, objects, page.version);
-                return Ok(());
-            }
+    /// Watches, and verifies the version of the store if the API server has sent nothing for the whole time.
+    ///
+    /// An API server sends bookmarks. It sends neither these nor events before the version of the watch, so that a store
+    /// whose version is ahead of the server would never change again.
+    async fn watch_or_verify(&self) -> Result<Phase, RequestError> {
+        let started = tokio::time::Instant::now();
+        if self.watch().await? || started.elapsed() < self.timing.watch_timeout / 2 {
+            return Ok(Phase::Watch);
         }
+        let (newest, version) = (self.newest_version().await?, self.store.snapshot().version);
+        if newest >= version {
+            return Ok(Phase::Watch);
+        }
+        tracing::warn!(collection = %self.collection, version, newest, "the store is ahead of the API server, listing again");
+        Ok(Phase::List)
     }
 
-    async fn page(&self, path: &str) -> Result<Page, RequestError> {
-        let invalid = |error: decode::DecodeError| self.client.invalid_response(error);
-        let response = self.client.get(path, self.collection.accept_list(), true).await?;
-        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
-        let mut chunks = chunks.counted(self.store.received());
-        let mut decoder = PageDecoder::new(self.encoding);
-        let mut items = Vec::new();
-        loop {
-            match tokio::time::timeout(self.timing.response_timeout, chunks.next()).await {
-                Ok(Ok(Some(chunk))) => {
-                    decoder.push(chunk);
-                    decoder.items(&mut items).map_err(invalid)?;
-                }
-                Ok(Ok(None)) => break,
-                Ok(Err(reason)) => return Err(self.client.unavailable(reason)),
-                Err(_) => {
-                    let reason = format!("the list stalled for {:?}", self.timing.response_timeout);
-                    return Err(self.client.unavailable(reason));
-                }
-            }
-        }
-        decoder.finish();
-        decoder.items(&mut items).map_err(invalid)?;
-        let meta = decoder.meta();
-        let format = decode::list_format(self.encoding, meta).map_err(invalid)?;
-        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let version =
-            version.ok_or_else(|| self.client.invalid_response("the list has no numeric metadata.resourceVersion"))?;
-        let objects =
-            items.iter().map(|item| decode::object(&format, self.collection.content, item)).collect::<Result<_, _>>();
-        Ok(Page { objects: objects.map_err(invalid)?, format, version, continue_token: meta.continue_token.clone() })
-    }
-
-    /// Watches until the server or the timeout ends the watch.
-    async fn watch(&self) -> Result<(), RequestError> {
+    /// Watches until the server or the timeout ends the watch. Returns whether it sent an event.
+    async fn watch(&self) -> Result<bool, RequestError> {
         let timeout = jitter(self.timing.watch_timeout).max(Duration::from_secs(1));
         let snapshot = self.store.snapshot();
         let (version, seconds) = (snapshot.version, timeout.as_secs());
@@ -226,13 +201,15 @@ impl ResourceReflector {
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
+        let mut received = false;
         loop {
             let chunk = tokio::select! {
                 chunk = chunks.next() => chunk,
-                () = &mut end => return Ok(()),
+                () = &mut end => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
-            let Ok(Some(chunk)) = chunk else { return Ok(()) };
+            let Ok(Some(chunk)) = chunk else { return Ok(received) };
+            received = true;
             decoder.push(chunk);
             let mut deltas = Vec::new();
             let result = self.events(&mut decoder, &snapshot.format, &mut deltas);
@@ -262,12 +239,4 @@ impl ResourceReflector {
         }
         Ok(())
     }
-}
-
-/// One page of a list.
-struct Page {
-    objects: Vec<Object>,
-    format: ObjectFormat,
-    version: u64,
-    continue_token: Option<String>,
 }
