@@ -24,6 +24,7 @@ mod behaviour {
     mod hostile_clients;
     mod identity;
     mod kubectl;
+    mod kubelet_offline;
     mod list;
     mod lookups;
     mod node;

@@ -1,10 +1,11 @@
 //! The checks, in the order in which a node is set up: kubelet with a static pod only; kubelet with its certificate;
-//! the other clients; `deploy/` as a DaemonSet, and its replacement; then changes of the objects that the clients see.
+//! the other clients; the node without its control plane; `deploy/` as a DaemonSet, and its replacement; then changes of the objects that the clients see.
 //!
 //! After each watch that fails or expires, client-go waits longer, up to a minute. Only a restart resets this
 //! back-off. So kube-proxy is restarted before each check that needs it to react soon.
 
 mod clients;
+mod offline;
 mod rules;
 
 use serde_json::Value;
@@ -25,7 +26,7 @@ pub(crate) struct World<'a> {
     pub(crate) cloud: Cloud,
     pub(crate) admin: Kubectl,
     kubelet: Option<Part>,
-    _containerd: Part,
+    containerd: Option<Part>,
 }
 
 /// Sets up a node whose kubelet, kube-proxy and CoreDNS are clients of Weir.
@@ -34,7 +35,7 @@ pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<W
         let cloud = Cloud::start(machine);
         let containerd = cluster::start_containerd(machine);
         cluster::join(machine, &cloud);
-        World { machine, admin: cloud.admin(), cloud, kubelet: None, _containerd: containerd }
+        World { machine, admin: cloud.admin(), cloud, kubelet: None, containerd: Some(containerd) }
     })?;
     runner.check("static_pod_serves_kubelet_with_the_node_credential", || world.by_node_credential());
     runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
@@ -49,6 +50,11 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
     runner.check("killed_weir_restarts_and_kube_proxy_continues", || world.killed());
+    runner.check("link_is_cut", || offline::cut(world));
+    runner.check("offline_crashed_containers_start_again", || offline::crashed_containers(world));
+    runner.check("offline_restarted_kubelet_starts_containers", || offline::restarted_kubelet(world));
+    runner.check("offline_power_cycle_brings_all_containers_back", || offline::power_cycle(world));
+    runner.check("mended_link_resurrects_nothing", || offline::mended(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
@@ -154,7 +160,7 @@ impl World<'_> {
             .admin
             .wait("the static pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
         // The state of a node that never ran Weir.
-        std::fs::remove_file("/var/cache/weir/serving-certificate.pem").unwrap();
+        std::fs::remove_file("/var/cache/weir/cache/serving-certificate.pem").unwrap();
         let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();
         self.admin.run(&["apply", "-k", &folder]);
         self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);

@@ -120,12 +120,18 @@ conf_dir = "/etc/cni/net.d"
             "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
             "routes": [{"dst": "0.0.0.0/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}"#,
     );
+    let part = start_containerd_again(machine);
+    images::import(machine);
+    part
+}
+
+/// Starts containerd with the configuration and the images that it has.
+pub(crate) fn start_containerd_again(machine: &Machine) -> Part {
     let mut part = Part::start(machine, "containerd", "containerd", &[]);
     until("containerd responds", || {
         part.assert_alive();
         UnixStream::connect("/run/containerd/containerd.sock").map_err(|error| error.to_string())
     });
-    images::import(machine);
     part
 }
 

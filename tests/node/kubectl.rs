@@ -12,20 +12,30 @@ pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
     /// Further flags of each call, for example another server.
     flags: Vec<String>,
+    /// Whether it runs in the control plane's network.
+    in_cloud: bool,
 }
 
 impl Kubectl {
     pub(crate) fn new(kubeconfig: &Path) -> Self {
-        Self { kubeconfig: kubeconfig.to_owned(), flags: Vec::new() }
+        Self { kubeconfig: kubeconfig.to_owned(), flags: Vec::new(), in_cloud: false }
     }
 
     /// The same kubectl with more flags.
     pub(crate) fn with(&self, flags: &[String]) -> Self {
-        Self { kubeconfig: self.kubeconfig.clone(), flags: [self.flags.as_slice(), flags].concat() }
+        Self { flags: [self.flags.as_slice(), flags].concat(), ..self.clone() }
+    }
+
+    /// The same kubectl at the other end of the link.
+    pub(crate) fn in_cloud(&self) -> Self {
+        Self { in_cloud: true, ..self.clone() }
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(if self.in_cloud { "nsenter" } else { "kubectl" });
+        if self.in_cloud {
+            command.args(["--net=/run/netns/cloud", "kubectl"]);
+        }
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(&self.flags).args(words);
         // For its discovery cache. The home folder belongs to the host.
         command.env("HOME", "/mnt");

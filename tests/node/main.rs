@@ -19,6 +19,7 @@ mod conformance;
 mod images;
 mod kubectl;
 mod machine;
+mod outage;
 mod parts;
 mod runner;
 

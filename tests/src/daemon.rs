@@ -66,6 +66,8 @@ impl Setup {
             .flag("--cache-dir", &cache)
             // The directory is shared by all daemons, for compiled modules.
             .flag("--cache-size", "0")
+            // Most tests are about requests that reach the API server. `cached` is the default of a daemon.
+            .flag("--cache-resources", "")
             .pods(&Authority::new("unused").server())
     }
 
@@ -98,6 +100,12 @@ impl Setup {
         }
         self.arguments.extend([name.to_owned(), value.to_owned()]);
         self
+    }
+
+    /// Turns on the watch caches that a daemon has by default.
+    #[must_use]
+    pub fn cached(self) -> Self {
+        self.without("--cache-resources")
     }
 
     /// Removes a flag.

@@ -82,7 +82,7 @@ impl Proxy {
         };
         let context = RequestContext { parsed, upgrade, component, identity, route };
         let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
-        if response.status().is_server_error() && !self.upstream.is_reachable() {
+        if response.status().is_server_error() && self.upstream.is_failing() {
             let cached = match &cacheable {
                 Some(cacheable) => cached::respond(self, cacheable, false).await,
                 None => None,

@@ -135,3 +135,47 @@ impl std::fmt::Debug for ApiServices {
         f.debug_struct("ApiServices").field("known", &self.known().len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_apiserver::{Action, ApiServer};
+    use weir_upstream::{Upstream, UpstreamConfig};
+
+    use super::*;
+
+    const LOCAL: &str = r#"{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"a"},
+        "spec":{"groupPriorityMinimum":1,"versionPriority":1}}"#;
+    const AGGREGATED: &str = r#"{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"a"},
+        "spec":{"groupPriorityMinimum":1,"versionPriority":1,"service":{"name":"s","namespace":"n"}}}"#;
+    const MISSING: &str = r#"{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
+
+    #[tokio::test]
+    async fn only_groups_that_the_api_server_itself_serves_are_local() {
+        let server = ApiServer::builder().start().await.unwrap();
+        server.on_request(|request| match request.path.rsplit('/').next() {
+            Some("v1.local.example") => Action::json(200, LOCAL),
+            Some("v1.far.example") => Action::json(200, AGGREGATED),
+            _ => Action::json(404, MISSING),
+        });
+        let config = UpstreamConfig::new(kube::Config::new(server.url().parse().unwrap()));
+        let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
+        let services = ApiServices::new(upstream.client(), None, Tasks::default());
+        for group in ["far.example", "none.example"] {
+            assert!(!services.is_local(group, "v1"), "it is not known");
+        }
+        let local = async {
+            while !services.is_local("local.example", "v1") {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), local).await.expect("the APIService is read");
+        for group in ["far.example", "none.example", "metrics.k8s.io"] {
+            assert!(!services.is_local(group, "v1"), "{group}");
+        }
+        for group in ["", "apps", "networking.k8s.io"] {
+            assert!(services.is_local(group, "v1"), "{group}");
+        }
+        let asked = server.requests().iter().filter(|request| request.path.ends_with("v1.local.example")).count();
+        assert_eq!(asked, 1);
+    }
+}

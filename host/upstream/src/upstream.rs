@@ -151,6 +151,12 @@ impl Upstream {
         !self.servers.are_down()
     }
 
+    /// Returns whether no server responds: none is up, or the last request got no response. For a request that failed.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        !self.is_reachable() || self.connectivity.is_failing()
+    }
+
     /// Returns when the last API server went down; `None` while one is up.
     #[must_use]
     pub fn offline_since(&self) -> Option<std::time::SystemTime> {

@@ -57,7 +57,7 @@ impl Proxy {
             Ok(answer == ReviewAnswer::Allowed)
         };
         let answer = self.read_reviews.get_or_send(&key, sent).await;
-        if answer.is_ok() || self.upstream.is_reachable() {
+        if answer.is_ok() || !self.upstream.is_failing() {
             return answer;
         }
         // Who may list a whole collection has seen each of its objects.

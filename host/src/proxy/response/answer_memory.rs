@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use moka::sync::Cache;
+use tokio::time::Instant;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::Tasks;
 
@@ -25,6 +26,8 @@ const MAX_RESPONSE: usize = 16 << 20;
 const MAX_BYTES: u64 = 48 << 20;
 /// How long a response is kept whose client needs no further permission.
 pub(in crate::proxy) const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The shortest time between two writes of a response that may change often.
+pub(in crate::proxy) const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 /// The headers that a remembered response has. It has another length, and no date.
 const HEADERS: [HeaderName; 5] =
     [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::VARY];
@@ -32,9 +35,19 @@ const HEADERS: [HeaderName; 5] =
 /// The remembered responses. Clones share them.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct AnswerMemory {
-    recent: Cache<String, Arc<Answer>>,
+    recent: Cache<String, Recent>,
     disk: Option<Arc<DiskCache>>,
     tasks: Tasks,
+}
+
+/// A response in memory.
+#[derive(Debug, Clone)]
+struct Recent {
+    answer: Arc<Answer>,
+    /// When a response of this name was written to disk.
+    written: Instant,
+    /// Whether it was this one.
+    is_written: bool,
 }
 
 /// What a response depends on, and how it is kept.
@@ -45,6 +58,8 @@ pub(in crate::proxy) struct AnswerKey {
     pub(super) confidential: bool,
     /// The response is not replayed from this time on.
     pub(super) expires: SystemTime,
+    /// The shortest time between two writes to disk.
+    pub(super) interval: Duration,
 }
 
 /// A remembered response.
@@ -71,6 +86,13 @@ impl Answer {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         response.headers_mut().insert(header::WARNING, OFFLINE);
         response
+    }
+
+    /// Whether this response serves as well as a newer one: it is the same, and lasts about as long.
+    fn covers(&self, newer: &Self) -> bool {
+        let left = |answer: &Self| answer.expires.duration_since(SystemTime::now()).unwrap_or_default();
+        let lasts = left(self) > left(newer) / 2 && newer.expires >= self.expires;
+        lasts && (self.status, &self.headers, &self.body) == (newer.status, &newer.headers, &newer.body)
     }
 
     fn is_expired(&self) -> bool {
@@ -103,41 +125,39 @@ impl Answer {
 impl AnswerMemory {
     /// Without a disk, responses are remembered as long as the process runs.
     pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, tasks: Tasks) -> Self {
-        let weigh = |key: &String, answer: &Arc<Answer>| {
-            u32::try_from(key.len() + answer.body.len() + 1024).unwrap_or(u32::MAX)
+        let weigh = |key: &String, recent: &Recent| {
+            u32::try_from(key.len() + recent.answer.body.len() + 1024).unwrap_or(u32::MAX)
         };
         Self { recent: Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).build(), disk, tasks }
     }
 
     /// Returns the response that is remembered under a key.
     pub(in crate::proxy) async fn get(&self, key: &AnswerKey) -> Option<Arc<Answer>> {
-        let recent = self.recent.get(&key.name).filter(|answer| !answer.is_expired());
-        if recent.is_some() {
-            return recent;
+        if let Some(recent) = self.recent.get(&key.name).filter(|recent| !recent.answer.is_expired()) {
+            return Some(recent.answer);
         }
         let value = self.disk.as_ref()?.get(&on_disk(key)).await?;
         let answer = Arc::new(Answer::from_bytes(value)?);
-        self.recent.insert(key.name.clone(), answer.clone());
+        let recent = Recent { answer: answer.clone(), written: Instant::now(), is_written: true };
+        self.recent.insert(key.name.clone(), recent);
         Some(answer)
     }
 
-    /// Remembers a response. One that is on disk already is not written again: flash wears.
+    /// Remembers a response. One that is on disk already is not written again, and one that changes often only now and then:
+    /// flash wears.
     pub(in crate::proxy) fn put(&self, key: &AnswerKey, answer: Answer) {
         if answer.body.len() > MAX_RESPONSE {
             return;
         }
-        let same = |known: &Arc<Answer>| {
-            let left = known.expires.duration_since(SystemTime::now()).unwrap_or_default();
-            let wanted = answer.expires.duration_since(SystemTime::now()).unwrap_or_default();
-            let lasts = left > wanted / 2 && answer.expires >= known.expires;
-            lasts && Answer { expires: answer.expires, ..(**known).clone() } == answer
-        };
-        if self.recent.get(&key.name).as_ref().is_some_and(same) {
+        let known = self.recent.get(&key.name);
+        if known.as_ref().is_some_and(|known| known.is_written && known.answer.covers(&answer)) {
             return;
         }
         let answer = Arc::new(answer);
-        self.recent.insert(key.name.clone(), answer.clone());
-        let Some(disk) = self.disk.clone() else { return };
+        let written = known.map(|known| known.written).filter(|written| written.elapsed() < key.interval);
+        let (is_written, written) = (written.is_none(), written.unwrap_or_else(Instant::now));
+        self.recent.insert(key.name.clone(), Recent { answer: answer.clone(), written, is_written });
+        let Some(disk) = self.disk.clone().filter(|_| is_written) else { return };
         let (name, confidential) = (on_disk(key), key.confidential);
         self.tasks.spawn(async move {
             let value = CachedValue { bytes: answer.to_bytes(), expires: answer.expires };
@@ -158,7 +178,7 @@ mod tests {
     fn key(lifetime: i64) -> AnswerKey {
         let (now, span) = (SystemTime::now(), Duration::from_secs(lifetime.unsigned_abs()));
         let expires = if lifetime < 0 { now - span } else { now + span };
-        AnswerKey { name: "a".to_owned(), confidential: true, expires }
+        AnswerKey { name: "a".to_owned(), confidential: true, expires, interval: Duration::ZERO }
     }
 
     fn answer(expires: SystemTime) -> Answer {
@@ -180,6 +200,21 @@ mod tests {
         assert!(!replayed.headers.contains_key(header::CONTENT_LENGTH));
         memory.put(&key, answer(self::key(-1).expires));
         assert_eq!(memory.get(&key).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_changes_often_is_written_now_and_then() {
+        let memory = AnswerMemory::new(None, Tasks::default());
+        let key = AnswerKey { interval: WRITE_INTERVAL, ..key(3600) };
+        let put = |text: &'static str| {
+            memory.put(&key, Answer { body: text.into(), ..answer(key.expires) });
+            memory.recent.get(&key.name).unwrap().is_written
+        };
+        assert!(put("a") && put("a"));
+        assert!(!put("b") && !put("b") && !put("c"));
+        tokio::time::advance(WRITE_INTERVAL).await;
+        assert!(put("c"), "also if it did not change since");
+        assert_eq!(memory.get(&key).await.unwrap().body, "c");
     }
 
     #[test]

@@ -222,10 +222,12 @@ async fn read_view(
 /// tells the client best, such as RBAC that does not let the daemon read the resource.
 async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     let mut filled = view.subscribe();
-    if filled.borrow().is_some() {
-        return Some(());
-    }
     let mut reflector = view.reflector_state();
+    // What the reader may not read any more does not change in the view.
+    let refused = reflector.borrow().error.as_ref().is_some_and(|error| error.needs_operator_action());
+    if filled.borrow().is_some() {
+        return (!online || !refused).then_some(());
+    }
     let refused = reflector.wait_for(|state| {
         let is_final = |error: &weir_store::ReflectorError| online || error.needs_operator_action();
         state.error.as_ref().is_some_and(is_final)

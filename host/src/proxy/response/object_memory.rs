@@ -15,7 +15,7 @@ use weir_kube::{Encoding, MediaType, RequestInfo, ResourceRequest, Transform, Ve
 use weir_runtime::Chain;
 use weir_upstream::{Identity, error_report};
 
-use super::answer_memory::{Answer, AnswerKey, KEEP};
+use super::answer_memory::{Answer, AnswerKey, KEEP, WRITE_INTERVAL};
 use super::get;
 use super::read::{ReadRequest, negotiate};
 use crate::codec::ObjectType;
@@ -84,7 +84,8 @@ impl Proxy {
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
         };
         let confidential = (group, resource.resource.resource.as_str()) == ("", "secrets");
-        let key = AnswerKey { name: format!("object/{}", hash_text(hash)), confidential, expires };
+        let key =
+            AnswerKey { name: format!("object/{}", hash_text(hash)), confidential, expires, interval: WRITE_INTERVAL };
         Some(ObjectRead { key, media_type, resource: resource.clone(), is_whole })
     }
 }

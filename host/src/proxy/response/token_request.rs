@@ -5,7 +5,7 @@
 //! token.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
@@ -83,9 +83,9 @@ async fn exchange(
     let response = match proxy.upstream.send(identity, Purpose::Short, head, body).await {
         Ok(response) => response,
         Err(error) => {
-            let replayed = match proxy.upstream.is_reachable() {
-                true => None,
-                false => replay(proxy, key.as_ref()).await,
+            let replayed = match proxy.upstream.is_failing() {
+                true => replay(proxy, key.as_ref()).await,
+                false => None,
             };
             return replayed.ok_or(StatusError::Upstream(error));
         }
@@ -150,7 +150,7 @@ fn key(headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Byt
     let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
     hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
     let name = format!("token/{}", hash_text(hash));
-    Some(AnswerKey { name, confidential: true, expires: SystemTime::now() })
+    Some(AnswerKey { name, confidential: true, expires: SystemTime::now(), interval: Duration::ZERO })
 }
 
 fn document(headers: &HeaderMap, body: &Bytes) -> Option<Document> {

@@ -102,7 +102,7 @@ mod tests {
     async fn a_response_is_remembered_when_it_was_received_completely() {
         let memory = AnswerMemory::new(None, Tasks::default());
         let expires = SystemTime::now() + Duration::from_secs(60);
-        let key = AnswerKey { name: "/version".to_owned(), confidential: false, expires };
+        let key = AnswerKey { name: "/version".to_owned(), confidential: false, expires, interval: Duration::ZERO };
         let response = memory.record(key.clone(), Response::new(full(Bytes::from_static(b"{}"))), Some);
         assert!(memory.get(&key).await.is_none());
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");

@@ -1,0 +1,114 @@
+//! The node without its control plane: the link drops everything. kubelet, kube-proxy and CoreDNS read from Weir's cache.
+
+use std::process::Command;
+
+use super::World;
+use crate::cluster::{Upstream, rules, start_containerd_again};
+use crate::machine::run;
+use crate::outage::{cut_link, mend_link, pids, power_off, replaced, running};
+use crate::runner::until;
+
+/// The containers by their command lines.
+const KUBE_PROXY: &str = "/usr/local/bin/kube-proxy";
+const COREDNS: &str = "/coredns";
+const WEB: &str = "/bin/busybox httpd";
+const WEIR: &str = "/usr/local/bin/weir serve";
+
+/// A Service that is deleted while the link is cut.
+const DELETED: &str = "default/gone/tcp";
+
+/// Before the link is cut, kubelet has run through Weir for a while.
+pub(super) fn cut(world: &World<'_>) {
+    let admin = &world.admin;
+    admin.run(&["create", "service", "clusterip", "gone", "--tcp=80:8080"]);
+    admin.run(&["set", "selector", "service", "gone", "app=web"]);
+    until("kube-proxy serves it", || if rules().contains(DELETED) { Ok(()) } else { Err(rules()) });
+    committed(world);
+    cut_link();
+    until("Weir knows that the API server is gone", || {
+        let metrics = metrics()?;
+        let down = metrics.lines().any(|line| line.starts_with("weir_server_up{") && line.ends_with(" 0"));
+        if down { Ok(()) } else { Err(metrics) }
+    });
+}
+
+/// Waits until Weir has written to its disk whatever it has.
+fn committed(_: &World<'_>) {
+    let commits = || -> Result<f64, String> {
+        let metrics = metrics()?;
+        let line = metrics.lines().find(|line| line.starts_with("weir_cache_commits_total")).ok_or("no commits")?;
+        line.rsplit(' ').next().and_then(|number| number.parse().ok()).ok_or_else(|| line.to_owned())
+    };
+    let before = until("Weir's metrics", commits);
+    until("Weir commits", || match commits()? {
+        now if now > before => Ok(()),
+        now => Err(format!("{now} commits")),
+    });
+}
+
+fn metrics() -> Result<String, String> {
+    get("http://127.0.0.1:10267/metrics")
+}
+
+fn get(url: &str) -> Result<String, String> {
+    let output = Command::new("busybox").args(["wget", "-q", "-O", "-", url]).output();
+    let output = output.map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// kubelet reads Secrets, ConfigMaps and tokens again for each container that it starts.
+pub(super) fn crashed_containers(_: &World<'_>) {
+    for container in [WEB, COREDNS, KUBE_PROXY] {
+        replaced(container);
+    }
+    rules_are_written();
+}
+
+pub(super) fn restarted_kubelet(world: &mut World<'_>) {
+    world.restart_kubelet(Upstream::Certificate);
+    replaced(WEB);
+}
+
+/// kubelet, containerd, Weir and all containers end at once, and start without the API server.
+pub(super) fn power_cycle(world: &mut World<'_>) {
+    let containers = [WEIR, KUBE_PROXY, COREDNS, WEB];
+    let old: Vec<_> = containers.iter().map(|container| pids(container)).collect();
+    drop(world.kubelet.take());
+    drop(world.containerd.take());
+    power_off(&world.machine.cgroup);
+    assert!(!rules_text().contains("goto"), "the rules are gone");
+    world.containerd = Some(start_containerd_again(world.machine));
+    world.restart_kubelet(Upstream::Certificate);
+    for (container, old) in containers.iter().zip(&old) {
+        running(container, old);
+    }
+    rules_are_written();
+}
+
+fn rules_are_written() {
+    until("kube-proxy has written its rules", || match rules_text() {
+        text if text.contains("default/web/tcp/http") => Ok(()),
+        text => Err(text),
+    });
+}
+
+fn rules_text() -> String {
+    let output = Command::new("nft").args(["list", "table", "ip", "kube-proxy"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().filter(|line| line.contains("goto")).collect::<Vec<_>>().join("\n")
+}
+
+/// What was deleted meanwhile is gone everywhere, and the node is Ready again.
+pub(super) fn mended(world: &World<'_>) {
+    let before = run("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]);
+    world.admin.in_cloud().run(&["delete", "service", "gone"]);
+    mend_link();
+    world.ready_since(before.trim());
+    until("a Service that was deleted meanwhile is gone", || match rules_text() {
+        text if text.contains(DELETED) => Err(text),
+        text if text.contains("default/web/tcp/http") => Ok(()),
+        text => Err(text),
+    });
+    world.kube_proxy_follows();
+}
