@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use weir_apiserver::ApiServer;
-use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup};
 
 use crate::data;
@@ -20,6 +19,8 @@ use crate::list::{Encoding, Kind};
 use crate::table::{Goal, Table, percentile};
 use crate::usage::{peak, processor, resident};
 
+/// The longest time for all events. Only a hang reaches it, also on a machine with other load.
+const PATIENCE: Duration = Duration::from_secs(900);
 /// Marks an event, followed by its number.
 const MARK: &[u8] = b"tick-";
 const DIGITS: usize = 6;
@@ -39,7 +40,7 @@ type Arrivals = Vec<Instant>;
 /// Measures latency, CPU time and memory.
 pub(crate) async fn watches(table: &mut Table) {
     for load in [
-        Load { watches: 100, objects: 10_000, per_second: 500, changes: 5000 },
+        Load { watches: 100, objects: 10_000, per_second: 500, changes: 2500 },
         Load { watches: 200, objects: 1000, per_second: 200, changes: 1000 },
         Load { watches: 1000, objects: 1000, per_second: 200, changes: 1000 },
     ] {

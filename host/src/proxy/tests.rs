@@ -3,6 +3,7 @@
 
 mod cached;
 mod caches;
+mod conversions;
 mod disk;
 mod filtered;
 mod identity;

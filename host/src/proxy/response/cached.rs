@@ -8,6 +8,7 @@ mod bookmark;
 mod get;
 mod list;
 mod older;
+mod table;
 mod watch;
 mod watch_events;
 
@@ -78,7 +79,9 @@ impl CachedRead {
             if online {
                 return None;
             }
-            media_type.transform = Transform::None;
+            if resource.verb == Verb::Watch || media_type.encoding != Encoding::Json {
+                media_type.transform = Transform::None;
+            }
         }
         let start = match resource.verb {
             Verb::List if online => list_start(query)?,

@@ -282,6 +282,18 @@ async fn without_an_api_server_reads_are_answered_with_a_warning_and_watches_sta
     assert_eq!(fixture.json(&object("none")).await.0, StatusCode::NOT_FOUND, "the cache is complete");
     assert_eq!(fixture.json("/api/v1/pods").await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(fixture.json("/api/v1").await, discovery, "it is remembered");
+    for path in [SERVICES.to_owned(), object("a")] {
+        let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+        let body = fixture.send(&path, &accept).await.into_body().collect().await.unwrap().to_bytes();
+        let table: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")), "{path}");
+        let columns: Vec<_> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|column| &column["name"]).collect();
+        assert_eq!(columns, ["Name", "Age"]);
+        let row = &table["rows"][0];
+        assert_eq!((&row["cells"][0], &row["object"]["kind"]), (&json!("a"), &json!("PartialObjectMetadata")));
+        assert_eq!(row["object"]["metadata"]["name"], "a");
+    }
     hidden.lock().unwrap().clear();
     script.change();
     assert_eq!(events.next_summary().await, "ADDED b", "filters apply offline");

@@ -2,9 +2,10 @@
 
 use http::Response;
 use weir_document::protobuf::Envelope;
-use weir_kube::{Encoding, Verb};
+use weir_kube::{Encoding, Transform, Verb};
 use weir_store::StoreKey;
 
+use super::table::table;
 use super::{CachedRead, head};
 use crate::proxy::body::{ResponseBody, full};
 use crate::proxy::respond::StatusError;
@@ -25,6 +26,13 @@ pub(super) fn get(read: &CachedRead, view: &View) -> Option<Result<Response<Resp
     }
     let Some(bytes) = object.shown() else { return Some(Err(missing())) };
     let media_type = read.media_type;
+    if let Transform::Table(version, include) = media_type.transform {
+        let body = table(&snapshot.format, [bytes], None, (version, include));
+        return Some(body.and_then(|body| {
+            let response = head(media_type.encoding, Verb::Get).body(full(body));
+            response.map_err(|error| StatusError::InvalidResponse(error.to_string()))
+        }));
+    }
     let invalid = |error: &dyn std::fmt::Display| StatusError::InvalidResponse(error.to_string());
     let body = converted(&snapshot.format, bytes.clone(), media_type.encoding, media_type.transform);
     let body = body.map(|(bytes, type_meta)| match media_type.encoding {

@@ -14,10 +14,11 @@ use weir_document::protobuf::{list_head, list_item, list_tail};
 use weir_document::{Error, TypeMeta};
 use weir_kube::{Encoding, Transform, Verb};
 
+use super::table::table;
 use super::{CachedRead, Start, head};
 use crate::codec::object::partial_list;
 use crate::proxy::Proxy;
-use crate::proxy::body::{AbortError, ResponseBody};
+use crate::proxy::body::{AbortError, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use crate::view::{self, View, ViewSnapshot};
 
@@ -42,6 +43,11 @@ pub(super) async fn list(proxy: &Proxy, read: &CachedRead, view: &View) -> Resul
     let objects = selected(read, &snapshot)?;
     proxy.remember(read, &snapshot, snapshot.version);
     let media_type = read.media_type;
+    if let Transform::Table(version, include) = media_type.transform {
+        let body = table(&snapshot.format, &objects, Some(snapshot.version), (version, include))?;
+        let response = head(media_type.encoding, Verb::List).body(full(body));
+        return response.map_err(|error| StatusError::InvalidResponse(error.to_string()));
+    }
     let writer = ListWriter::new(&snapshot, media_type.encoding, media_type.transform, objects);
     let writer = writer.map_err(|error| StatusError::InvalidResponse(error.to_string()))?;
     let mut builder = head(media_type.encoding, Verb::List);

@@ -67,7 +67,8 @@ fn row(
     now: u64,
 ) -> Result<String, StatusError> {
     let invalid = |error: &dyn std::fmt::Display| StatusError::InvalidResponse(error.to_string());
-    let json = |transform| converted(format, object.clone(), Encoding::Json, transform).map_err(|error| invalid(&error));
+    let json =
+        |transform| converted(format, object.clone(), Encoding::Json, transform).map_err(|error| invalid(&error));
     let (metadata, _) = json(Transform::Metadata(version))?;
     let read: RowObject = serde_json::from_slice(&metadata).map_err(|error| invalid(&error))?;
     let created = read.metadata.creation_timestamp.map(|time| u64::try_from(time.as_second()).unwrap_or(0));
