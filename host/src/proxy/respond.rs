@@ -136,7 +136,8 @@ impl StatusError {
     #[must_use]
     pub(super) fn with_outage(self, upstream: &Upstream) -> Self {
         match (self, upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok())) {
-            (Self::Upstream(source), Some(since)) => {
+            // A server that is not trusted is there: its own message helps.
+            (Self::Upstream(source), Some(since)) if !matches!(source, UpstreamError::Untrusted { .. }) => {
                 let since = since.round(jiff::Unit::Second).unwrap_or(since);
                 Self::Offline { since, source }
             }
