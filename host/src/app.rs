@@ -14,7 +14,9 @@ use tracing::Instrument;
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
-use weir_store::{ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, watch_addresses};
+use weir_store::{
+    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, watch_addresses,
+};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
@@ -26,6 +28,7 @@ use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCert
 use crate::disk_cache::{close_disk, open_disk};
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
+use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
 use crate::reload::{Reloader, watch_source};
@@ -115,13 +118,15 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The API servers, for clients' requests and for the daemon's own.
     let loaded = config.upstream.load().await?;
     let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
-    let upstream = connect(&config, loaded, metrics.upstream, &tasks).await?;
+    let upstream_metrics = metrics.upstream;
+    let upstream = connect(&config, loaded, upstream_metrics.clone(), &tasks).await?;
     let client = upstream.client();
 
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let stores = resource_stores(&upstream, disk.clone(), &tasks);
+    let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
+    let stores = resource_stores(&upstream, peers, disk.clone(), &tasks);
     let views = open_views(&config, stores, served.clone(), &tasks);
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
@@ -259,12 +264,18 @@ async fn connect(
 }
 
 /// Sets up the stores of what the API servers have.
-fn resource_stores(upstream: &Arc<Upstream>, disk: Option<Arc<DiskCache>>, tasks: &Tasks) -> ResourceStores {
+fn resource_stores(
+    upstream: &Arc<Upstream>,
+    peers: Peers,
+    disk: Option<Arc<DiskCache>>,
+    tasks: &Tasks,
+) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
     let stores = ResourceStoresConfig {
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
+        peers,
         timing: ReflectorTiming::default(),
         disk,
     };
@@ -294,6 +305,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         compression: config.compression,
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
+        peer_nodes: config.peers.iter().flat_map(|peers| &peers.peers).map(|(node, _)| node.clone()).collect(),
         ..ProxyConfig::default()
     }
 }

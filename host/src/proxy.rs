@@ -65,6 +65,8 @@ pub struct ProxyConfig {
     pub response_memory: usize,
     /// The longest time to finish open requests when the daemon stops.
     pub drain: Duration,
+    /// The nodes of the other Weirs of the pool, which may read what every node may read.
+    pub peer_nodes: Vec<String>,
 }
 
 impl Default for ProxyConfig {
@@ -78,6 +80,7 @@ impl Default for ProxyConfig {
             compression: Compression::default(),
             response_memory: 256 << 20,
             drain: Duration::from_secs(10),
+            peer_nodes: Vec::new(),
         }
     }
 }
@@ -105,6 +108,7 @@ pub struct Proxy {
     allow_remote_plaintext: bool,
     max_connections: usize,
     drain: Duration,
+    peer_nodes: Vec<String>,
 }
 
 impl std::fmt::Debug for Proxy {
@@ -143,6 +147,7 @@ impl Proxy {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             drain: config.drain,
+            peer_nodes: config.peer_nodes,
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
+use super::peers::PeersConfig;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
 use weir_kube::GroupResource;
@@ -34,6 +35,8 @@ pub struct ServeConfig {
     pub secure: Option<SecureConfig>,
     /// The address for pods, if they can reach the daemon.
     pub pods: Option<PodsConfig>,
+    /// The other Weirs of the pool, if they are named.
+    pub peers: Option<PeersConfig>,
     /// The admin port.
     pub admin: SocketAddr,
     /// The source of the filters' configuration.
@@ -112,6 +115,7 @@ impl ServeConfig {
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
         let secure = SecureConfig::from_flags(&flags, &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
+        let peers = PeersConfig::from_flags(&flags, secure.as_ref(), &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
@@ -158,6 +162,7 @@ impl ServeConfig {
                     allow_remote_plaintext: flags.allow_remote_plaintext,
                     secure,
                     pods,
+                    peers,
                     admin: SocketAddr::new(flags.admin_address, flags.admin_port),
                     source,
                     modules_dir: flags.modules_dir,

@@ -56,8 +56,8 @@ struct ViewKey {
     /// The identity with which the objects are read upstream.
     reader: Identity,
     collection: Collection,
-    /// The client component, in lower case.
-    component: String,
+    /// The client component, in lower case; `None` for the unfiltered view that peers read.
+    component: Option<String>,
 }
 
 /// All views.
@@ -117,10 +117,10 @@ impl Views {
         request: &ResourceRequest,
         query: &Query,
     ) -> Option<Arc<View>> {
-        let component = component.to_ascii_lowercase();
+        let component = Some(component.to_ascii_lowercase());
         let collection = match (ScopePolicy::of(&request.resource), &request.name) {
             (ScopePolicy::Whole, _) => Collection::whole(request),
-            (ScopePolicy::Requested, Some(name)) => return self.find(&component, reader, request, name),
+            (ScopePolicy::Requested, Some(name)) => return self.find(component.as_deref(), reader, request, name),
             (ScopePolicy::Requested, None) => {
                 let selector = |key| query.first(key).unwrap_or_default();
                 Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"))
@@ -129,12 +129,27 @@ impl Views {
         self.open_view(&ViewKey { reader, collection, component })
     }
 
+    /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.
+    pub(crate) fn unfiltered(self: &Arc<Self>, request: &ResourceRequest) -> Option<Arc<View>> {
+        let cached = self.serve(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
+        let collection = cached.then(|| Collection::whole(request))?;
+        self.open_view(&ViewKey { reader: Identity::Daemon, collection, component: None })
+    }
+
     /// Finds an open view that has an object, or that knows that it does not exist.
-    fn find(&self, component: &str, identity: Identity, request: &ResourceRequest, name: &str) -> Option<Arc<View>> {
+    fn find(
+        &self,
+        component: Option<&str>,
+        identity: Identity,
+        request: &ResourceRequest,
+        name: &str,
+    ) -> Option<Arc<View>> {
         let open = self.open();
         let namespace = request.namespace.as_deref();
         let same = |key: &ViewKey| {
-            key.component == component && key.reader == identity && key.collection.resource == request.resource
+            key.component.as_deref() == component
+                && key.reader == identity
+                && key.collection.resource == request.resource
         };
         let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
         let key = StoreKey::new(namespace.unwrap_or_default(), name);
@@ -157,17 +172,17 @@ impl Views {
         }
         let mut open = self.open();
         if open.views.len() >= MAX_VIEWS {
-            tracing::warn!(collection = %key.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
+            tracing::warn!(collection = %key.collection, component = key.component.as_deref().unwrap_or("peers"), limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;
         }
         let store = self.config.stores.open(key.reader, &key.collection)?;
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
         let view = Arc::new(View::new(store, handed_out));
         let stop = CancellationToken::new();
-        let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
+        let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
-        tracing::info!(collection = %key.collection, component = key.component, "view opened");
+        tracing::info!(collection = %key.collection, component = key.component.as_deref().unwrap_or("peers"), "view opened");
         Some(view)
     }
 
@@ -208,7 +223,7 @@ impl Views {
                 let keep = !idle(found);
                 if !keep {
                     found.stop.cancel();
-                    tracing::info!(collection = %key.collection, component = key.component, "view closed, no client reads it");
+                    tracing::info!(collection = %key.collection, component = key.component.as_deref().unwrap_or("peers"), "view closed, no client reads it");
                 }
                 keep
             });

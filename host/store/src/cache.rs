@@ -15,6 +15,7 @@ mod history;
 mod object;
 mod reflector;
 mod resource_store;
+mod sources;
 
 pub use self::collection::Collection;
 pub use self::event::StoreEvent;

@@ -11,6 +11,7 @@ use weir_upstream::{Identity, Tasks};
 
 use super::cache::{Collection, ResourceReflector, ResourceStore};
 use super::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
+use super::peers::{PeerOrder, Peers};
 use super::reflector::ReflectorClient;
 use super::timing::ReflectorTiming;
 
@@ -22,6 +23,8 @@ pub struct ResourceStoresConfig {
     pub daemon: Option<ReflectorClient>,
     /// Reads with the node credential; `None` if there is none.
     pub node: Option<ReflectorClient>,
+    /// The other Weirs of the pool, from which stores of the daemon's identity may be filled.
+    pub peers: Peers,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
     /// Where stores outlive the process; `None` keeps them in memory only.
@@ -127,7 +130,11 @@ impl Inner {
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
         let client = self.client(id.identity)?.clone();
-        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing);
+        let peers = match id.identity {
+            Identity::Daemon => self.config.peers.order(&id.collection),
+            _ => PeerOrder::default(),
+        };
+        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing).with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
         let opened =

@@ -43,6 +43,12 @@ impl Connectivity {
         }
     }
 
+    /// Returns whether the last request got no response.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.0.failed.load(Ordering::Acquire)
+    }
+
     /// Subscribes to reconnects from now on.
     pub fn reconnects(&self) -> Reconnects {
         Reconnects(self.0.reconnects.subscribe())

@@ -2,12 +2,13 @@
 //!
 //! Informers are served from views: lists at `resourceVersion` 0 or N, watches, and watch-lists. All other reads go
 //! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
-//! gets and lists, too, with a `Warning` header.
+//! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views.
 
 mod bookmark;
 mod get;
 mod list;
 mod older;
+mod peer;
 mod watch;
 
 use std::net::IpAddr;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
-use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
+use weir_store::{Peers, ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
 use crate::view::{Views, ViewsConfig};
@@ -251,7 +251,13 @@ impl FixtureConfig {
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
         let timing = ReflectorTiming::default();
-        let stores = ResourceStoresConfig { daemon: Some(daemon), node: None, timing, disk: self.disk.clone() };
+        let stores = ResourceStoresConfig {
+            daemon: Some(daemon),
+            node: None,
+            peers: Peers::default(),
+            timing,
+            disk: self.disk.clone(),
+        };
         let stores = ResourceStores::new(stores, tasks.clone());
         let config = ViewsConfig { resources: self.cached.clone(), stores };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))

@@ -12,7 +12,9 @@ use super::collection::Collection;
 use super::decode::{self, EventDecoder, PageDecoder, WatchEvent};
 use super::object::{Object, ObjectFormat};
 use super::resource_store::{Delta, ResourceStore, Snapshot};
+use super::sources::Sources;
 use crate::error::ReflectorError;
+use crate::peers::PeerOrder;
 use crate::query::escaped;
 use crate::reflector::ReflectorClient;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
@@ -25,7 +27,7 @@ const MAX_LIST: usize = 512 << 20;
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
-    client: ResourceClient,
+    sources: Sources,
     collection: Collection,
     encoding: Encoding,
     timing: ReflectorTiming,
@@ -54,14 +56,22 @@ impl ResourceReflector {
         let kind = kind_of(&api_version, &collection.resource.resource).unwrap_or_default().to_owned();
         let format = ObjectFormat { encoding, type_meta: Arc::new(TypeMeta { api_version, kind }) };
         let resource = collection.resource.clone();
+        let client = ResourceClient { client, resource, response_timeout: timing.response_timeout };
         Self {
-            client: ResourceClient { client, resource, response_timeout: timing.response_timeout },
             collection,
             encoding,
             timing,
             reconnects: connectivity.reconnects(),
+            sources: Sources::new(client, connectivity),
             store: Arc::new(ResourceStore::new(format)),
         }
+    }
+
+    /// Also reads from other Weirs of the pool, in this order.
+    #[must_use]
+    pub(crate) fn with_peers(mut self, peers: PeerOrder) -> Self {
+        self.sources.set_peers(peers);
+        self
     }
 
     /// The store that the reflector fills.
@@ -94,6 +104,7 @@ impl ResourceReflector {
     async fn follow(&mut self, mut phase: Phase) {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
         loop {
+            self.select_source();
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;
             let result = match phase {
@@ -116,6 +127,11 @@ impl ResourceReflector {
                     backoff.wait_or_reconnect(&mut self.reconnects).await;
                     Phase::List
                 }
+                // The next source goes on at once, where the store is.
+                (Err(error), current) if self.sources.peer_failed() => {
+                    tracing::debug!(collection = %self.collection, ?error, "the peer failed, reading from another source");
+                    current
+                }
                 (Err(RequestError::NotFound), _) => {
                     let resource = self.collection.resource.clone();
                     let message = "the resource is not served".to_owned();
@@ -131,6 +147,20 @@ impl ResourceReflector {
                 }
             };
         }
+    }
+
+    fn select_source(&mut self) {
+        let before = self.store.peer();
+        let peer = self.sources.select();
+        if before != peer {
+            let source = peer.as_deref().unwrap_or("the API server");
+            tracing::info!(collection = %self.collection, source, "reading from another source");
+            self.store.set_peer(peer);
+        }
+    }
+
+    fn client(&self) -> &ResourceClient {
+        self.sources.client()
     }
 
     fn report(&self, error: ReflectorError) {
@@ -159,10 +189,13 @@ impl ResourceReflector {
             objects.append(&mut page.objects);
             token = match page.continue_token {
                 Some(next) if Some(&next) == token.as_ref() => {
-                    return Err(self.client.invalid_response("a page names itself as the next one"));
+                    return Err(self.client().invalid_response("a page names itself as the next one"));
                 }
                 next => next,
             };
+            if self.sources.is_peer() && page.version < self.store.snapshot().version {
+                return Err(self.client().unavailable("the peer is behind this node"));
+            }
             if token.is_none() {
                 self.store.replace(page.format, objects, page.version);
                 return Ok(());
@@ -171,9 +204,9 @@ impl ResourceReflector {
     }
 
     async fn page(&self, path: &str) -> Result<Page, RequestError> {
-        let invalid = |error: decode::DecodeError| self.client.invalid_response(error);
-        let response = self.client.get(path, self.accept(), true).await?;
-        let mut chunks = ResponseChunks::with_encoding(&self.client, response, self.encoding)?;
+        let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
+        let response = self.client().get(path, self.accept(), true).await?;
+        let mut chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
         loop {
@@ -183,10 +216,10 @@ impl ResourceReflector {
                     decoder.items(&mut items).map_err(invalid)?;
                 }
                 Ok(Ok(None)) => break,
-                Ok(Err(reason)) => return Err(self.client.unavailable(reason)),
+                Ok(Err(reason)) => return Err(self.client().unavailable(reason)),
                 Err(_) => {
                     let reason = format!("the list stalled for {:?}", self.timing.response_timeout);
-                    return Err(self.client.unavailable(reason));
+                    return Err(self.client().unavailable(reason));
                 }
             }
         }
@@ -195,8 +228,8 @@ impl ResourceReflector {
         let meta = decoder.meta();
         let format = decode::list_format(self.encoding, meta).map_err(invalid)?;
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let version =
-            version.ok_or_else(|| self.client.invalid_response("the list has no numeric metadata.resourceVersion"))?;
+        let version = version
+            .ok_or_else(|| self.client().invalid_response("the list has no numeric metadata.resourceVersion"))?;
         let objects = items.iter().map(|item| decode::object(&format, item)).collect::<Result<_, _>>();
         Ok(Page { objects: objects.map_err(invalid)?, format, version, continue_token: meta.continue_token.clone() })
     }
@@ -217,14 +250,15 @@ impl ResourceReflector {
             Encoding::Json => "application/json",
             Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         };
-        let response = self.client.get(&path, accept, false).await?;
-        let mut chunks = ResponseChunks::with_encoding(&self.client, response, self.encoding)?;
+        let response = self.client().get(&path, accept, false).await?;
+        let mut chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
         loop {
             let chunk = tokio::select! {
                 chunk = chunks.next() => chunk,
                 () = &mut end => return Ok(()),
+                () = self.sources.outdated() => return Ok(()),
             };
             // The next watch delivers an incomplete event again.
             let Ok(Some(chunk)) = chunk else { return Ok(()) };
@@ -245,12 +279,12 @@ impl ResourceReflector {
         format: &ObjectFormat,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), RequestError> {
-        while let Some(event) = decoder.next(format).map_err(|error| self.client.invalid_response(error))? {
+        while let Some(event) = decoder.next(format).map_err(|error| self.client().invalid_response(error))? {
             deltas.push(match event {
                 WatchEvent::Put(object) => Delta::Put(object),
                 WatchEvent::Delete(key, version) => Delta::Remove(key, version),
                 WatchEvent::Bookmark(version) => Delta::Bookmark(version),
-                WatchEvent::Error(status) => return Err(self.client.error_event(&status)),
+                WatchEvent::Error(status) => return Err(self.client().error_event(&status)),
             });
         }
         Ok(())

@@ -40,6 +40,8 @@ pub struct ResourceStore {
     origin: AtomicU8,
     /// Whether objects may still come from disk.
     restoring: watch::Sender<bool>,
+    /// The node of the peer that fills the store; `None`: the API server does.
+    peer: Mutex<Option<Arc<str>>>,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
@@ -71,6 +73,7 @@ impl ResourceStore {
             state: watch::Sender::new(ReflectorState::default()),
             origin: AtomicU8::new(FOLLOWED),
             restoring: watch::Sender::new(false),
+            peer: Mutex::default(),
         }
     }
 
@@ -117,6 +120,17 @@ impl ResourceStore {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.origin.load(Ordering::Acquire) != FOLLOWED
+    }
+
+    /// The node of the peer that fills the store; `None` if the API server does.
+    #[must_use]
+    pub fn peer(&self) -> Option<Arc<str>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes who fills the store from now on.
+    pub(crate) fn set_peer(&self, peer: Option<Arc<str>>) {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
     /// Announces that objects may come from disk, until a reflector runs.

@@ -79,15 +79,42 @@ pub(super) async fn watch(
     read: CachedRead,
     view: Arc<View>,
 ) -> Option<Response<ResponseBody>> {
-    let phase = match read.start {
-        Start::Any => initial(&view),
+    let phase = match phase(&read, &view) {
+        Some(phase) => phase,
+        None => Phase::Older(Box::new(OlderEvents::start(proxy, request, read.media_type).await?)),
+    };
+    respond(proxy, request, read, view, phase)
+}
+
+/// Responds to a watch; `None` if it begins before the view's history.
+pub(super) fn watch_within_history(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    read: CachedRead,
+    view: Arc<View>,
+) -> Option<Response<ResponseBody>> {
+    let phase = phase(&read, &view)?;
+    respond(proxy, request, read, view, phase)
+}
+
+/// How a watch begins; `None` if it begins before the view's history.
+fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
+    Some(match read.start {
+        Start::Any => initial(view),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
-        Start::After(version) if matches!(view.watch_start(version, true), WatchStart::TooOld) => {
-            Phase::Older(Box::new(OlderEvents::start(proxy, request, read.media_type).await?))
-        }
+        Start::After(version) if matches!(view.watch_start(version, true), WatchStart::TooOld) => return None,
         Start::After(version) => Phase::After(version),
-    };
+    })
+}
+
+fn respond(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    read: CachedRead,
+    view: Arc<View>,
+    phase: Phase,
+) -> Option<Response<ResponseBody>> {
     let encoding = read.media_type.encoding;
     let watch = CachedWatch::new(proxy.clone(), request.clone(), read, view, phase);
     let events = stream::unfold(watch, |mut watch| async move {
