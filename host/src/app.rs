@@ -15,15 +15,16 @@ use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
 use weir_store::{
-    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, watch_addresses,
+    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UserClients,
+    watch_addresses,
 };
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
 };
 
-use crate::admin::Admin;
 use crate::admin::status::FilterStatus;
+use crate::admin::{Admin, Caches};
 use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
 use crate::lookups::{ReflectorLookups, ReflectorView};
@@ -34,7 +35,7 @@ use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
 use crate::reload::{Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
-use crate::view::{Views, ViewsConfig};
+use crate::view::{CacheMetrics, Views, ViewsConfig};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +128,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
     let stores = resource_stores(&upstream, peers, disk.clone(), &tasks);
-    let views = open_views(&config, stores, served.clone(), &tasks);
+    let views = open_views(&config, stores, client.clone(), metrics.caches.clone(), served.clone(), &tasks);
+    let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
@@ -163,7 +165,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
-    Admin::new(status, registry, metrics.admin, engine, reflectors).serve(ports.admin, &tasks);
+    Admin::new(status, registry, metrics.admin, engine, reflectors, caches).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(ports.plain)?;
@@ -272,7 +274,14 @@ fn resource_stores(
 ) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
+    let impersonating = upstream.clone();
+    let reads = connectivity.clone();
+    let users: UserClients = Arc::new(move |user| {
+        let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
+        Some(ReflectorClient { client, connectivity: reads.clone() })
+    });
     let stores = ResourceStoresConfig {
+        users: Some(users),
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         peers,
@@ -286,13 +295,16 @@ fn resource_stores(
 fn open_views(
     config: &ServeConfig,
     stores: ResourceStores,
+    client: kube::Client,
+    metrics: Arc<CacheMetrics>,
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
-    if config.cache_resources.is_empty() {
+    if config.cache_resources.is_off() {
         return None;
     }
-    let views = Views::new(ViewsConfig { resources: config.cache_resources.clone(), stores }, served, tasks.clone());
+    let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
+    let views = Views::new(ViewsConfig { resources, stores, client, metrics, watch_memory }, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)
 }
@@ -302,6 +314,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
+        offline_grace: config.offline_grace,
         compression: config.compression,
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,

@@ -1,5 +1,6 @@
 //! Flags and the filters' configuration: parsed and validated here once, into types that are valid by construction.
 
+mod cached_resources;
 mod disk;
 mod entry;
 mod error;
@@ -12,6 +13,7 @@ mod secure;
 mod serve;
 mod upstream;
 
+pub use cached_resources::CachedResources;
 pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};
 #[cfg(test)]

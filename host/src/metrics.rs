@@ -11,6 +11,7 @@ use crate::admin::AdminMetrics;
 use crate::pods::PodMetrics;
 use crate::proxy::ProxyMetrics;
 use crate::reload::ReloadMetrics;
+use crate::view::CacheMetrics;
 
 /// The metrics of each part.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Metrics {
     pub pods: Arc<PodMetrics>,
     /// The watch cache on disk.
     pub disk: Arc<DiskMetrics>,
+    /// Watch caches.
+    pub caches: Arc<CacheMetrics>,
     /// The process and its reflectors.
     pub admin: Arc<AdminMetrics>,
 }
@@ -42,6 +45,7 @@ impl Metrics {
         metrics.reload.register(registry);
         metrics.pods.register(registry);
         metrics.disk.register(registry);
+        metrics.caches.register(registry);
         metrics.admin.register(registry);
         metrics
     }
@@ -55,5 +59,6 @@ impl Metrics {
         self.reload.reload("");
         self.pods.sample();
         self.disk.sample();
+        self.caches.sample_labels();
     }
 }

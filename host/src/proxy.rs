@@ -8,13 +8,14 @@
 //! 4. [`route`] selects the handler.
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //!
-//! [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
+//! [`credential`] distinguishes clients by their credentials. [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
 //! error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
 mod body;
+mod credential;
 mod headers;
 mod identity;
 mod metrics;
@@ -37,7 +38,7 @@ use weir_upstream::{Tasks, Upstream};
 
 use self::identity::reviews::ReviewCache;
 pub use self::metrics::ProxyMetrics;
-use self::response::discovery::DiscoveryCache;
+use self::response::answer_memory::AnswerMemory;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
 use self::resume::ResumeState;
@@ -67,6 +68,8 @@ pub struct ProxyConfig {
     pub drain: Duration,
     /// The nodes of the other Weirs of the pool, which may read what every node may read.
     pub peer_nodes: Vec<String>,
+    /// How long a client's permission holds while no API server can be reached.
+    pub offline_grace: Duration,
 }
 
 impl Default for ProxyConfig {
@@ -81,6 +84,7 @@ impl Default for ProxyConfig {
             response_memory: 256 << 20,
             drain: Duration::from_secs(10),
             peer_nodes: Vec::new(),
+            offline_grace: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -96,7 +100,9 @@ pub struct Proxy {
     read_reviews: ReviewCache,
     /// None: every read goes upstream.
     views: Option<Arc<Views>>,
-    discovery: DiscoveryCache,
+    /// Responses for the time without an API server.
+    answers: AnswerMemory,
+    offline_grace: Duration,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
@@ -128,14 +134,16 @@ impl Proxy {
         metrics: Arc<ProxyMetrics>,
         tasks: Tasks,
     ) -> Arc<Self> {
+        let disk = views.as_ref().and_then(|views| views.disk());
         Arc::new(Self {
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
-            reviews: ReviewCache::for_certificates(),
-            read_reviews: ReviewCache::for_reads(views.as_ref().and_then(|views| views.disk())),
+            reviews: ReviewCache::for_certificates(disk.clone(), config.offline_grace),
+            read_reviews: ReviewCache::for_reads(disk.clone(), config.offline_grace),
             views,
-            discovery: DiscoveryCache::default(),
+            answers: AnswerMemory::new(disk, tasks.clone()),
+            offline_grace: config.offline_grace,
             serving,
             metrics,
             tasks,

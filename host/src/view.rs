@@ -9,19 +9,28 @@
 //! ResourceStore ─► View (store × chain) ─► ViewEvent ─► cached list and watch responses (proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh` ─► `state` ─► `event` ─► `object`.
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
+//! `scope` and `api_services` tell `registry` which views there may be.
 
+mod api_services;
 mod event;
+mod metrics;
 mod object;
 mod refresh;
 mod registry;
 mod request_selector;
+mod scope;
 mod state;
+mod status;
 mod watch_start;
+mod watchers;
 
 pub(crate) use self::event::{Cause, ViewEvent, converted, frame, list_item};
+pub use self::metrics::CacheMetrics;
 pub(crate) use self::object::ViewObject;
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;
 pub(crate) use self::state::{View, ViewSnapshot};
+pub(crate) use self::status::CacheStatus;
 pub(crate) use self::watch_start::{CatchUp, WatchStart};
+pub(crate) use self::watchers::OpenWatch;

@@ -64,6 +64,8 @@ impl Setup {
             .flag("--log-format", "json")
             .flag("--modules-dir", &modules)
             .flag("--cache-dir", &cache)
+            // The directory is shared by all daemons, for compiled modules.
+            .flag("--cache-size", "0")
             .pods(&Authority::new("unused").server())
     }
 

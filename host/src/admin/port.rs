@@ -1,5 +1,5 @@
-//! The HTTP server of the admin port: `/livez`, `/readyz`, `/metrics` and `/filters`, by GET and HEAD. The number of
-//! connections and the time to receive a request head are bounded. The server never reads a request body.
+//! The HTTP server of the admin port: `/livez`, `/readyz`, `/metrics`, `/filters` and `/caches`, by GET and HEAD. The number
+//! of connections and the time to receive a request head are bounded. The server never reads a request body.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::AdminMetrics;
 use super::status::FilterStatus;
+use super::{AdminMetrics, Caches};
 use weir_runtime::Engine;
 use weir_store::{ReflectorStatus, Reflectors};
 use weir_upstream::Tasks;
@@ -40,6 +40,7 @@ struct Shared {
     status: Arc<FilterStatus>,
     engine: Engine,
     reflectors: Reflectors,
+    caches: Caches,
     registry: Registry,
     metrics: Arc<AdminMetrics>,
     /// Locked from sampling to encoding, so that the values of a scrape are consistent.
@@ -55,8 +56,9 @@ impl Admin {
         metrics: Arc<AdminMetrics>,
         engine: Engine,
         reflectors: Reflectors,
+        caches: Caches,
     ) -> Self {
-        Self(Arc::new(Shared { status, engine, reflectors, registry, metrics, scraping: Mutex::default() }))
+        Self(Arc::new(Shared { status, engine, reflectors, caches, registry, metrics, scraping: Mutex::default() }))
     }
 
     /// Starts to serve and returns. The server stops with the daemon.
@@ -121,7 +123,12 @@ impl Admin {
                 Err(error) => with(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             },
             "/filters" => with(StatusCode::OK, "application/json", self.filters()),
-            _ => with(StatusCode::NOT_FOUND, TEXT, "not found; paths are /livez, /readyz, /metrics and /filters\n"),
+            "/caches" => with(StatusCode::OK, "application/json", format!("{:#}\n", self.0.caches.to_json())),
+            _ => with(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "not found; paths are /livez, /readyz, /metrics, /filters and /caches\n",
+            ),
         }
     }
 
@@ -141,9 +148,10 @@ impl Admin {
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
-        let Shared { status, engine, reflectors, registry, metrics, scraping } = &*self.0;
+        let Shared { status, engine, reflectors, caches, registry, metrics, scraping } = &*self.0;
         let _scraping = scraping.lock().unwrap_or_else(PoisonError::into_inner);
         metrics.sample(status, engine, reflectors);
+        caches.sample();
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)
     }
@@ -189,7 +197,8 @@ mod tests {
         metrics.register(&mut registry);
         ProxyMetrics::default().register(&mut registry);
         let reflectors = Reflectors::new(None, Tasks::default());
-        (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors), status, reload)
+        let caches = Caches { upstream: None, views: None, metrics: Arc::default() };
+        (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors, caches), status, reload)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {

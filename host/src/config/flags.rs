@@ -9,7 +9,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::serve::{Compression, LogFormat, ServeConfig};
-use weir_kube::GroupResource;
 use weir_upstream::ServerMode;
 
 /// Parses `--server-mode`.
@@ -181,7 +180,7 @@ pub(super) struct ServeFlags {
     /// HTTPS port; 0 selects a free port, which is logged
     #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
     pub(super) secure_port: u16,
-    /// Address of the admin port: /livez, /readyz, /metrics and /filters
+    /// Address of the admin port: /livez, /readyz, /metrics, /filters and /caches
     #[arg(long, env = "WEIR_ADMIN_ADDRESS", value_name = "IP", default_value = "127.0.0.1")]
     pub(super) admin_address: IpAddr,
     /// Admin port; 0 selects a free port, which is logged
@@ -199,9 +198,9 @@ pub(super) struct ServeFlags {
     /// Directory for compiled modules, the serving certificate and watch caches. It must belong to this daemon alone [default: a temporary directory]
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,
-    /// Resources whose informers are served from one shared watch cache, as resource.group; none by default
-    #[arg(long, env = "WEIR_CACHE_RESOURCES", value_name = "RESOURCE[,RESOURCE…]", value_delimiter = ',')]
-    pub(super) cache_resources: Vec<GroupResource>,
+    /// Resources whose informers are served from shared watch caches, as resource.group; an empty value turns caching off [default: what kubelet, kube-proxy, CoreDNS and ingress controllers read, and what a filter matches]
+    #[arg(long, env = "WEIR_CACHE_RESOURCES", value_name = "RESOURCE[,RESOURCE…]")]
+    pub(super) cache_resources: Option<String>,
     /// Largest size of the watch cache on disk, in --cache-dir; 0 keeps it in memory only
     #[arg(long, env = "WEIR_CACHE_SIZE", value_name = "SIZE", default_value = "512Mi")]
     pub(super) cache_size: String,
@@ -211,6 +210,12 @@ pub(super) struct ServeFlags {
     /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
     #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
     pub(super) cache_key_file: Option<PathBuf>,
+    /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
+    #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
+    pub(super) offline_grace: String,
+    /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
+    #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
+    pub(super) watch_memory: String,
     /// Longest time that a request waits for the first filter set; then it gets 503
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cached_resources::CachedResources;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::peers::PeersConfig;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
-use weir_kube::GroupResource;
 use weir_runtime::{Endpoint, duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
 
@@ -45,10 +45,12 @@ pub struct ServeConfig {
     pub modules_dir: Option<PathBuf>,
     /// The cache directory. Without it, nothing is kept between starts.
     pub cache_dir: Option<PathBuf>,
-    /// The resources whose informers are served from one shared watch cache.
-    pub cache_resources: Vec<GroupResource>,
+    /// The resources whose informers are served from shared watch caches.
+    pub cache_resources: CachedResources,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
+    /// The longest time that a client keeps its permission to read while no API server can be reached.
+    pub offline_grace: Duration,
     /// The longest time that a request waits for the first filter set.
     pub start_wait: Duration,
     /// The longest time to finish open requests when the daemon stops.
@@ -57,6 +59,8 @@ pub struct ServeConfig {
     pub compression: Compression,
     /// Total bytes for responses that must be buffered.
     pub response_memory: usize,
+    /// Total bytes of the recent events of watch caches.
+    pub watch_memory: usize,
     /// Format and level of the log.
     pub log: LogConfig,
 }
@@ -116,6 +120,7 @@ impl ServeConfig {
         let secure = SecureConfig::from_flags(&flags, &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
         let peers = PeersConfig::from_flags(&flags, secure.as_ref(), &mut errors);
+        let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
@@ -140,16 +145,13 @@ impl ServeConfig {
         let named = config_map(flags.config_map.as_deref().unwrap_or("kube-system/weir-filters"), &mut errors);
         let source = flags.config_file.map(ConfigSource::File).or(named);
         let start_wait = parse_duration("--start-wait", &flags.start_wait, &mut errors);
+        let offline_grace = parse_duration("--offline-grace", &flags.offline_grace, &mut errors);
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
-        let response_memory = quantity(&flags.response_memory).and_then(|bytes| usize::try_from(bytes).ok());
-        if response_memory.is_none() {
-            errors.push(format!(
-                "--response-memory: {:?} is not an amount of memory: write it as 256Mi",
-                flags.response_memory
-            ));
-        }
-        match (upstream, node_name, source, start_wait, drain, response_memory) {
-            (Some(upstream), Some(node_name), Some(source), Some(start_wait), Some(drain), Some(response_memory))
+        let response_memory = parse_memory("--response-memory", &flags.response_memory, "256Mi", &mut errors);
+        let watch_memory = parse_memory("--watch-memory", &flags.watch_memory, "128Mi", &mut errors);
+        let durations = offline_grace.zip(start_wait).zip(drain);
+        match (upstream, node_name, source, durations) {
+            (Some(upstream), Some(node_name), Some(source), Some(((offline_grace, start_wait), drain)))
                 if errors.is_empty() =>
             {
                 Ok(Self {
@@ -167,12 +169,14 @@ impl ServeConfig {
                     source,
                     modules_dir: flags.modules_dir,
                     cache_dir: flags.cache_dir,
-                    cache_resources: flags.cache_resources,
+                    cache_resources,
                     disk_cache,
+                    offline_grace,
                     start_wait,
                     drain,
                     compression: flags.compress,
                     response_memory,
+                    watch_memory,
                     log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
                 })
             }
@@ -193,6 +197,14 @@ pub(super) fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -
         errors.push(format!("{flag}: {text:?} is not a duration: write it as 10s or 500ms"));
     }
     parsed
+}
+
+fn parse_memory(flag: &str, text: &str, example: &str, errors: &mut Vec<String>) -> usize {
+    let parsed = quantity(text).and_then(|bytes| usize::try_from(bytes).ok());
+    if parsed.is_none() {
+        errors.push(format!("{flag}: {text:?} is not an amount of memory: write it as {example}"));
+    }
+    parsed.unwrap_or_default()
 }
 
 fn config_map(text: &str, errors: &mut Vec<String>) -> Option<ConfigSource> {

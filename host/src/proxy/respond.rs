@@ -13,8 +13,7 @@ use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{RequestInfoError, Verb};
 use weir_runtime::Failure;
-use weir_upstream::UpstreamError;
-use weir_upstream::{ResponseBodyError, error_report};
+use weir_upstream::{ResponseBodyError, Upstream, UpstreamError, error_report};
 
 /// An error that the client receives as a Kubernetes `Status`, like `StatusError` in apimachinery.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +101,14 @@ pub(super) enum StatusError {
     /// 502, 503 or 504: no API server responded.
     #[error("{}", error_report(.0))]
     Upstream(#[from] UpstreamError),
+    /// 503 without Retry-After, which client-go would sleep out inside each call: no API server can be reached.
+    #[error("the API server cannot be reached since {since}: {}", error_report(.source))]
+    Offline {
+        /// Since when.
+        since: jiff::Timestamp,
+        /// What became of the request.
+        source: UpstreamError,
+    },
     /// 503 with Retry-After: the first filter set is not ready.
     #[error("weir is starting: the filters that may match this request are not ready yet")]
     Starting,
@@ -134,6 +141,18 @@ impl StatusError {
         Self::InvalidResponse("it switches protocols, which was not requested".to_owned())
     }
 
+    /// Says since when no API server can be reached, if that is why a request failed.
+    #[must_use]
+    pub(super) fn with_outage(self, upstream: &Upstream) -> Self {
+        match (self, upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok())) {
+            (Self::Upstream(source), Some(since)) => {
+                let since = since.round(jiff::Unit::Second).unwrap_or(since);
+                Self::Offline { since, source }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// The HTTP status code.
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
@@ -153,7 +172,9 @@ impl StatusError {
             Self::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
             Self::InvalidResponse(_) | Self::Interrupted(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
-            Self::Starting | Self::Review(_) | Self::PeerUnavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting | Self::Review(_) | Self::Offline { .. } | Self::PeerUnavailable(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::TooLargeVersion { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expired(_) => StatusCode::GONE,
@@ -290,6 +311,16 @@ mod tests {
         let status = status(&StatusError::Filter(failure));
         assert_eq!((&status["code"], &status["reason"]), (&json!(500), &json!("InternalError")));
         assert!(status["message"].as_str().unwrap().contains("topology"));
+    }
+
+    #[test]
+    fn an_outage_is_503_without_retry_after_and_says_since_when() {
+        let source = UpstreamError::Unresponsive { servers: "a:6443".to_owned() };
+        let error = StatusError::Offline { since: "2026-01-02T03:04:05Z".parse().unwrap(), source };
+        assert_eq!(error.code(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(error.to_string().starts_with("the API server cannot be reached since 2026-01-02T03:04:05Z: "));
+        assert!(!error.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));
+        assert_eq!(status(&error)["details"], Value::Null);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The handlers, which respond to a request once its credential and its chain are known.
 //!
-//! [`cached`] serves informers from views, and [`discovery`] remembers what clients need to start offline. [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
+//! [`cached`] serves informers from views, and [`answer_memory`] remembers other
+//! responses for the time without an API server: [`discovery`], single objects ([`object_memory`]) and tokens
+//! ([`token_request`]). [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
 //! [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] reads from the API server. [`mod@write`]
 //! rejects writes that would store the edits of a filter. [`memory_budget`] bounds the responses that are buffered
 //! as a whole, and [`gzip`] compresses large ones.
 
+pub(super) mod answer_memory;
 pub(super) mod cached;
 pub(super) mod discovery;
 mod event_boundary;
@@ -13,6 +16,8 @@ pub(super) mod get;
 pub(super) mod gzip;
 pub(super) mod list;
 pub(super) mod memory_budget;
+pub(super) mod object_memory;
 pub(super) mod read;
+pub(super) mod token_request;
 pub(super) mod watch;
 pub(super) mod write;

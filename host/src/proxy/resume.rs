@@ -11,7 +11,6 @@
 mod client_key;
 mod hidden_keys;
 mod list_progress;
-mod token_subject;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -12,17 +12,20 @@ use hyper::body::Incoming;
 use super::body::{Meter, ResponseBody};
 use super::metrics::handler_of;
 use super::respond::StatusError;
+use super::response::answer_memory::AnswerKey;
 use super::response::cached::CacheableRequest;
-use super::response::discovery::DiscoveryKey;
+use super::response::discovery::discovery_key;
 use super::response::forward::ForwardRequest;
 use super::response::gzip::compressed;
+use super::response::object_memory::{ObjectRead, decoded};
 use super::response::read::{ReadParts, ReadRequest};
 use super::response::write::WriteRequest;
-use super::response::{cached, forward, get, list, watch};
+use super::response::{cached, forward, get, list, token_request, watch};
 use super::route::Route;
 use super::server::listener::Peer;
 use super::{Proxy, headers};
 use weir_kube::{Encoding, RequestInfo, Verb, client_component};
+use weir_runtime::Chain;
 use weir_upstream::Identity;
 
 /// What the handlers need to know about a request.
@@ -35,6 +38,14 @@ struct RequestContext {
     /// The credential that the request has upstream.
     identity: Identity,
     route: Route,
+}
+
+/// A read whose response is remembered for the time without an API server.
+enum RememberedRead {
+    /// Discovery, the version or OpenAPI: the same for all clients.
+    Discovery(AnswerKey),
+    /// One object: for the same client.
+    Object(ObjectRead),
 }
 
 impl Proxy {
@@ -67,22 +78,65 @@ impl Proxy {
         {
             return response;
         }
-        let discovery =
-            self.views.as_ref().and_then(|_| DiscoveryKey::of(request.method(), request.headers(), &parsed));
+        let remembered = self.remembered_read(&request, &parsed, &component, identity);
+        let chain = match &route {
+            Route::Read { chain, .. } => Some(chain.clone()),
+            Route::Forward | Route::Write { .. } => None,
+        };
         let context = RequestContext { parsed, upgrade, component, identity, route };
-        let response = self.respond_upstream(request, context, peer, started).await;
+        let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
         if response.status().is_server_error() && !self.upstream.is_reachable() {
-            let remembered = discovery.as_ref().and_then(|key| self.discovery.get(key));
             let cached = match &cacheable {
                 Some(cacheable) => cached::respond(self, cacheable, false).await,
                 None => None,
             };
-            return remembered.or(cached).unwrap_or(response);
+            return match (cached, &remembered) {
+                (Some(cached), _) => cached,
+                (None, Some(remembered)) => self.replay(remembered, chain.as_ref()).await.unwrap_or(response),
+                (None, None) => response,
+            };
         }
-        match discovery {
-            Some(key) => self.discovery.record(key, response),
-            None => response,
+        match remembered {
+            Some(RememberedRead::Discovery(key)) => self.answers.record(key, response, Some),
+            Some(RememberedRead::Object(read)) if chain.is_none() && read.is_kept_as_forwarded(&response) => {
+                self.answers.record(read.key(), response, decoded)
+            }
+            _ => response,
         }
+    }
+
+    /// Returns a read whose response is remembered for the time without an API server.
+    fn remembered_read(
+        &self,
+        request: &http::Request<Incoming>,
+        parsed: &RequestInfo,
+        component: &str,
+        identity: Identity,
+    ) -> Option<RememberedRead> {
+        let views = self.views.as_ref()?;
+        let (method, headers) = (request.method(), request.headers());
+        let discovery = discovery_key(method, headers, parsed).map(RememberedRead::Discovery);
+        if discovery.is_some() {
+            return discovery;
+        }
+        let read = self.object_read(method, headers, identity, parsed)?;
+        let resource = parsed.resource()?;
+        let reader = views.reader(identity, headers, component, resource);
+        let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
+        (!held).then_some(RememberedRead::Object(read))
+    }
+
+    /// Responds with what is remembered of a read; `None` if that is nothing.
+    async fn replay(&self, read: &RememberedRead, chain: Option<&Chain>) -> Option<Response<ResponseBody>> {
+        let response = match read {
+            RememberedRead::Discovery(key) => self.answers.get(key).await?.response(),
+            RememberedRead::Object(read) => {
+                let answer = self.answers.get(&read.key()).await?;
+                read.replay(&answer, chain).await.unwrap_or_else(|error| error.response(read.encoding()))
+            }
+        };
+        self.metrics.offline_response();
+        Some(response)
     }
 
     /// Copies what a view needs to know of a read; `None` if views serve no reads like it.
@@ -103,8 +157,9 @@ impl Proxy {
             identity,
             client: peer.address.ip(),
             started,
+            close: peer.close.clone(),
         };
-        (*request.method() == Method::GET && views.serve(&resource.resource)).then(|| Arc::new(cacheable()))
+        (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
     }
 
     /// Responds with what an API server sends, filtered where a chain matches.
@@ -114,12 +169,17 @@ impl Proxy {
         context: RequestContext,
         peer: Peer,
         started: Instant,
+        remembered: Option<&RememberedRead>,
     ) -> Response<ResponseBody> {
         let RequestContext { parsed, upgrade, component, identity, route } = context;
         match route {
             Route::Forward => {
+                let asks_token = self.views.is_some() && token_request::is_token_request(&request, &parsed);
                 let forward = ForwardRequest { request, upgrade, parsed, identity, component: &component, peer: &peer };
-                forward::forward(self, forward, started).await
+                match asks_token {
+                    true => token_request::respond(self, forward, started).await,
+                    false => forward::forward(self, forward, started).await,
+                }
             }
             Route::Write { resource, chain } => {
                 let write = WriteRequest { chain, component, identity, parsed, resource };
@@ -141,7 +201,11 @@ impl Proxy {
                     resource,
                     compress,
                 });
-                self.respond_to_read(read, started).await
+                let object = match remembered {
+                    Some(RememberedRead::Object(object)) => Some(object),
+                    Some(RememberedRead::Discovery(_)) | None => None,
+                };
+                self.respond_to_read(read, started, object).await
             }
         }
     }
@@ -161,7 +225,12 @@ impl Proxy {
     }
 
     /// Responds to a get, list or watch that filters match.
-    async fn respond_to_read(self: &Arc<Self>, read: ReadRequest, started: Instant) -> Response<ResponseBody> {
+    async fn respond_to_read(
+        self: &Arc<Self>,
+        read: ReadRequest,
+        started: Instant,
+        remembered: Option<&ObjectRead>,
+    ) -> Response<ResponseBody> {
         let (verb, path, component) = (read.resource.verb, read.path.clone(), read.component.clone());
         let encoding = read.media_type.encoding;
         let compress = read.compress && verb != Verb::Watch && read.method != Method::HEAD;
@@ -171,12 +240,13 @@ impl Proxy {
         let response = match verb {
             Verb::List => list::list(self, read).await,
             Verb::Watch => watch::watch(self, read).await,
-            _ => get::get(self, read).await,
+            _ => get::get(self, read, remembered).await,
         };
         let response = match response {
             Ok(response) if compress => compressed(response),
             Ok(response) => response,
             Err(error) => {
+                let error = error.with_outage(&self.upstream);
                 if matches!(error, StatusError::NotFound { .. }) {
                     tracing::debug!(%path, component, "object is hidden from this client, returned 404");
                 } else {

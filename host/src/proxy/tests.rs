@@ -2,11 +2,14 @@
 //! `tests/behaviour` cannot control from outside the daemon.
 
 mod cached;
+mod caches;
 mod disk;
 mod filtered;
 mod identity;
 mod layers;
+mod offline;
 mod script;
+mod slow_watches;
 mod tls;
 mod types;
 
@@ -26,6 +29,8 @@ use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
 use super::{ListenError, Proxy, ProxyConfig};
+use crate::admin::Caches;
+use crate::view::CacheMetrics;
 use weir_runtime::{FilterSet, Serving, ServingSender};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 
@@ -38,6 +43,8 @@ struct ProxyFixture {
     tasks: Tasks,
     url: String,
     client: Client<HttpConnector, Empty<Bytes>>,
+    /// What the admin port shows.
+    caches: Caches,
 }
 
 /// The events of a watch, as its client receives them.
@@ -54,6 +61,10 @@ struct FixtureConfig {
     cached: Vec<weir_kube::GroupResource>,
     /// Where their stores outlive the proxy.
     disk: Option<Arc<weir_store::disk::DiskCache>>,
+    /// What the views count.
+    metrics: Arc<CacheMetrics>,
+    /// The most bytes of their histories.
+    watch_memory: usize,
 }
 
 fn upstream(server: &ApiServer) -> UpstreamConfig {
@@ -67,18 +78,27 @@ async fn fixture() -> ProxyFixture {
 async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let server = ApiServer::builder().start().await.unwrap();
     let (upstream, proxy) = (upstream(&server), ProxyConfig::default());
-    let mut setup = FixtureConfig { upstream, proxy, cached: Vec::new(), disk: None };
+    let mut setup = FixtureConfig {
+        upstream,
+        proxy,
+        cached: Vec::new(),
+        disk: None,
+        metrics: Arc::default(),
+        watch_memory: 128 << 20,
+    };
     adjust(&mut setup);
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
     let tasks = Tasks::default();
     let upstream = Arc::new(Upstream::new(&setup.upstream, Arc::default()).unwrap());
     upstream.start_probes(&tasks);
     let views = setup.views(&upstream, &served, &tasks);
+    let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: setup.metrics };
     let proxy = Proxy::new(setup.proxy, upstream, served, views, Arc::default(), tasks.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     proxy.serve(listener).unwrap();
-    ProxyFixture { server, serving, tasks, url, client: Client::builder(TokioExecutor::new()).build_http() }
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    ProxyFixture { server, serving, tasks, url, client, caches }
 }
 
 impl ProxyFixture {

@@ -1,5 +1,6 @@
 //! One change of a view, as its watchers get it.
 
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -10,7 +11,8 @@ use weir_kube::{Encoding, Transform};
 use weir_store::StoreKey;
 use weir_store::cache::ObjectFormat;
 
-use super::object::ViewObject;
+use super::object::{ViewObject, ViewOutcome};
+use super::request_selector::RequestSelector;
 use crate::codec::object::partial;
 
 /// Why a view changed.
@@ -40,6 +42,29 @@ pub(crate) struct ViewEvent {
     pub(crate) new: Option<Arc<ViewObject>>,
     /// The encoded events without a transform: ADDED, MODIFIED and DELETED, in JSON and in protobuf.
     encoded: [OnceLock<Bytes>; 6],
+    /// Counts the bytes of `encoded`.
+    frames: FrameBytes,
+    /// Which states the selectors of watches match, by selector; 0 if that was not evaluated yet.
+    selected: [AtomicU8; MAX_SELECTORS],
+}
+
+/// The most selectors whose verdicts events remember. Watches with further selectors evaluate them for themselves.
+pub(super) const MAX_SELECTORS: usize = 8;
+/// The selectors were evaluated.
+const EVALUATED: u8 = 1;
+/// The old object matches.
+const OLD: u8 = 2;
+/// The new object matches.
+const NEW: u8 = 4;
+
+/// The bytes of all encoded events of a view that are in memory, those that slow clients still hold included.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FrameBytes(Arc<AtomicUsize>);
+
+impl FrameBytes {
+    pub(super) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl ViewEvent {
@@ -49,8 +74,36 @@ impl ViewEvent {
         cause: Cause,
         old: Option<Arc<ViewObject>>,
         new: Option<Arc<ViewObject>>,
+        frames: &FrameBytes,
     ) -> Self {
-        Self { previous, version, cause, old, new, encoded: Default::default() }
+        let (encoded, selected) = Default::default();
+        let frames = frames.clone();
+        Self { previous, version, cause, old, new, encoded, frames, selected }
+    }
+
+    /// Which of the old and the new object a selector matches. `index` is that of the watch's selector.
+    pub(crate) fn selected(
+        &self,
+        format: &ObjectFormat,
+        selector: &RequestSelector,
+        index: Option<usize>,
+    ) -> (bool, bool) {
+        if selector.is_everything() {
+            return (true, true);
+        }
+        let slot = index.and_then(|index| self.selected.get(index));
+        if let Some(known) = slot.map(|slot| slot.load(Ordering::Relaxed)).filter(|known| known & EVALUATED != 0) {
+            return (known & OLD != 0, known & NEW != 0);
+        }
+        let matches = |object: &Option<Arc<ViewObject>>| {
+            object.as_ref().is_some_and(|object| selector.matches(format, &object.source))
+        };
+        let (old, new) = (matches(&self.old), matches(&self.new));
+        if let Some(slot) = slot {
+            let bits = EVALUATED | if old { OLD } else { 0 } | if new { NEW } else { 0 };
+            slot.store(bits, Ordering::Relaxed);
+        }
+        (old, new)
     }
 
     /// The key of the changed object; `None` if only the version moved.
@@ -58,12 +111,14 @@ impl ViewEvent {
         self.new.as_ref().or(self.old.as_ref()).map(|object| &object.source.key)
     }
 
-    /// The bytes that the event keeps alive, its encoded form included.
+    /// The bytes that the event alone keeps alive: those of the object before. The object after is the store's present one,
+    /// or the one before of a later event. Encoded forms are counted when they are made.
     pub(super) fn len(&self) -> usize {
-        let shown = |object: &Option<Arc<ViewObject>>| {
-            object.as_ref().and_then(|object| object.shown()).map_or(0, |bytes| bytes.len())
+        let edited = |object: &ViewObject| match &object.outcome {
+            ViewOutcome::Edited(bytes) => bytes.len(),
+            _ => 0,
         };
-        shown(&self.old) + 2 * shown(&self.new) + 256
+        self.old.as_ref().map_or(0, |old| old.source.bytes.len() + edited(old)) + size_of::<Self>() + 64
     }
 
     /// Encodes the event for a client.
@@ -95,7 +150,13 @@ impl ViewEvent {
         match slot.filter(|_| transform == Transform::None) {
             Some(slot) => match slot.get() {
                 Some(bytes) => Ok(bytes.clone()),
-                None => encode().map(|bytes| slot.get_or_init(|| bytes).clone()),
+                None => encode().map(|bytes| {
+                    slot.get_or_init(|| {
+                        self.frames.0.fetch_add(bytes.len(), Ordering::Relaxed);
+                        bytes
+                    })
+                    .clone()
+                }),
             },
             None => encode(),
         }
@@ -109,6 +170,13 @@ impl ViewEvent {
         let mut document = format.document(shown);
         document.set_resource_version(self.version)?;
         Ok(document.bytes().clone())
+    }
+}
+
+impl Drop for ViewEvent {
+    fn drop(&mut self) {
+        let encoded: usize = self.encoded.iter().filter_map(OnceLock::get).map(Bytes::len).sum();
+        self.frames.0.fetch_sub(encoded, Ordering::Relaxed);
     }
 }
 

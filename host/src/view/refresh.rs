@@ -150,6 +150,7 @@ impl Refresh {
                 next.objects.insert_mut(object.key.clone(), shown);
             }
         }
+        self.view.set_degraded(self.failed.len());
         self.view.reset(next);
     }
 
@@ -177,7 +178,7 @@ impl Refresh {
             let previous = next.version;
             next.version = previous.max(event.version);
             let Some(key) = event.key() else {
-                published.push(ViewEvent::new(previous, next.version, Cause::Upstream, None, None));
+                published.push(ViewEvent::new(previous, next.version, Cause::Upstream, None, None, self.view.frames()));
                 continue;
             };
             let old = next.objects.get(key).cloned();
@@ -192,8 +193,9 @@ impl Refresh {
                 Some(new) => next.objects.insert_mut(key.clone(), new.clone()),
                 None => drop(next.objects.remove_mut(key)),
             }
-            published.push(ViewEvent::new(previous, next.version, Cause::Upstream, old, new));
+            published.push(ViewEvent::new(previous, next.version, Cause::Upstream, old, new, self.view.frames()));
         }
+        self.view.set_degraded(self.failed.len());
         self.view.publish(next, published);
     }
 
@@ -253,7 +255,8 @@ impl Refresh {
                 }
                 let cause = Cause::Refiltered { stamp: self.view.stamp() };
                 next.objects.insert_mut(object.key.clone(), new.clone());
-                published.push(ViewEvent::new(next.version, next.version, cause, Some(old.clone()), Some(new)));
+                let (old, version) = (Some(old.clone()), next.version);
+                published.push(ViewEvent::new(version, version, cause, old, Some(new), self.view.frames()));
             }
         }
         if !retry {
@@ -266,6 +269,7 @@ impl Refresh {
             self.retry = (self.retry * 2).min(MAX_RETRY);
             self.retry_at = Instant::now() + self.retry;
         }
+        self.view.set_degraded(self.failed.len());
         self.view.publish(next, published);
     }
 

@@ -1,68 +1,80 @@
 //! All views of the daemon: opened by the first client, closed when unused for a while.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, Query, ResourceRequest};
-use weir_runtime::ServingReceiver;
+use weir_kube::{GroupResource, Query, ResourceRequest, VerbClass};
+use weir_runtime::{Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
-use weir_store::{ResourceStores, StoreKey};
+use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 use weir_upstream::{Identity, Tasks};
 
+use super::api_services::ApiServices;
+use super::metrics::CacheMetrics;
 use super::refresh::Refresh;
+use super::scope::{self, ScopePolicy};
 use super::state::View;
+use super::status::CacheStatus;
+use crate::config::CachedResources;
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
+/// How long a client may read nothing after its position has left the history. At most twice as long.
+const STUCK: Duration = Duration::from_secs(1);
 /// The most views.
-const MAX_VIEWS: usize = 256;
-
-/// How wide a reflector of a resource is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ScopePolicy {
-    /// All objects, read with the daemon's own identity: every node needs all of them, and many clients read them.
-    Whole,
-    /// What the request selects, read with the identity of its client: the local Node, the node's pods and their Secrets.
-    Requested,
-}
-
-impl ScopePolicy {
-    /// A node reads only its own Node and pods, and only the Secrets and ConfigMaps of its pods.
-    fn of(resource: &GroupResource) -> Self {
-        match (resource.group.as_str(), resource.resource.as_str()) {
-            ("", "pods" | "nodes" | "secrets" | "configmaps") => Self::Requested,
-            _ => Self::Whole,
-        }
-    }
-}
+///
+/// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
+const MAX_VIEWS: usize = 1024;
 
 /// The settings of the views.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "kube's client has none")]
 pub struct ViewsConfig {
     /// The cached resources.
-    pub resources: Vec<GroupResource>,
+    pub resources: CachedResources,
     /// The stores that views show.
     pub stores: ResourceStores,
+    /// Asks which API groups the API server itself serves.
+    pub client: kube::Client,
+    /// Counts what views send.
+    pub metrics: Arc<CacheMetrics>,
+    /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
+    pub watch_memory: usize,
 }
 
 /// What distinguishes a view from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ViewKey {
     /// The identity with which the objects are read upstream.
-    reader: Identity,
+    reader: StoreReader,
     collection: Collection,
     /// The client component, in lower case; `None` for the unfiltered view that peers read.
     component: Option<String>,
 }
 
+impl ViewKey {
+    /// The component in logs and in `/caches`.
+    fn label(&self) -> &str {
+        self.component.as_deref().unwrap_or("peers")
+    }
+}
+
 /// All views.
 pub struct Views {
-    config: ViewsConfig,
+    /// The resources that are cached whatever the filters are.
+    named: HashSet<GroupResource>,
+    /// Whether a resource that a filter matches is cached, too.
+    matched: bool,
+    stores: ResourceStores,
+    metrics: Arc<CacheMetrics>,
+    watch_memory: usize,
+    api_services: Arc<ApiServices>,
     serving: ServingReceiver,
     tasks: Tasks,
     open: Mutex<OpenViews>,
@@ -85,26 +97,53 @@ impl Views {
     /// Creates an empty set of views. They start when the first filter set is active.
     #[must_use]
     pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self { config, serving, tasks, open: Mutex::default() })
+        let ViewsConfig { resources, stores, client, metrics, watch_memory } = config;
+        let views = Arc::new(Self {
+            named: resources.named().into_iter().collect(),
+            matched: resources == CachedResources::Default,
+            api_services: ApiServices::new(client, stores.disk(), tasks.clone()),
+            stores,
+            metrics,
+            watch_memory,
+            serving,
+            tasks,
+            open: Mutex::default(),
+        });
+        views.tasks.spawn_until_stop(close_stuck_watches(Arc::downgrade(&views)));
+        views
     }
 
-    /// Whether views serve reads of a resource.
-    pub(crate) fn serve(&self, resource: &GroupResource) -> bool {
-        self.config.resources.contains(resource)
+    /// Whether views serve a client's reads of a resource.
+    pub(crate) fn serve(&self, component: &str, request: &ResourceRequest) -> bool {
+        self.named.contains(&request.resource) || (self.matched && self.is_matched(component, request))
+    }
+
+    /// Whether a filter matches a resource whose reads do not depend on the user, and that is worth a watch.
+    fn is_matched(&self, component: &str, request: &ResourceRequest) -> bool {
+        let GroupResource { resource, group } = &request.resource;
+        if matches!(resource.as_str(), "events" | "leases") {
+            return false;
+        }
+        let is_filtered = match &*self.serving.borrow() {
+            Serving::Live(set) => set.chain(component, &request.resource, VerbClass::Read).is_some(),
+            Serving::Unknown | Serving::Pending(_) => false,
+        };
+        is_filtered && self.api_services.is_local(group, &request.version)
     }
 
     /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
     /// with another identity need permission.
-    pub(crate) fn reader(&self, identity: Identity, request: &ResourceRequest) -> Option<Identity> {
-        if !self.serve(&request.resource) || request.subresource.is_some() {
+    pub(crate) fn reader(
+        &self,
+        identity: Identity,
+        headers: &HeaderMap,
+        component: &str,
+        request: &ResourceRequest,
+    ) -> Option<StoreReader> {
+        if request.subresource.is_some() || !self.serve(component, request) {
             return None;
         }
-        match ScopePolicy::of(&request.resource) {
-            ScopePolicy::Whole => Some(Identity::Daemon),
-            ScopePolicy::Requested => {
-                (identity == Identity::Node && self.config.stores.can_read_as(identity)).then_some(identity)
-            }
-        }
+        scope::reader(identity, headers, request).filter(|reader| self.stores.can_read_as(reader))
     }
 
     /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.
@@ -113,34 +152,44 @@ impl Views {
     pub(crate) fn view(
         self: &Arc<Self>,
         component: &str,
-        reader: Identity,
+        reader: &StoreReader,
         request: &ResourceRequest,
         query: &Query,
     ) -> Option<Arc<View>> {
         let component = Some(component.to_ascii_lowercase());
-        let collection = match (ScopePolicy::of(&request.resource), &request.name) {
-            (ScopePolicy::Whole, _) => Collection::whole(request),
-            (ScopePolicy::Requested, Some(name)) => return self.find(component.as_deref(), reader, request, name),
-            (ScopePolicy::Requested, None) => {
-                let selector = |key| query.first(key).unwrap_or_default();
-                Collection::narrowed(request, selector("fieldSelector"), selector("labelSelector"))
+        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
+            return self.find(component.as_deref(), reader, request, name);
+        }
+        let collection = scope::collection(reader, request, query)?;
+        self.open_view(&ViewKey { reader: reader.clone(), collection, component })
+    }
+
+    /// Whether an open view serves gets of an object while no API server can be reached.
+    pub(crate) fn hold(&self, component: &str, reader: &StoreReader, request: &ResourceRequest) -> bool {
+        let Some(name) = &request.name else { return false };
+        match ScopePolicy::of(&request.resource) {
+            ScopePolicy::Requested => self.find(Some(&component.to_ascii_lowercase()), reader, request, name).is_some(),
+            ScopePolicy::Whole => {
+                let collection = Collection::whole(request);
+                let open = self.open();
+                let mut views = open.views.iter();
+                views.any(|(key, found)| key.collection == collection && found.view.reflector_state().borrow().synced)
             }
-        };
-        self.open_view(&ViewKey { reader, collection, component })
+        }
     }
 
     /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.
     pub(crate) fn unfiltered(self: &Arc<Self>, request: &ResourceRequest) -> Option<Arc<View>> {
-        let cached = self.serve(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
+        let cached = self.named.contains(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
         let collection = cached.then(|| Collection::whole(request))?;
-        self.open_view(&ViewKey { reader: Identity::Daemon, collection, component: None })
+        self.open_view(&ViewKey { reader: StoreReader::Daemon, collection, component: None })
     }
 
     /// Finds an open view that has an object, or that knows that it does not exist.
     fn find(
         &self,
         component: Option<&str>,
-        identity: Identity,
+        reader: &StoreReader,
         request: &ResourceRequest,
         name: &str,
     ) -> Option<Arc<View>> {
@@ -148,7 +197,7 @@ impl Views {
         let namespace = request.namespace.as_deref();
         let same = |key: &ViewKey| {
             key.component.as_deref() == component
-                && key.reader == identity
+                && key.reader == *reader
                 && key.collection.resource == request.resource
         };
         let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
@@ -172,17 +221,19 @@ impl Views {
         }
         let mut open = self.open();
         if open.views.len() >= MAX_VIEWS {
-            tracing::warn!(collection = %key.collection, component = key.component.as_deref().unwrap_or("peers"), limit = MAX_VIEWS, "too many views, the request is forwarded");
+            tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;
         }
-        let store = self.config.stores.open(key.reader, &key.collection)?;
+        let store = self.stores.open(&key.reader, &key.collection)?;
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
-        let view = Arc::new(View::new(store, handed_out));
+        let counters = self.metrics.counters(&key.collection.resource);
+        let view = Arc::new(View::new(store, handed_out, counters));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
-        tracing::info!(collection = %key.collection, component = key.component.as_deref().unwrap_or("peers"), "view opened");
+        self.divide_memory(&open);
+        tracing::info!(collection = %key.collection, component = key.label(), "view opened");
         Some(view)
     }
 
@@ -197,7 +248,21 @@ impl Views {
 
     /// The cache on disk, if there is one.
     pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
-        self.config.stores.disk()
+        self.stores.disk()
+    }
+
+    /// All stores with their views, in a stable order.
+    pub(crate) fn status(&self) -> Vec<CacheStatus> {
+        let stores = self.stores.all();
+        let open = self.open();
+        let views = |store: &StoreHandle| {
+            let same = |key: &ViewKey| key.reader == *store.reader() && key.collection == *store.collection();
+            let found = open.views.iter().filter(|(key, _)| same(key));
+            let mut views: Vec<_> = found.map(|(key, found)| (key.label().to_owned(), found.view.clone())).collect();
+            views.sort_by(|one, two| one.0.cmp(&two.0));
+            views
+        };
+        stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
     }
 
     /// Notes that a client got this version of a resource, whichever way.
@@ -223,15 +288,35 @@ impl Views {
                 let keep = !idle(found);
                 if !keep {
                     found.stop.cancel();
-                    tracing::info!(collection = %key.collection, component = key.component.as_deref().unwrap_or("peers"), "view closed, no client reads it");
+                    tracing::info!(collection = %key.collection, component = key.label(), "view closed, no client reads it");
                 }
                 keep
             });
+            self.divide_memory(&open);
         }
+    }
+
+    /// Divides the memory of watches among all histories. Those of stores hold few bytes of their own: the events of their
+    /// views keep the same objects alive.
+    fn divide_memory(&self, open: &OpenViews) {
+        let (bytes, stores) = (self.watch_memory, self.stores.all());
+        open.views.values().for_each(|found| found.view.limit_history(bytes / 4 * 3 / open.views.len()));
+        stores.iter().for_each(|store| store.limit_history(bytes / 4 / stores.len()));
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes the connections of clients that do not read their watches.
+async fn close_stuck_watches(views: Weak<Views>) {
+    let mut interval = tokio::time::interval(STUCK);
+    loop {
+        interval.tick().await;
+        let Some(views) = views.upgrade() else { return };
+        let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
+        open.iter().for_each(|view| view.close_stuck_watches());
     }
 }
 

@@ -5,7 +5,7 @@ use weir_kube::{FieldSelector, LabelSelector, Query, ResourceRequest};
 use weir_store::cache::{Object, ObjectFormat};
 
 /// Selects objects of a view, evaluated on the unfiltered object.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestSelector {
     namespace: Option<String>,
     labels: LabelSelector,
@@ -20,6 +20,11 @@ impl RequestSelector {
         // A path `namespaces/<name>` names a namespace, which is not in one.
         let namespace = request.namespace.clone().filter(|_| request.collection.contains("/namespaces/"));
         fields.is_supported(&request.resource).then_some(Self { namespace, labels, fields })
+    }
+
+    /// Whether the selector matches every object.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty()
     }
 
     /// Whether the selector matches an object. An object that cannot be read does not match a selector.

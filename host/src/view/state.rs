@@ -1,7 +1,7 @@
 //! The state of a view: a snapshot of its objects, and the history of its events.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -11,12 +11,14 @@ use weir_runtime::ChainVersion;
 use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat};
 use weir_store::{StoreHandle, StoreKey};
 
-use super::event::{Cause, ViewEvent};
+use super::event::{Cause, FrameBytes, ViewEvent};
+use super::metrics::WatchCounters;
 use super::object::ViewObject;
+use super::watchers::Watchers;
 
 /// The most events that a view's history keeps.
 const MAX_EVENTS: usize = 8192;
-/// The most bytes that a view's history keeps alive.
+/// The most bytes that a view's history keeps alive, until the registry has divided the memory of all watches.
 const MAX_BYTES: usize = 32 << 20;
 
 /// A store seen through one chain.
@@ -29,6 +31,11 @@ pub(crate) struct View {
     end: watch::Sender<Option<u64>>,
     /// The highest version of the resource that any client has got.
     handed_out: AtomicU64,
+    watchers: Watchers,
+    /// The bytes of the encoded events that are in memory.
+    frames: FrameBytes,
+    degraded: AtomicUsize,
+    counters: WatchCounters,
 }
 
 /// All objects of a view at one version.
@@ -51,12 +58,14 @@ pub(super) struct ViewLog {
     pub(super) unknown_until: u64,
     /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
     pub(super) first_version: u64,
+    /// The most bytes that the history and the encoded events keep alive.
+    limit: usize,
 }
 
 impl View {
     /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
     /// client has got: what they were shown before the view existed is not known.
-    pub(super) fn new(store: StoreHandle, handed_out: u64) -> Self {
+    pub(super) fn new(store: StoreHandle, handed_out: u64, counters: WatchCounters) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
@@ -71,9 +80,14 @@ impl View {
                 history: History::new(MAX_EVENTS, MAX_BYTES),
                 unknown_until: handed_out,
                 first_version: 0,
+                limit: MAX_BYTES,
             }),
             end: watch::Sender::new(None),
             handed_out: AtomicU64::new(handed_out),
+            watchers: Watchers::default(),
+            frames: FrameBytes::default(),
+            degraded: AtomicUsize::new(0),
+            counters,
         }
     }
 
@@ -132,6 +146,47 @@ impl View {
         self.handed_out.fetch_max(version, Ordering::AcqRel);
     }
 
+    /// The number of open watches.
+    pub(crate) fn open_watches(&self) -> usize {
+        self.watchers.len()
+    }
+
+    pub(super) fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+
+    /// The counters of the view's resource.
+    pub(crate) fn counters(&self) -> &WatchCounters {
+        &self.counters
+    }
+
+    /// The number of objects on which a filter failed.
+    pub(crate) fn degraded_objects(&self) -> usize {
+        self.degraded.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_degraded(&self, objects: usize) {
+        self.degraded.store(objects, Ordering::Relaxed);
+    }
+
+    /// The number of events in the history, and the bytes that they keep alive.
+    pub(super) fn history_size(&self) -> (usize, usize) {
+        let log = self.log();
+        (log.history.len(), log.history.bytes() + self.frames.get())
+    }
+
+    /// Sets the most bytes that the history keeps alive, its encoded events included.
+    pub(super) fn limit_history(&self, bytes: usize) {
+        let mut log = self.log();
+        log.limit = bytes;
+        log.evict(self.frames.get());
+    }
+
+    /// Counts the bytes of encoded events.
+    pub(super) fn frames(&self) -> &FrameBytes {
+        &self.frames
+    }
+
     /// The stamp of a change that has no version of its own.
     pub(super) fn stamp(&self) -> u64 {
         self.handed_out.load(Ordering::Acquire).max(self.snapshot.load().version)
@@ -140,6 +195,8 @@ impl View {
     /// Publishes the next snapshot and the events that lead to it.
     pub(super) fn publish(&self, next: ViewSnapshot, events: Vec<ViewEvent>) {
         let mut log = self.log();
+        let limit = log.limit.saturating_sub(self.frames.get());
+        log.history.set_max_bytes(limit);
         for event in events {
             let bytes = event.len();
             log.append(Arc::new(event), bytes);
@@ -171,7 +228,18 @@ impl View {
 
 impl ViewLog {
     fn append(&mut self, event: Arc<ViewEvent>, bytes: usize) {
-        for evicted in self.history.append(event, bytes) {
+        let evicted = self.history.append(event, bytes);
+        self.forget(evicted);
+    }
+
+    fn evict(&mut self, frames: usize) {
+        self.history.set_max_bytes(self.limit.saturating_sub(frames));
+        let evicted = self.history.evict();
+        self.forget(evicted);
+    }
+
+    fn forget(&mut self, evicted: Vec<Arc<ViewEvent>>) {
+        for evicted in evicted {
             if let Cause::Refiltered { stamp } = evicted.cause {
                 self.unknown_until = self.unknown_until.max(stamp);
             }

@@ -16,6 +16,7 @@ mod object;
 mod reflector;
 mod resource_store;
 mod sources;
+mod store_status;
 
 pub use self::collection::Collection;
 pub use self::event::StoreEvent;
@@ -25,3 +26,4 @@ pub use self::reflector::ResourceReflector;
 #[cfg(test)]
 pub(crate) use self::resource_store::Delta;
 pub use self::resource_store::{ResourceStore, Snapshot};
+pub use self::store_status::StoreStatus;

@@ -32,12 +32,14 @@ mod segment;
 mod state;
 mod storage;
 mod store_row;
+mod store_status;
 mod values;
 
 pub use self::cache::{DiskCache, PersistHandle};
 pub use self::config::{Confidentiality, DiskConfig, StoreName};
 pub use self::error::DiskError;
 pub use self::metrics::DiskMetrics;
+pub use self::store_status::DiskStoreStatus;
 pub use self::values::CachedValue;
 
 #[cfg(test)]

@@ -15,6 +15,8 @@
 //!       └─► netlink                            │
 //! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
 //! resource_stores ─► disk ─► cache ─► resource_client, snapshot
+//!       └─► store_reader
+//! resource_client, cache ─► uplink
 //! ```
 
 pub mod cache;
@@ -35,8 +37,10 @@ mod resource_client;
 mod resource_stores;
 mod snapshot;
 mod store_key;
+mod store_reader;
 mod stored_object;
 mod timing;
+mod uplink;
 mod watch;
 
 pub use change::{Change, Changes, ObjectKey};
@@ -47,10 +51,12 @@ pub use node_addresses::watch_addresses;
 pub use peers::{PeerClient, Peers, is_shared};
 pub use reflector::{ReflectorClient, ReflectorState};
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
-pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle};
+pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
+pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
+pub use uplink::Received;
 
 #[cfg(test)]
 mod tests;

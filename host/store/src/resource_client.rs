@@ -1,5 +1,6 @@
 //! Requests for one resource with the daemon's own identity, and the meaning of error responses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use weir_kube::{Encoding, GroupResource};
 use weir_upstream::{Gunzip, error_report};
 
 use super::error::ReflectorError;
+use super::uplink::Received;
 
 /// Sends requests for one resource.
 #[derive(Clone)]
@@ -131,6 +133,7 @@ impl ResourceClient {
 pub(super) struct ResponseChunks {
     body: Body,
     gunzip: Option<Gunzip>,
+    received: Option<Arc<Received>>,
 }
 
 impl ResponseChunks {
@@ -156,7 +159,13 @@ impl ResponseChunks {
             "gzip" => Some(Gunzip::default()),
             other => return Err(client.invalid_response(format_args!("unsupported content encoding {other:?}"))),
         };
-        Ok(Self { body: response.into_body(), gunzip })
+        Ok(Self { body: response.into_body(), gunzip, received: None })
+    }
+
+    /// Counts the bytes as they arrive.
+    pub(super) fn counted(mut self, received: Arc<Received>) -> Self {
+        self.received = Some(received);
+        self
     }
 
     /// Waits for the next chunk; `None` at the end of the body. Cancel-safe.
@@ -168,11 +177,16 @@ impl ResponseChunks {
                 return Ok(Some(piece));
             }
             match self.body.frame().await {
-                Some(Ok(frame)) => match (frame.into_data(), &mut self.gunzip) {
-                    (Ok(data), None) => return Ok(Some(data)),
-                    (Ok(data), Some(gunzip)) => gunzip.feed(data),
-                    (Err(_), _) => {}
-                },
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if let Some(received) = &self.received {
+                        received.note(data.len());
+                    }
+                    match &mut self.gunzip {
+                        None => return Ok(Some(data)),
+                        Some(gunzip) => gunzip.feed(data),
+                    }
+                }
                 Some(Err(error)) => return Err(error_report(&error)),
                 None => {
                     let ended = self.gunzip.as_ref().map_or(Ok(()), Gunzip::finish);

@@ -7,12 +7,13 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio_util::sync::CancellationToken;
-use weir_upstream::{Identity, Tasks};
+use weir_upstream::Tasks;
 
 use super::cache::{Collection, ResourceReflector, ResourceStore};
-use super::disk::{Confidentiality, DiskCache, PersistHandle, StoreName};
+use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::peers::{PeerOrder, Peers};
 use super::reflector::ReflectorClient;
+use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
 
 /// What stores are filled from.
@@ -23,6 +24,8 @@ pub struct ResourceStoresConfig {
     pub daemon: Option<ReflectorClient>,
     /// Reads with the node credential; `None` if there is none.
     pub node: Option<ReflectorClient>,
+    /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
+    pub users: Option<UserClients>,
     /// The other Weirs of the pool, from which stores of the daemon's identity may be filled.
     pub peers: Peers,
     /// Timeouts and intervals of reflectors.
@@ -30,6 +33,9 @@ pub struct ResourceStoresConfig {
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
 }
+
+/// Returns the client of a user; `None` if it cannot be impersonated.
+pub type UserClients = Arc<dyn Fn(&ImpersonatedUser) -> Option<ReflectorClient> + Send + Sync>;
 
 /// The open stores. Clones share them.
 #[derive(Clone)]
@@ -44,7 +50,7 @@ struct Inner {
 /// What distinguishes a store from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct StoreId {
-    identity: Identity,
+    reader: StoreReader,
     collection: Collection,
 }
 
@@ -66,13 +72,7 @@ struct OpenStore {
 impl StoreId {
     /// The name of the store on disk.
     fn name(&self) -> StoreName {
-        let identity = match self.identity {
-            Identity::Daemon => "daemon",
-            Identity::Node => "node",
-            Identity::Client => "client",
-            Identity::Impersonated => "impersonated",
-        };
-        StoreName::new(identity, &self.collection)
+        StoreName::new(&self.reader.to_string(), &self.collection)
     }
 
     fn confidentiality(&self) -> Confidentiality {
@@ -92,16 +92,16 @@ impl ResourceStores {
 
     /// Whether there is a credential of this identity to read with.
     #[must_use]
-    pub fn can_read_as(&self, identity: Identity) -> bool {
-        self.0.client(identity).is_some()
+    pub fn can_read_as(&self, reader: &StoreReader) -> bool {
+        self.0.client(reader).is_some()
     }
 
     /// Returns the store of a collection, read with this identity, and opens it if it is not. `None` if there is no
     /// credential of the identity.
     ///
     /// An opened store starts with its objects on disk, if they are there.
-    pub fn open(&self, identity: Identity, collection: &Collection) -> Option<StoreHandle> {
-        let id = StoreId { identity, collection: collection.clone() };
+    pub fn open(&self, reader: &StoreReader, collection: &Collection) -> Option<StoreHandle> {
+        let id = StoreId { reader: reader.clone(), collection: collection.clone() };
         let mut open = self.0.open();
         if let Some(found) = open.get(&id).and_then(Weak::upgrade) {
             return Some(StoreHandle(found));
@@ -109,6 +109,15 @@ impl ResourceStores {
         let opened = Arc::new(self.0.open_store(&id, Arc::downgrade(&self.0))?);
         open.insert(id, Arc::downgrade(&opened));
         Some(StoreHandle(opened))
+    }
+
+    /// All open stores, in a stable order.
+    #[must_use]
+    pub fn all(&self) -> Vec<StoreHandle> {
+        // The lock is not held when a handle is dropped: the last one takes it.
+        let mut open: Vec<_> = self.0.open().values().filter_map(Weak::upgrade).map(StoreHandle).collect();
+        open.sort_by_key(|store| store.0.id.name());
+        open
     }
 
     /// The cache on disk, if there is one.
@@ -119,20 +128,19 @@ impl ResourceStores {
 }
 
 impl Inner {
-    fn client(&self, identity: Identity) -> Option<&ReflectorClient> {
-        match identity {
-            Identity::Daemon => self.config.daemon.as_ref(),
-            Identity::Node => self.config.node.as_ref(),
-            // Credentials of clients are never kept.
-            Identity::Client | Identity::Impersonated => None,
+    fn client(&self, reader: &StoreReader) -> Option<ReflectorClient> {
+        match reader {
+            StoreReader::Daemon => self.config.daemon.clone(),
+            StoreReader::Node => self.config.node.clone(),
+            StoreReader::User(user) => self.config.users.as_ref().and_then(|client| client(user)),
         }
     }
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
-        let client = self.client(id.identity)?.clone();
-        let peers = match id.identity {
-            Identity::Daemon => self.config.peers.order(&id.collection),
-            _ => PeerOrder::default(),
+        let client = self.client(&id.reader)?;
+        let peers = match id.reader {
+            StoreReader::Daemon => self.config.peers.order(&id.collection),
+            StoreReader::Node | StoreReader::User(_) => PeerOrder::default(),
         };
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing).with_peers(peers);
         let store = reflector.store();
@@ -178,6 +186,18 @@ impl StoreHandle {
     #[must_use]
     pub fn collection(&self) -> &Collection {
         &self.0.id.collection
+    }
+
+    /// The identity with which the store is read.
+    #[must_use]
+    pub fn reader(&self) -> &StoreReader {
+        &self.0.id.reader
+    }
+
+    /// What of the store is on disk; `None` if nothing is.
+    #[must_use]
+    pub fn disk_status(&self) -> Option<DiskStoreStatus> {
+        self.0.stores.upgrade()?.config.disk.as_ref()?.store_status(&self.0.id.name())
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use http::header::InvalidHeaderValue;
 use http::uri::PathAndQuery;
-use http::{Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tower::{BoxError, Service};
@@ -16,10 +17,15 @@ use tower::{BoxError, Service};
 use crate::user_agent::set_user_agent;
 use crate::{Identity, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
 
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+
 /// The service below the daemon's kube clients.
 struct DaemonService {
     upstream: Arc<Upstream>,
     identity: Identity,
+    /// The headers that name the user whom the daemon impersonates.
+    impersonate: Arc<HeaderMap>,
 }
 
 impl Upstream {
@@ -33,8 +39,30 @@ impl Upstream {
         self.client_as(if self.has_node_credential() { Identity::Node } else { Identity::Daemon })
     }
 
+    /// Returns a client with the daemon's own credential that impersonates a user.
+    ///
+    /// # Errors
+    /// The user or a group has characters that a header cannot have.
+    pub fn client_impersonating(
+        self: &Arc<Self>,
+        user: &str,
+        groups: &[String],
+    ) -> Result<kube::Client, InvalidHeaderValue> {
+        let mut headers = HeaderMap::new();
+        headers.insert(IMPERSONATE_USER, HeaderValue::try_from(user)?);
+        for group in groups {
+            headers.append(IMPERSONATE_GROUP, HeaderValue::try_from(group)?);
+        }
+        Ok(self.client_with(Identity::Impersonated, headers))
+    }
+
     fn client_as(self: &Arc<Self>, identity: Identity) -> kube::Client {
-        kube::Client::new(DaemonService { upstream: self.clone(), identity }, "default")
+        self.client_with(identity, HeaderMap::new())
+    }
+
+    fn client_with(self: &Arc<Self>, identity: Identity, impersonate: HeaderMap) -> kube::Client {
+        let impersonate = Arc::new(impersonate);
+        kube::Client::new(DaemonService { upstream: self.clone(), identity, impersonate }, "default")
     }
 }
 
@@ -51,6 +79,9 @@ impl Service<Request<Body>> for DaemonService {
         let (upstream, identity) = (self.upstream.clone(), self.identity);
         let (mut parts, body) = request.into_parts();
         set_user_agent(&mut parts.headers);
+        for (name, value) in &*self.impersonate {
+            parts.headers.append(name, value.clone());
+        }
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
         let purpose = if watch { Purpose::Stream } else { Purpose::Short };

@@ -4,8 +4,9 @@
 //! never skip them, so that a wrong state delays a request but does not fail it. Requests fail at once only while all
 //! servers are unresponsive ([`crate::unanswered_probes`]).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use http::Uri;
 use tokio::sync::Notify;
@@ -41,6 +42,8 @@ pub(super) struct Server {
     pub(super) name: Arc<str>,
     pub(super) address: ServerAddress,
     up: AtomicBool,
+    /// When the server went down, for reports only.
+    down_since: Mutex<Option<SystemTime>>,
     /// Tells whether the server sends anything at all.
     pub(super) unanswered_probes: UnansweredProbes,
     /// Notified when the server goes down, to start probing it.
@@ -71,6 +74,12 @@ impl Servers {
     /// Returns whether no server is up, or all of them are unresponsive.
     pub(super) fn are_down(&self) -> bool {
         self.are_unresponsive() || self.all.iter().all(|server| !server.is_up())
+    }
+
+    /// Returns when the last server went down; `None` while one is up.
+    pub(super) fn down_since(&self) -> Option<SystemTime> {
+        let since = |server: &Server| *server.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        self.all.iter().map(since).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
     /// Returns the names of all servers, for messages.
@@ -106,6 +115,7 @@ impl Server {
             name: address.name(),
             address,
             up: AtomicBool::new(true),
+            down_since: Mutex::default(),
             unanswered_probes: UnansweredProbes::default(),
             went_down: Notify::new(),
             last_probe: tokio::sync::Mutex::default(),
@@ -119,6 +129,10 @@ impl Server {
     /// Sets whether the server is up, and returns whether that is a change.
     pub(super) fn set_up(&self, up: bool) -> bool {
         let changed = self.up.swap(up, Ordering::AcqRel) != up;
+        if changed {
+            let since = (!up).then(SystemTime::now);
+            *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+        }
         if changed && !up {
             self.went_down.notify_one();
         }
@@ -144,6 +158,22 @@ mod tests {
         assert_eq!(servers.order(), [1, 2, 0]);
         servers.all[0].set_up(true);
         assert_eq!(servers.order(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_outage_begins_when_the_last_server_goes_down_and_ends_with_the_first_that_is_up() {
+        let servers = servers(ServerMode::Priority);
+        servers.all[0].set_up(false);
+        servers.all[1].set_up(false);
+        assert_eq!(servers.down_since(), None);
+        let before = SystemTime::now();
+        servers.all[2].set_up(false);
+        let since = servers.down_since();
+        assert!(since.is_some_and(|since| since >= before));
+        servers.all[2].set_up(false);
+        assert_eq!(servers.down_since(), since, "a repeated report does not move it");
+        servers.all[0].set_up(true);
+        assert_eq!(servers.down_since(), None);
     }
 
     #[test]

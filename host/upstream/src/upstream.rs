@@ -9,10 +9,12 @@
 //!
 //! A request goes to the next server if connecting failed. A repeatable request (a read without a body) also does so if
 //! it got no response. While all servers are unresponsive, requests fail at once, and probes detect the recovery
-//! ([`health`]).
+//! ([`health`]). A small write whose server becomes unresponsive before it responds fails then, too.
 
 mod credential_reload;
 mod health;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +87,9 @@ impl UpstreamConfig {
     }
 }
 
+/// The largest body of a write that probes may give up. A larger one may itself delay the probes on a thin link.
+const MAX_ABANDONED_BODY: u64 = 64 << 10;
+
 /// The client of the API servers.
 #[derive(Debug)]
 pub struct Upstream {
@@ -124,6 +129,8 @@ struct Attempt<'a> {
     body: &'a ReplayBody,
     /// Whether sending the request twice is harmless.
     repeatable: bool,
+    /// Whether the request fails once probes find that no server responds.
+    abandonable: bool,
     /// Whether another server is left to try.
     has_next: bool,
 }
@@ -183,6 +190,12 @@ impl Upstream {
         let _ = self.reachable.subscribe().wait_for(|reachable| !reachable).await;
     }
 
+    /// Returns when the last API server went down; `None` while one is up.
+    #[must_use]
+    pub fn offline_since(&self) -> Option<std::time::SystemTime> {
+        self.servers.down_since()
+    }
+
     /// Returns the connectivity that this client records.
     pub fn connectivity(&self) -> Connectivity {
         self.connectivity.clone()
@@ -214,13 +227,16 @@ impl Upstream {
         }
         let is_read = matches!(head.method, Method::GET | Method::HEAD) && body.is_end_stream();
         let repeatable = purpose != Purpose::Upgrade && is_read;
+        let is_small = body.size_hint().upper().is_some_and(|size| size <= MAX_ABANDONED_BODY);
+        let abandonable = repeatable || (purpose != Purpose::Upgrade && is_small);
         let body = ReplayBody::new(body);
         let order = self.servers.order();
         let mut result = Err(UpstreamError::Busy);
         for (tried, index) in order.iter().copied().enumerate() {
             let has_next = tried + 1 < order.len();
+            let transport = &transport;
             let attempt =
-                Attempt { transport: &transport, index, purpose, head: &head, body: &body, repeatable, has_next };
+                Attempt { transport, index, purpose, head: &head, body: &body, repeatable, abandonable, has_next };
             result = self.attempt(&attempt).await;
             match &result {
                 Err(error) if has_next && error.allows_other_server(repeatable) => {
@@ -241,7 +257,8 @@ impl Upstream {
     /// Sends a request to one server, and records the result in metrics and in the server's state.
     ///
     /// It sends a repeatable request a second time if the connection broke, which happens when the server closes an idle
-    /// connection. It gives up a repeatable request once probes find that the server is down.
+    /// connection. It gives up a repeatable request once probes find that the server is down, and a small write once they
+    /// find that no server responds: the server may have processed it.
     async fn attempt(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
         let Some(server) = self.servers.get(attempt.index) else { return Err(UpstreamError::Busy) };
         let sent = async {
@@ -253,12 +270,13 @@ impl Upstream {
                 result => result,
             }
         };
-        let result = if attempt.repeatable {
+        let result = if attempt.abandonable {
+            let goes_on = attempt.repeatable && attempt.has_next;
             tokio::select! {
                 result = sent => result,
-                () = self.server_lost(attempt.index, attempt.has_next) => Err(match attempt.has_next {
-                    true => UpstreamError::Lost { server: server.name.clone() },
-                    false => self.unresponsive(),
+                () = self.server_lost(attempt.index, goes_on) => Err(match attempt.repeatable && !attempt.has_next {
+                    true => self.unresponsive(),
+                    false => UpstreamError::Lost { server: server.name.clone() },
                 }),
             }
         } else {

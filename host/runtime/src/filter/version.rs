@@ -23,6 +23,13 @@ impl ChainVersion {
     }
 }
 
+/// The time at which the outcomes began to hold: a number that grows with each change of any chain.
+impl std::fmt::Display for ChainVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.clock)
+    }
+}
+
 /// Returns the next number of the clock. It is never 0.
 #[must_use]
 pub fn tick() -> u64 {

@@ -18,8 +18,6 @@ use crate::proxy::respond::StatusError;
 const ALLOWED: Duration = Duration::from_secs(10);
 /// How long an allowed read from a view stays allowed.
 const ALLOWED_READ: Duration = Duration::from_secs(300);
-/// How long a request that was allowed stays allowed while reviews fail.
-const OFFLINE_GRACE: Duration = Duration::from_secs(24 * 3600);
 /// How long a denied request stays denied.
 const DENIED: Duration = Duration::from_secs(5);
 /// The timeout of a review.
@@ -27,15 +25,28 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most results.
 const CAPACITY: u64 = 4096;
 
-/// The results of the last seconds.
+/// The results of the last seconds, and the permissions for the time in which no API server can be reached.
 #[derive(Debug)]
 pub(in crate::proxy) struct ReviewCache {
     results: Cache<String, CachedReview>,
     allowed: Duration,
-    /// The keys of requests that were allowed, for the time in which reviews fail.
-    granted: Cache<String, ()>,
-    /// Where these keys outlive the process.
+    /// When each permission ends that was granted.
+    granted: Cache<String, SystemTime>,
+    /// Where they outlive the process.
     disk: Option<Arc<DiskCache>>,
+    /// The longest time that they hold.
+    offline_grace: Duration,
+}
+
+/// What a review is about.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct ReviewKey {
+    /// Equal names have equal results.
+    pub(in crate::proxy) name: String,
+    /// Another name under which an allowed request is granted while no API server can be reached.
+    pub(in crate::proxy) alias: Option<String>,
+    /// When the credential expires, if that is known.
+    pub(in crate::proxy) expires: Option<SystemTime>,
 }
 
 /// A result, or the error of a review. An error expires at once: only the requests that wait for it get it.
@@ -46,85 +57,94 @@ struct CachedReview {
 }
 
 impl ReviewCache {
-    /// For the users of client certificates.
-    pub(in crate::proxy) fn for_certificates() -> Self {
-        Self::new(ALLOWED, None)
+    /// For the users of client certificates. A cache on disk keeps permissions for a restart without the API server.
+    pub(in crate::proxy) fn for_certificates(disk: Option<Arc<DiskCache>>, offline_grace: Duration) -> Self {
+        Self::new(ALLOWED, disk, offline_grace)
     }
 
-    /// For reads from views. A cache on disk lets clients read after a restart without the API server.
-    pub(in crate::proxy) fn for_reads(disk: Option<Arc<DiskCache>>) -> Self {
-        Self::new(ALLOWED_READ, disk)
+    /// For reads from views.
+    pub(in crate::proxy) fn for_reads(disk: Option<Arc<DiskCache>>, offline_grace: Duration) -> Self {
+        Self::new(ALLOWED_READ, disk, offline_grace)
     }
 
-    fn new(allowed: Duration, disk: Option<Arc<DiskCache>>) -> Self {
+    fn new(allowed: Duration, disk: Option<Arc<DiskCache>>, offline_grace: Duration) -> Self {
         // Each result has its own expiry. The time to live only bounds the memory of results that nobody requests again.
         Self {
             results: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(),
             allowed,
-            granted: Cache::builder().max_capacity(CAPACITY).time_to_live(OFFLINE_GRACE).build(),
+            granted: Cache::builder().max_capacity(CAPACITY).build(),
             disk,
+            offline_grace,
         }
     }
 
-    /// Whether a key was allowed within the offline grace period.
-    pub(in crate::proxy) async fn is_granted(&self, key: &str) -> bool {
-        if self.granted.contains_key(key) {
-            return true;
+    /// Whether a name was granted within the offline grace period. This holds only while no API server can be reached.
+    pub(in crate::proxy) async fn is_granted(&self, name: &str) -> bool {
+        if let Some(expires) = self.granted.get(name).await {
+            return expires > SystemTime::now();
         }
         match &self.disk {
-            Some(disk) => disk.get(&on_disk(key)).await.is_some(),
+            Some(disk) => disk.get(&on_disk(name)).await.is_some(),
             None => false,
         }
     }
 
-    /// Notes the result of a review for the time in which reviews fail.
-    async fn remember(&self, key: &str, allowed: bool) {
-        match allowed {
-            true => self.granted.insert(key.to_owned(), ()).await,
-            false => self.granted.invalidate(key).await,
-        }
-        match (&self.disk, allowed) {
-            // The key is a hash of the credential and the question, and tells neither.
-            (Some(disk), true) => {
-                let expires = SystemTime::now() + OFFLINE_GRACE;
-                disk.put(&on_disk(key), CachedValue { bytes: Vec::new(), expires }, false).await;
-            }
-            (Some(disk), false) => disk.remove(&on_disk(key)).await,
-            (None, _) => {}
+    /// Grants a name until the offline grace period or the credential ends.
+    pub(in crate::proxy) async fn grant(&self, name: &str, credential_expires: Option<SystemTime>) {
+        let grace = SystemTime::now() + self.offline_grace;
+        let expires = credential_expires.map_or(grace, |expires| expires.min(grace));
+        self.granted.insert(name.to_owned(), expires).await;
+        if let Some(disk) = &self.disk {
+            disk.put(&on_disk(name), CachedValue { bytes: Vec::new(), expires }, false).await;
         }
     }
 
-    /// Returns the cached result of a key, or sends the review. If the review fails, an earlier permission holds for the
-    /// offline grace period. Cancel-safe: if the request that sends the review is
+    /// Ends a permission.
+    pub(in crate::proxy) async fn revoke(&self, name: &str) {
+        self.granted.invalidate(name).await;
+        if let Some(disk) = &self.disk {
+            disk.remove(&on_disk(name)).await;
+        }
+    }
+
+    /// Notes the result of a review for the time in which no API server can be reached.
+    async fn remember(&self, key: &ReviewKey, allowed: bool) {
+        if !allowed {
+            return self.revoke(&key.name).await;
+        }
+        self.grant(&key.name, key.expires).await;
+        if let Some(alias) = &key.alias {
+            // A credential that is renewed ends before the permission of its user.
+            self.grant(alias, None).await;
+        }
+    }
+
+    /// Returns the cached result of a key, or sends the review. Cancel-safe: if the request that sends the review is
     /// cancelled, another one that waits for it sends its own.
     ///
     /// # Errors
     /// [`StatusError::Review`]: the review failed or timed out.
     pub(in crate::proxy) async fn get_or_send(
         &self,
-        key: String,
+        key: &ReviewKey,
         send: impl Future<Output = Result<bool, StatusError>>,
     ) -> Result<bool, StatusError> {
         let is_expired = |review: &CachedReview| review.expires <= Instant::now();
-        let sent = CachedReview::of(send, self.allowed);
-        let review = self.results.entry(key.clone()).or_insert_with_if(sent, is_expired).await;
+        let left = key.expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
+        let sent = CachedReview::of(send, left.map_or(self.allowed, |left| left.min(self.allowed)));
+        let review = self.results.entry(key.name.clone()).or_insert_with_if(sent, is_expired).await;
         let is_new = review.is_fresh();
-        match review.into_value().allowed {
-            Ok(allowed) => {
-                if is_new {
-                    self.remember(&key, allowed).await;
-                }
-                Ok(allowed)
-            }
-            Err(_) if self.is_granted(&key).await => Ok(true),
-            Err(reason) => Err(StatusError::Review(reason)),
+        let allowed = review.into_value().allowed.map_err(StatusError::Review)?;
+        if is_new {
+            self.remember(key, allowed).await;
         }
+        Ok(allowed)
     }
 }
 
-/// The name of a granted key on disk.
-fn on_disk(key: &str) -> String {
-    format!("review/{key}")
+/// The name of a permission on disk.
+fn on_disk(name: &str) -> String {
+    format!("review/{name}")
 }
 
 impl CachedReview {
@@ -150,6 +170,12 @@ mod tests {
 
     use super::*;
 
+    const GRACE: Duration = Duration::from_secs(3600);
+
+    fn key(name: &str, expires: Option<SystemTime>) -> ReviewKey {
+        ReviewKey { name: name.to_owned(), alias: None, expires }
+    }
+
     /// Requests a review with this result, and counts how many are sent.
     async fn review(
         cache: &ReviewCache,
@@ -157,17 +183,18 @@ mod tests {
         sent: &AtomicUsize,
         result: Result<bool, &str>,
     ) -> Result<bool, String> {
+        let key = self::key(key, None);
         let send = async {
             sent.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(1)).await;
             result.map_err(|reason| StatusError::Review(reason.to_owned()))
         };
-        cache.get_or_send(key.to_owned(), send).await.map_err(|error| error.to_string())
+        cache.get_or_send(&key, send).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_result_is_cached_for_its_key_until_it_expires() {
-        let (cache, sent) = (ReviewCache::for_certificates(), AtomicUsize::new(0));
+        let (cache, sent) = (ReviewCache::for_certificates(None, GRACE), AtomicUsize::new(0));
         for (key, result, lifetime) in [("a", true, ALLOWED), ("b", false, DENIED)] {
             sent.store(0, Ordering::Relaxed);
             for _ in 0..100 {
@@ -184,7 +211,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_requests_share_a_review_and_errors_are_not_cached() {
-        let (cache, sent) = (ReviewCache::for_certificates(), AtomicUsize::new(0));
+        let (cache, sent) = (ReviewCache::for_certificates(None, GRACE), AtomicUsize::new(0));
         let both =
             || async { tokio::join!(review(&cache, "a", &sent, Err("no")), review(&cache, "a", &sent, Err("no"))) };
         let (first, second) = both().await;
@@ -192,17 +219,49 @@ mod tests {
         assert_eq!(sent.load(Ordering::Relaxed), 1);
         assert_eq!(review(&cache, "a", &sent, Ok(true)).await, Ok(true));
         assert_eq!(sent.load(Ordering::Relaxed), 2);
-        let slow = cache.get_or_send("b".to_owned(), std::future::pending()).await;
+        let slow = cache.get_or_send(&key("b", None), std::future::pending()).await;
         assert!(slow.unwrap_err().to_string().contains("no response within 10s"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_results_is_bounded() {
-        let cache = ReviewCache::for_certificates();
+        let cache = ReviewCache::for_certificates(None, GRACE);
         for key in 0..CAPACITY + 100 {
-            assert_eq!(cache.get_or_send(key.to_string(), async { Ok(true) }).await.ok(), Some(true));
+            assert_eq!(
+                cache.get_or_send(&self::key(&key.to_string(), None), async { Ok(true) }).await.ok(),
+                Some(true)
+            );
         }
         cache.results.run_pending_tasks().await;
         assert!(cache.results.entry_count() <= CAPACITY, "{}", cache.results.entry_count());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permission_outlasts_neither_the_grace_period_nor_its_credential() {
+        let now = SystemTime::now();
+        let (past, soon) = (now - Duration::from_secs(1), now + Duration::from_secs(60));
+        for (grace, expires, granted) in [
+            (GRACE, None, true),
+            (GRACE, Some(soon), true),
+            (GRACE, Some(past), false),
+            (Duration::ZERO, None, false),
+            (Duration::ZERO, Some(soon), false),
+        ] {
+            let cache = ReviewCache::for_reads(None, grace);
+            assert_eq!(cache.get_or_send(&key("a", expires), async { Ok(true) }).await.ok(), Some(true));
+            assert_eq!(cache.is_granted("a").await, granted, "{grace:?} {expires:?}");
+            assert!(!cache.is_granted("b").await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_denial_revokes_what_was_granted_to_that_credential_alone() {
+        let cache = ReviewCache::for_reads(None, GRACE);
+        let key = ReviewKey { alias: Some("user".to_owned()), ..key("a", None) };
+        for allowed in [true, false] {
+            tokio::time::advance(ALLOWED_READ).await;
+            assert_eq!(cache.get_or_send(&key, async { Ok(allowed) }).await.ok(), Some(allowed));
+            assert_eq!((cache.is_granted("a").await, cache.is_granted("user").await), (allowed, true));
+        }
     }
 }

@@ -13,7 +13,9 @@ use weir_kube::RequestInfo;
 use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
 
 use super::access::attributes;
+use super::reviews::ReviewKey;
 use crate::proxy::Proxy;
+use crate::proxy::credential::{hash_text, hash_user, token_expiry, token_subject};
 use crate::proxy::headers::prepare_request;
 use crate::proxy::respond::StatusError;
 
@@ -37,18 +39,50 @@ impl Proxy {
         let Some(asked) = request.resource().filter(|_| identity != Identity::Impersonated) else { return Ok(true) };
         let attributes = attributes(&Method::GET, request, asked);
         let body = review(attributes.clone())?;
-        let answer = ask(&self.upstream, identity, headers, body.clone());
-        let answer = self.read_reviews.get_or_send(question(identity, headers, &body), answer).await;
-        if answer.is_ok() {
+        let user = user(identity, headers);
+        let subject = headers.get(header::AUTHORIZATION).and_then(token_subject).map(|subject| subject_user(&subject));
+        // A renewed token has the permissions of its predecessor, unless it impersonates somebody.
+        let subject = subject.filter(|_| !headers.keys().any(|name| name.as_str().starts_with("impersonate-")));
+        let key = ReviewKey {
+            name: question(&user, &body),
+            alias: subject.as_ref().map(|subject| question(subject, &body)),
+            expires: token_expiry(headers),
+        };
+        let sent = async {
+            let answer = ask(&self.upstream, identity, headers, body.clone()).await?;
+            // A credential that is not valid proves nothing about the user whom it names.
+            if let (ReviewAnswer::Denied, Some(alias)) = (answer, &key.alias) {
+                self.read_reviews.revoke(alias).await;
+            }
+            Ok(answer == ReviewAnswer::Allowed)
+        };
+        let answer = self.read_reviews.get_or_send(&key, sent).await;
+        if answer.is_ok() || self.upstream.is_reachable() {
             return answer;
         }
         // Who may list a whole collection has seen each of its objects.
+        let mut reviews = vec![body];
         for wider in wider(attributes) {
-            if self.read_reviews.is_granted(&question(identity, headers, &review(wider)?)).await {
-                return Ok(true);
+            reviews.push(review(wider)?);
+        }
+        let issued = self.read_reviews.is_granted(&user).await;
+        for user in std::iter::once(user).chain(subject.filter(|_| issued)) {
+            for review in &reviews {
+                if self.read_reviews.is_granted(&question(&user, review)).await {
+                    return Ok(true);
+                }
             }
         }
         answer
+    }
+
+    /// Notes that the API server has issued a token: it proves its subject while no API server can be reached.
+    pub(in crate::proxy) async fn note_issued(&self, token: &str) {
+        let Ok(value) = HeaderValue::try_from(format!("Bearer {token}")) else { return };
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
+        if let Some(expires) = token_expiry(&headers) {
+            self.read_reviews.grant(&user(Identity::Client, &headers), Some(expires)).await;
+        }
     }
 }
 
@@ -72,20 +106,36 @@ fn wider(read: ResourceAttributes) -> [ResourceAttributes; 2] {
     [collection.clone(), ResourceAttributes { namespace: Some(String::new()), ..collection }]
 }
 
-/// All that the answer depends on; the credential only as a hash.
-fn question(identity: Identity, headers: &HeaderMap, review: &[u8]) -> String {
+/// The user of a request: its credential, as a hash.
+fn user(identity: Identity, headers: &HeaderMap) -> String {
     let mut hash = Sha256::new();
-    hash.update([identity as u8]);
-    for (name, value) in headers {
-        if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
-            for part in [name.as_str().as_bytes(), value.as_bytes()] {
-                hash.update((part.len() as u64).to_le_bytes());
-                hash.update(part);
-            }
-        }
-    }
+    hash_user(&mut hash, identity, headers);
+    hash_text(hash)
+}
+
+/// The user whom the subject of a token names.
+fn subject_user(subject: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"subject");
+    hash.update(subject);
+    hash_text(hash)
+}
+
+/// All that the answer depends on.
+fn question(user: &str, review: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(user);
     hash.update(review);
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash_text(hash)
+}
+
+/// The API server's answer to a review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReviewAnswer {
+    Allowed,
+    Denied,
+    /// The credential is not valid, or may not even ask. Its own request gets the API server's answer.
+    NotAnswered,
 }
 
 async fn ask(
@@ -93,7 +143,7 @@ async fn ask(
     identity: Identity,
     headers: &HeaderMap,
     review: Vec<u8>,
-) -> Result<bool, StatusError> {
+) -> Result<ReviewAnswer, StatusError> {
     let own = |name: &str| name == header::AUTHORIZATION.as_str() || name.starts_with("impersonate-");
     let mut sent: HeaderMap = headers
         .iter()
@@ -106,9 +156,8 @@ async fn ask(
     let head = RequestHead { method: Method::POST, path: PATH, headers: sent };
     let body = Full::new(Bytes::from(review)).map_err(|never| -> BoxError { match never {} }).boxed_unsync();
     let answer = upstream.send(identity, Purpose::Short, head, body).await?;
-    // 401 and 403: the credential is not valid, or may not even ask. Its own request gets the API server's answer.
     if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Ok(false);
+        return Ok(ReviewAnswer::NotAnswered);
     }
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
@@ -117,5 +166,6 @@ async fn ask(
         true => serde_json::from_slice(&body).map_err(|error| StatusError::Review(error.to_string()))?,
         false => return Err(StatusError::Review(format!("the API server answers {status}"))),
     };
-    Ok(review.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+    Ok(if allowed { ReviewAnswer::Allowed } else { ReviewAnswer::Denied })
 }

@@ -10,14 +10,17 @@ mod list;
 mod older;
 mod peer;
 mod watch;
+mod watch_events;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use tokio_util::sync::CancellationToken;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
+use weir_store::StoreReader;
 use weir_upstream::Identity;
 
 use super::gzip::compressed;
@@ -158,6 +161,8 @@ pub(in crate::proxy) struct CacheableRequest {
     pub(in crate::proxy) identity: Identity,
     pub(in crate::proxy) client: IpAddr,
     pub(in crate::proxy) started: Instant,
+    /// Closes the client's connection.
+    pub(in crate::proxy) close: CancellationToken,
 }
 
 /// Responds to a read from a view; `None` if only the API server can answer it.
@@ -166,15 +171,15 @@ pub(in crate::proxy) async fn respond(
     request: &Arc<CacheableRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, identity, client, started } = &**request;
+    let CacheableRequest { headers, parsed, component, identity, client, started, .. } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let read = CachedRead::of(headers, *identity, component, parsed, online)?;
     // Checked first: who may not read opens no view.
-    let reader = views.reader(*identity, resource)?;
-    if reader != *identity && !proxy.may_read(*identity, headers, parsed).await.ok()? {
+    let reader = views.reader(*identity, headers, component, resource)?;
+    if reader == StoreReader::Daemon && !proxy.may_read(*identity, headers, parsed).await.ok()? {
         return None;
     }
-    let view = views.view(component, reader, resource, &parsed.query)?;
+    let view = views.view(component, &reader, resource, &parsed.query)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
     let response = read_view(proxy, request, read, view, online).await?;
     let response = response.unwrap_or_else(|error| error.response(encoding));
@@ -198,7 +203,7 @@ async fn read_view(
     if !online && !is_synced {
         return None;
     }
-    ready(proxy, &view).await?;
+    ready(proxy, &view, online).await?;
     let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view).await,
         Verb::Watch => Ok(watch::watch(proxy, request, read, view).await?),
@@ -215,14 +220,17 @@ async fn read_view(
 }
 
 /// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own answer
-/// tells the client best.
-async fn ready(proxy: &Proxy, view: &View) -> Option<()> {
+/// tells the client best, such as RBAC that does not let the daemon read the resource.
+async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     let mut filled = view.subscribe();
     if filled.borrow().is_some() {
         return Some(());
     }
     let mut reflector = view.reflector_state();
-    let refused = reflector.wait_for(|state| state.error.as_ref().is_some_and(|error| error.needs_operator_action()));
+    let refused = reflector.wait_for(|state| {
+        let is_final = |error: &weir_store::ReflectorError| online || error.needs_operator_action();
+        state.error.as_ref().is_some_and(is_final)
+    });
     tokio::select! {
         ready = filled.wait_for(|end| end.is_some()) => ready.ok().map(drop),
         _ = refused => None,

@@ -65,7 +65,7 @@ pub(in crate::proxy) async fn forward(
     {
         Ok(response) => response,
         Err(error) => {
-            let error = StatusError::Upstream(error);
+            let error = StatusError::Upstream(error).with_outage(&proxy.upstream);
             let code = error.code().as_u16();
             tracing::warn!(path = %parsed.forward, component, code, %error, "cannot forward request");
             return meter.attach(error.response(encoding));

@@ -2,26 +2,32 @@
 //!
 //! Memory: the object, at most [`LIMIT`] bytes, and its edited copy.
 
+use bytes::Bytes;
 use http::{Method, Response, header};
 use http_body::Body as _;
 
+use super::object_memory::ObjectRead;
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, empty, full};
 use crate::proxy::respond::StatusError;
-use weir_kube::MediaType;
-use weir_runtime::Outcome;
+use weir_kube::{MediaType, ResourceRequest, Transform};
+use weir_runtime::{Chain, Outcome};
 use weir_upstream::error_report;
 
 /// The largest object. etcd stores at most 1.5 MiB, but aggregated APIs can have larger objects.
 pub(in crate::proxy) const LIMIT: usize = 32 << 20;
 
-/// Responds to a get that filters match.
+/// Responds to a get that filters match. An object that may be remembered is, unfiltered.
 ///
 /// # Errors
 /// The object is hidden, a filter failed, or the API server's response is invalid.
-pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Result<Response<ResponseBody>, StatusError> {
+pub(in crate::proxy) async fn get(
+    proxy: &Proxy,
+    mut read: ReadRequest,
+    remembered: Option<&ObjectRead>,
+) -> Result<Response<ResponseBody>, StatusError> {
     let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
     let (mut parts, object) = loop {
         let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {
@@ -29,25 +35,18 @@ pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Resul
             ReadResponse::Other(response) => return Ok(response),
         };
         let bytes = body.collect(LIMIT).await?;
-        match EncodedObject::decode(encoding, read.media_type.transform, bytes).map_err(invalid)? {
-            Some(object) if object.is_complete() => break (parts, object),
+        match EncodedObject::decode(encoding, read.media_type.transform, bytes.clone()).map_err(invalid)? {
+            Some(object) if object.is_complete() => {
+                if let Some(remembered) = remembered.filter(|remembered| remembered.is_kept_as(encoding, &read)) {
+                    proxy.answers.put(&remembered.key, remembered.answer(&parts, bytes));
+                }
+                break (parts, object);
+            }
             _ => read = read.with_media_type(MediaType::JSON),
         }
     };
     let object = object.typed(&read.object_type).map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
-    object.document().kind().map_err(invalid)?;
-    let encoded = match read.chain.run(vec![object.document().clone()]).await.pop() {
-        Some(Outcome::Unchanged) => object.encode(None, read.media_type.transform),
-        Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), read.media_type.transform),
-        Some(Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),
-        Some(Outcome::Hidden) | None => {
-            return Err(StatusError::NotFound {
-                resource: read.resource.resource.clone(),
-                name: read.resource.name.clone().unwrap_or_default(),
-            });
-        }
-    };
-    let body = full(encoded.map_err(invalid)?);
+    let body = full(filtered(&read.chain, &object, read.media_type.transform, &read.resource).await?);
     if read.method == Method::HEAD {
         if let Some(length) = body.size_hint().exact() {
             parts.headers.insert(header::CONTENT_LENGTH, length.into());
@@ -55,4 +54,30 @@ pub(in crate::proxy) async fn get(proxy: &Proxy, mut read: ReadRequest) -> Resul
         return Ok(Response::from_parts(parts, empty()));
     }
     Ok(Response::from_parts(parts, body))
+}
+
+/// Filters an object and encodes what the client may see of it.
+///
+/// # Errors
+/// The object is hidden or malformed, or a filter failed.
+pub(super) async fn filtered(
+    chain: &Chain,
+    object: &EncodedObject,
+    transform: Transform,
+    resource: &ResourceRequest,
+) -> Result<Bytes, StatusError> {
+    let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
+    object.document().kind().map_err(invalid)?;
+    let encoded = match chain.run(vec![object.document().clone()]).await.pop() {
+        Some(Outcome::Unchanged) => object.encode(None, transform),
+        Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), transform),
+        Some(Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),
+        Some(Outcome::Hidden) | None => {
+            return Err(StatusError::NotFound {
+                resource: resource.resource.clone(),
+                name: resource.name.clone().unwrap_or_default(),
+            });
+        }
+    };
+    encoded.map_err(invalid)
 }

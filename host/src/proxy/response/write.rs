@@ -60,6 +60,7 @@ impl WriteRequest {
         // Created first: it also counts a request whose client leaves before the response.
         let meter = Meter::new(proxy.metrics.clone(), "write", started);
         let response = self.send(proxy, request).await.unwrap_or_else(|error| {
+            let error = error.with_outage(&proxy.upstream);
             tracing::warn!(%path, component, code = error.code().as_u16(), %error, "write failed");
             error.response(encoding)
         });

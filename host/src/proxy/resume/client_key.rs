@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use weir_kube::{Query, ResourceRequest};
 use weir_upstream::Identity;
 
-use super::token_subject::token_subject;
+use crate::proxy::credential::token_subject;
 
 /// A client and what it reads: a hash of credential, User-Agent, collection and selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

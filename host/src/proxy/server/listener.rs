@@ -18,6 +18,7 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::client_certificate::Subject;
 use super::peer_uid::peer_uid;
@@ -66,6 +67,8 @@ pub(in crate::proxy) struct Peer {
     uid: Arc<OnceCell<Option<u32>>>,
     /// The subject of its verified client certificate, if it sent one.
     pub(in crate::proxy) subject: Option<Arc<Subject>>,
+    /// Closes the connection at once.
+    pub(in crate::proxy) close: CancellationToken,
     /// The permit of the connection. An upgraded stream keeps it by a clone of the peer.
     _permit: Arc<OwnedSemaphorePermit>,
 }
@@ -142,7 +145,8 @@ fn serve(
 ) {
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
-    let peer = Peer { address, local, uid: Arc::default(), subject: None, _permit: Arc::new(permit) };
+    let close = CancellationToken::new();
+    let peer = Peer { address, local, uid: Arc::default(), subject: None, close, _permit: Arc::new(permit) };
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
     // The runtime that serves the stream must register it, not this one.
     match stream.into_std() {
@@ -197,7 +201,7 @@ where
 {
     let drain = proxy.drain;
     let tasks = proxy.tasks.clone();
-    let address = peer.address;
+    let (address, close) = (peer.address, peer.close.clone());
     let (active, mut busy) = watch::channel(0);
     let active = Arc::new(active);
     let service = service_fn(move |request| {
@@ -223,6 +227,7 @@ where
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
+        () = close.cancelled() => return,
         () = tasks.stopping() => {
             match tokio::time::timeout(drain, shut_down(served, &mut busy)).await {
                 Ok(ended) => ended,

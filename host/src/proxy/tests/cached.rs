@@ -7,6 +7,7 @@ use weir_runtime::Outcome;
 use weir_store::{Peers, ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
+use crate::config::CachedResources;
 use crate::view::{Views, ViewsConfig};
 
 const SERVICES: &str = "/api/v1/services";
@@ -254,12 +255,15 @@ impl FixtureConfig {
         let stores = ResourceStoresConfig {
             daemon: Some(daemon),
             node: None,
+            users: None,
             peers: Peers::default(),
             timing,
             disk: self.disk.clone(),
         };
         let stores = ResourceStores::new(stores, tasks.clone());
-        let config = ViewsConfig { resources: self.cached.clone(), stores };
+        let resources = CachedResources::Only(self.cached.clone());
+        let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
+        let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }

@@ -31,6 +31,16 @@ impl<E: Clone> History<E> {
         self.bytes += bytes;
         self.appended += bytes as u64;
         self.events.push_back((event, bytes));
+        self.evict()
+    }
+
+    /// Sets the most bytes. The next append or eviction applies it.
+    pub fn set_max_bytes(&mut self, bytes: usize) {
+        self.max_bytes = bytes;
+    }
+
+    /// Evicts the oldest events beyond the limits and returns them.
+    pub fn evict(&mut self) -> Vec<E> {
         let mut evicted = Vec::new();
         while self.events.len() > 1 && (self.events.len() > self.max_events || self.bytes > self.max_bytes) {
             if let Some((event, bytes)) = self.events.pop_front() {
@@ -54,6 +64,18 @@ impl<E: Clone> History<E> {
         self.first
     }
 
+    /// The number of kept events.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether no events are kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
     /// The bytes that the events keep alive.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -73,7 +95,8 @@ impl<E: Clone> History<E> {
     pub fn from(&self, position: u64, limit: usize) -> Result<Vec<E>, HistoryGap> {
         let skip = position.checked_sub(self.first).ok_or(HistoryGap)?;
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        Ok(self.events.iter().skip(skip).take(limit).map(|(event, _)| event.clone()).collect())
+        let skip = skip.min(self.events.len());
+        Ok(self.events.range(skip..).take(limit).map(|(event, _)| event.clone()).collect())
     }
 
     /// All events with their positions, oldest first.

@@ -206,7 +206,8 @@ impl ResourceReflector {
     async fn page(&self, path: &str) -> Result<Page, RequestError> {
         let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
         let response = self.client().get(path, self.accept(), true).await?;
-        let mut chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
+        let chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
+        let mut chunks = chunks.counted(self.store.received());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
         loop {
@@ -251,7 +252,8 @@ impl ResourceReflector {
             Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         };
         let response = self.client().get(&path, accept, false).await?;
-        let mut chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
+        let chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
+        let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
         loop {

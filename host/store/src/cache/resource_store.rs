@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use super::event::StoreEvent;
 use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
+use super::store_status::StoreStatus;
+use crate::uplink::Received;
 use crate::{ReflectorError, ReflectorState, StoreKey};
 
 /// The most events that the history keeps.
@@ -42,6 +44,9 @@ pub struct ResourceStore {
     restoring: watch::Sender<bool>,
     /// The node of the peer that fills the store; `None`: the API server does.
     peer: Mutex<Option<Arc<str>>>,
+    /// The bytes of the objects. Written under the lock of the history.
+    bytes: AtomicUsize,
+    received: Arc<Received>,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
@@ -74,6 +79,8 @@ impl ResourceStore {
             origin: AtomicU8::new(FOLLOWED),
             restoring: watch::Sender::new(false),
             peer: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            received: Arc::default(),
         }
     }
 
@@ -98,6 +105,13 @@ impl ResourceStore {
         self.history().from(position, limit)
     }
 
+    /// Sets the most bytes of objects that the history keeps alive.
+    pub fn limit_history(&self, bytes: usize) {
+        let mut history = self.history();
+        history.set_max_bytes(bytes.min(MAX_BYTES));
+        drop(history.evict());
+    }
+
     /// The end of the history; changes with every event.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
@@ -114,6 +128,35 @@ impl ResourceStore {
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.history().appended()
+    }
+
+    /// What the API server sent for this store.
+    #[must_use]
+    pub fn received(&self) -> Arc<Received> {
+        self.received.clone()
+    }
+
+    /// The size of the store, and how far it may be behind the API server.
+    #[must_use]
+    pub fn status(&self) -> StoreStatus {
+        let history = self.history();
+        let (events, event_bytes) = (history.len(), history.bytes());
+        let snapshot = self.snapshot();
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        drop(history);
+        let state = self.state.borrow().clone();
+        StoreStatus {
+            objects: snapshot.objects.size(),
+            bytes,
+            version: snapshot.version,
+            synced: state.synced,
+            stale: self.is_stale(),
+            error: state.error,
+            lag: self.received.lag(),
+            received: self.received.bytes(),
+            events,
+            event_bytes,
+        }
     }
 
     /// Whether the objects were restored from disk and the API server has not confirmed their version yet.
@@ -152,6 +195,7 @@ impl ResourceStore {
     pub(crate) fn restore(&self, snapshot: Snapshot) {
         self.origin.store(RESTORED, Ordering::Release);
         let mut history = self.history();
+        self.bytes.store(snapshot.objects.values().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         self.snapshot.store(Arc::new(snapshot));
         history.clear();
         let end = history.end();
@@ -205,6 +249,7 @@ impl ResourceStore {
 
     fn reset(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
         let mut history = self.history();
+        self.bytes.store(listed.iter().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         let objects = listed.into_iter().map(|object| (object.key.clone(), Arc::new(object))).collect();
         self.snapshot.store(Arc::new(Snapshot { version, format, objects }));
         history.clear();
@@ -219,11 +264,15 @@ impl ResourceStore {
         if let Some(format) = format {
             next.format = format;
         }
+        let mut total = self.bytes.load(Ordering::Relaxed);
         for delta in deltas {
             let Some(event) = next.apply(delta) else { continue };
+            let size = |object: &Option<Arc<Object>>| object.as_ref().map_or(0, |object| object.bytes.len());
+            total = (total + size(&event.new)).saturating_sub(size(&event.old));
             let bytes = event.len();
             history.append(Arc::new(event), bytes);
         }
+        self.bytes.store(total, Ordering::Relaxed);
         let end = history.end();
         self.snapshot.store(Arc::new(next));
         drop(history);

@@ -14,6 +14,7 @@ use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
 use super::state::DiskState;
+use super::store_status::{DiskStoreStatus, StoresOnDisk};
 use super::values::{CachedValue, MAX_PENDING, MAX_VALUE, PendingValue, is_confidential, unseal_value};
 use crate::cache::{ResourceStore, Snapshot};
 
@@ -27,6 +28,7 @@ pub struct DiskCache {
     /// Signalled when there is something new to write, other than an event of a store.
     wake: Notify,
     cluster: watch::Sender<ClusterCheck>,
+    on_disk: StoresOnDisk,
     commit_interval: Duration,
     commit_bytes: u64,
     opened: Instant,
@@ -67,6 +69,7 @@ impl DiskCache {
             requests: Mutex::default(),
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
+            on_disk: StoresOnDisk::default(),
             opened: Instant::now(),
         })
     }
@@ -96,6 +99,12 @@ impl DiskCache {
         drop(requests);
         self.wake.notify_one();
         PersistHandle { cache: self.clone(), id }
+    }
+
+    /// What of a store in use is on disk; `None` if it was not committed yet.
+    #[must_use]
+    pub fn store_status(&self, name: &StoreName) -> Option<DiskStoreStatus> {
+        self.on_disk.get(name)
     }
 
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
@@ -229,7 +238,9 @@ impl DiskCache {
         let task = tokio::task::spawn_blocking(move || {
             let mut state = cache.state.lock().unwrap_or_else(PoisonError::into_inner);
             let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
-            operation(&mut state, &requests)
+            let result = operation(&mut state, &requests);
+            cache.on_disk.update(&state);
+            result
         });
         task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
     }

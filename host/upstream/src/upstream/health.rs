@@ -166,6 +166,9 @@ impl Upstream {
             self.connectivity.record_success();
         } else {
             tracing::warn!(server = %server.name, reason, "the {} is down", self.role);
+            if self.servers.are_down() {
+                self.connectivity.record_failure();
+            }
         }
         self.disconnect(index);
     }

@@ -79,6 +79,7 @@ impl Proxy {
             component: String::new(),
             identity: Identity::Daemon,
             client: peer.address.ip(),
+            close: peer.close.clone(),
             started,
         });
         self.answer_shared_read(read, &resource).await
@@ -93,7 +94,7 @@ impl Proxy {
         let CacheableRequest { headers, parsed, .. } = &*request;
         let read = CachedRead::of(headers, Identity::Daemon, "", parsed, false).ok_or(StatusError::NotShared)?;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
-        ready(self, &view).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
+        ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
         if !view.follows_api_server() || !self.upstream.is_reachable() {
             return Err(StatusError::PeerUnavailable("it does not follow the API server itself"));
         }

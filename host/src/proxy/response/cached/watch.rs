@@ -1,7 +1,11 @@
 //! A watch from a view, while it is open.
 //!
 //! Each watch follows the view's history at its own position. Events are references to the history's bytes, encoded once
-//! for all clients of an encoding. A client that is too slow for the history is ended, alone.
+//! for all clients of an encoding, and the connection writes them from there.
+//!
+//! A client that is too slow for the history is ended, alone, and without an ERROR event: as the API server's own watch
+//! cache does. The client continues with another watch from its last version. If it reads nothing at all, the view closes its
+//! connection.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,46 +19,49 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 use weir_document::json::EventType;
-use weir_document::{Error, TypeMeta};
-use weir_kube::{Transform, Verb};
+use weir_kube::Verb;
 use weir_store::cache::ObjectFormat;
 
-use super::bookmark::bookmark;
 use super::older::{OlderBatch, OlderEvents};
 use super::{CacheableRequest, CachedRead, Start, head};
-use crate::codec::object::partial;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{CatchUp, Cause, View, ViewEvent, ViewObject, ViewSnapshot, WatchStart, frame};
+use crate::view::{CatchUp, OpenWatch, View, ViewObject, ViewSnapshot, WatchStart};
 
 /// The most events that are taken from the history at once.
 const BATCH: usize = 64;
-/// The size up to which events leave together.
-const CHUNK: usize = 64 << 10;
+/// The size up to which small events leave together.
+const CHUNK: usize = 16 << 10;
+/// An event of this size leaves by itself. Copying it costs more than the connection's work for one more buffer.
+const LARGE: usize = 2 << 10;
 /// The interval of bookmarks; as kube-apiserver.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// The shortest time after which a watch without `timeoutSeconds` ends; as kube-apiserver, the longest is twice as long.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// An open watch.
-struct CachedWatch {
+pub(super) struct CachedWatch {
     proxy: Arc<Proxy>,
     request: Arc<CacheableRequest>,
-    read: CachedRead,
-    view: Arc<View>,
+    pub(super) read: CachedRead,
+    pub(super) view: Arc<View>,
+    /// The view counts it and observes its position.
+    pub(super) open: OpenWatch,
     /// The view's. A view that changes it starts a new history, which ends its watches.
-    format: ObjectFormat,
+    pub(super) format: ObjectFormat,
     changes: tokio::sync::watch::Receiver<Option<u64>>,
     phase: Phase,
     /// The version that the client has got.
-    version: u64,
+    pub(super) version: u64,
     /// Encoded events that leave next.
-    ready: VecDeque<Bytes>,
+    pub(super) ready: VecDeque<Bytes>,
     /// Whether the client gets a BOOKMARK at the end of the history: events without a version of their own were sent.
-    bookmark_due: bool,
+    pub(super) bookmark_due: bool,
     bookmarks: Interval,
     deadline: Pin<Box<Sleep>>,
+    /// Resolves when the daemon stops.
+    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     over: bool,
 }
 
@@ -132,6 +139,8 @@ fn initial(view: &View) -> Phase {
 impl CachedWatch {
     fn new(proxy: Arc<Proxy>, request: Arc<CacheableRequest>, read: CachedRead, view: Arc<View>, phase: Phase) -> Self {
         proxy.metrics.watches().inc();
+        let open = view.open_watch(&read.selector, request.close.clone());
+        let tasks = proxy.tasks.clone();
         let seconds = read.query.first("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
         let timeout = match seconds {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
@@ -145,6 +154,8 @@ impl CachedWatch {
             format: snapshot.format.clone(),
             version: snapshot.version,
             deadline: Box::pin(tokio::time::sleep(timeout)),
+            stopping: Box::pin(async move { tasks.stopping().await }),
+            open,
             proxy,
             request,
             read,
@@ -166,6 +177,7 @@ impl CachedWatch {
             if self.over {
                 return None;
             }
+            self.open.at(self.position());
             let advanced = match self.phase {
                 Phase::Older(_) => self.follow_older().await.map(|()| true),
                 _ => self.advance(),
@@ -182,19 +194,28 @@ impl CachedWatch {
         }
     }
 
-    /// Joins ready events to one chunk.
+    /// Returns the next ready event, or several small ones as one chunk.
     fn take_ready(&mut self) -> Option<Bytes> {
         let first = self.ready.pop_front()?;
-        if self.ready.is_empty() || first.len() >= CHUNK {
+        let is_small = |next: &&Bytes| next.len() < LARGE;
+        if first.len() >= LARGE || self.ready.front().filter(is_small).is_none() {
             return Some(first);
         }
         let mut chunk = Vec::with_capacity(CHUNK);
         chunk.extend_from_slice(&first);
-        while let Some(next) = self.ready.front().filter(|next| chunk.len() + next.len() <= CHUNK) {
+        while let Some(next) = self.ready.front().filter(is_small).filter(|next| chunk.len() + next.len() <= CHUNK) {
             chunk.extend_from_slice(next);
             self.ready.pop_front();
         }
         Some(chunk.into())
+    }
+
+    /// The events from here on are still to be sent.
+    fn position(&self) -> u64 {
+        match &self.phase {
+            Phase::Initial { position, .. } | Phase::Events { position, .. } => *position,
+            Phase::NotOlderThan(_) | Phase::Older(_) | Phase::After(_) => u64::MAX,
+        }
     }
 
     /// Encodes what the client gets next. Returns false if there is nothing yet.
@@ -249,6 +270,7 @@ impl CachedWatch {
                         component = self.read.component,
                         "watch ended: the client reads too slowly for the history"
                     );
+                    self.view.counters().slow.inc();
                     self.over = true;
                     return Ok(true);
                 };
@@ -305,95 +327,13 @@ impl CachedWatch {
         Ok(())
     }
 
-    /// Sends an object of a snapshot, if it is selected. The deletion of a hidden one carries the unfiltered object: what
-    /// the client was shown of it is not known.
-    fn object(&mut self, event_type: EventType, object: &ViewObject) -> Result<(), StatusError> {
-        if !self.selects(object) {
-            return Ok(());
-        }
-        let bytes = match (object.shown(), event_type, object.failure()) {
-            (Some(bytes), ..) => bytes.clone(),
-            (None, EventType::Deleted, _) => object.source.bytes.clone(),
-            (None, _, Some(failure)) => return Err(StatusError::Filter(failure.clone())),
-            (None, _, None) => return Ok(()),
-        };
-        let media_type = self.read.media_type;
-        let encoded = frame(event_type, &self.format, bytes, media_type.encoding, media_type.transform);
-        self.ready.push_back(encoded.map_err(invalid)?);
-        Ok(())
-    }
-
-    /// Sends the latest state of objects whose outcome changed without a version of its own.
-    fn catch_up(&mut self, events: &[Arc<ViewEvent>]) -> Result<(), StatusError> {
-        for event in events {
-            let event_type = match (&event.new, &event.old) {
-                (Some(new), _) if new.shown().is_some() && self.selects(new) => EventType::Modified,
-                (_, Some(old)) if old.shown().is_some() && self.selects(old) => EventType::Deleted,
-                _ => continue,
-            };
-            self.encode(event, event_type)?;
-            self.bookmark_due = true;
-        }
-        Ok(())
-    }
-
-    /// Sends an event of the history as far as it concerns the client.
-    fn event(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
-        let visible = |object: &Option<Arc<ViewObject>>| {
-            object.as_ref().is_some_and(|object| object.shown().is_some() && self.selects(object))
-        };
-        if let Some(new) = &event.new
-            && let Some(failure) = new.failure()
-            && self.selects(new)
-        {
-            return Err(StatusError::Filter(failure.clone()));
-        }
-        let event_type = match (visible(&event.old), visible(&event.new)) {
-            (false, true) => Some(EventType::Added),
-            (true, true) => Some(EventType::Modified),
-            (true, false) => Some(EventType::Deleted),
-            (false, false) => None,
-        };
-        self.version = self.version.max(event.version);
-        if let Some(event_type) = event_type {
-            self.encode(event, event_type)?;
-            self.bookmark_due |= event.cause != Cause::Upstream;
-        }
-        Ok(())
-    }
-
-    fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
-        let media_type = self.read.media_type;
-        let encoded = event.encode(event_type, &self.format, media_type.encoding, media_type.transform);
-        self.ready.push_back(encoded.map_err(invalid)?);
-        Ok(())
-    }
-
-    fn selects(&self, object: &ViewObject) -> bool {
-        self.read.selector.matches(&self.format, &object.source)
-    }
-
-    /// Sends a BOOKMARK of the client's version, if the client takes them. `initial`: it marks the end of the initial state.
-    fn bookmark(&mut self, initial: bool) -> Result<(), StatusError> {
-        self.bookmark_due = false;
-        if self.read.takes_bookmarks() {
-            let type_meta = match self.read.media_type.transform {
-                Transform::Metadata(version) => partial(version),
-                _ => TypeMeta::clone(&self.format.type_meta),
-            };
-            let encoded = bookmark(&type_meta, self.version, initial, self.read.media_type.encoding);
-            self.ready.push_back(encoded.map_err(invalid)?);
-        }
-        Ok(())
-    }
-
     /// Waits for the next event, bookmark or end.
     async fn wait(&mut self) {
         tokio::select! {
             changed = self.changes.changed() => self.over = changed.is_err(),
             _ = self.bookmarks.tick() => self.bookmark_due = matches!(self.phase, Phase::Events { .. }),
             () = &mut self.deadline => self.over = true,
-            () = self.proxy.tasks.stopping() => self.over = true,
+            () = &mut self.stopping => self.over = true,
         }
     }
 }
@@ -403,8 +343,4 @@ impl Drop for CachedWatch {
         self.proxy.metrics.watches().dec();
         self.proxy.remember(&self.read, &self.view.snapshot(), self.version);
     }
-}
-
-fn invalid(error: Error) -> StatusError {
-    StatusError::InvalidResponse(error.to_string())
 }

@@ -1,16 +1,13 @@
 //! The subject of a bearer token. It identifies a client across renewals of its token, about one per hour. Otherwise each
 //! renewal would cost the client a list.
 //!
-//! Weir neither verifies the token nor grants anything for it. It saves resume state only after the API server has
-//! accepted the token. A forged token could reveal only whether its client must list again.
+//! Weir does not verify the token. It saves resume state, and permissions for the time without an API server, only after
+//! the API server has accepted or issued the token.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
 use serde::Deserialize;
 
-/// Longer tokens are not parsed.
-const MAX_LENGTH: usize = 16 << 10;
+use super::token_claims;
 
 #[derive(Deserialize)]
 struct TokenClaims {
@@ -36,21 +33,16 @@ struct BoundObject {
 }
 
 /// Returns the subject of an Authorization header, if it carries a JSON Web Token that names one.
-pub(super) fn token_subject(value: &HeaderValue) -> Option<String> {
-    let text = value.to_str().ok().filter(|text| text.len() <= MAX_LENGTH)?;
-    let (scheme, token) = text.split_once(' ')?;
-    let mut parts = token.trim().split('.');
-    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else { return None };
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
-    }
-    let claims: TokenClaims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+pub(in crate::proxy) fn token_subject(value: &HeaderValue) -> Option<String> {
+    let claims: TokenClaims = token_claims(value)?;
     let bound = claims.kubernetes.unwrap_or_default();
     serde_json::to_string(&[&claims.iss, &claims.sub, &bound.pod.uid, &bound.serviceaccount.uid]).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use serde_json::{Value, json};
 
     use super::*;

@@ -1,0 +1,195 @@
+//! Remembers complete responses for the time in which no API server can be reached: in memory, and on disk beyond the
+//! process.
+//!
+//! A key names everything that a response depends on, the credential of its client included, as a hash. So only the client
+//! that fetched a response gets it again. Confidential responses are encrypted on disk, and not stored there without a key.
+//! Bounds: [`MAX_RESPONSE`] each and [`MAX_BYTES`] in memory; the cache on disk bounds its values itself.
+
+mod recorder;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use moka::sync::Cache;
+use weir_store::disk::{CachedValue, DiskCache};
+use weir_upstream::Tasks;
+
+use super::cached::OFFLINE;
+use crate::proxy::body::{ResponseBody, full};
+
+/// The largest response that is remembered. The OpenAPI document of all built-in groups has about 5 MiB.
+const MAX_RESPONSE: usize = 16 << 20;
+/// The most bytes of all responses in memory.
+const MAX_BYTES: u64 = 48 << 20;
+/// How long a response is kept whose client needs no further permission.
+pub(in crate::proxy) const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The headers that a remembered response has. It has another length, and no date.
+const HEADERS: [HeaderName; 5] =
+    [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::ETAG, header::LAST_MODIFIED, header::VARY];
+
+/// The remembered responses. Clones share them.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct AnswerMemory {
+    recent: Cache<String, Arc<Answer>>,
+    disk: Option<Arc<DiskCache>>,
+    tasks: Tasks,
+}
+
+/// What a response depends on, and how it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) struct AnswerKey {
+    pub(super) name: String,
+    /// Whether the response is encrypted on disk.
+    pub(super) confidential: bool,
+    /// The response is not replayed from this time on.
+    pub(super) expires: SystemTime,
+}
+
+/// A remembered response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) expires: SystemTime,
+}
+
+impl Answer {
+    /// Copies the head of a response.
+    pub(super) fn of(parts: &http::response::Parts, body: Bytes, expires: SystemTime) -> Self {
+        let headers = HEADERS.into_iter().filter_map(|name| Some((name.clone(), parts.headers.get(name)?.clone())));
+        Self { status: parts.status, headers: headers.collect(), body, expires }
+    }
+
+    /// The response, with a warning that it may be stale.
+    pub(in crate::proxy) fn response(&self) -> Response<ResponseBody> {
+        let mut response = Response::new(full(self.body.clone()));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers.clone();
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        response.headers_mut().insert(header::WARNING, OFFLINE);
+        response
+    }
+
+    fn is_expired(&self) -> bool {
+        self.expires <= SystemTime::now()
+    }
+
+    /// One line of JSON with the head, then the body.
+    fn to_bytes(&self) -> Vec<u8> {
+        let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let headers: Vec<_> =
+            self.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+        let mut bytes = serde_json::to_vec(&(self.status.as_u16(), headers)).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    fn from_bytes(CachedValue { bytes, expires }: CachedValue) -> Option<Self> {
+        let bytes = Bytes::from(bytes);
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let (status, headers): (u16, Vec<(String, String)>) = serde_json::from_slice(bytes.get(..end)?).ok()?;
+        let header = |(name, value): (String, String)| {
+            Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
+        };
+        let headers = headers.into_iter().map(header).collect::<Option<_>>()?;
+        Some(Self { status: StatusCode::from_u16(status).ok()?, headers, body: bytes.slice(end + 1..), expires })
+    }
+}
+
+impl AnswerMemory {
+    /// Without a disk, responses are remembered as long as the process runs.
+    pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, tasks: Tasks) -> Self {
+        let weigh = |key: &String, answer: &Arc<Answer>| {
+            u32::try_from(key.len() + answer.body.len() + 1024).unwrap_or(u32::MAX)
+        };
+        Self { recent: Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).build(), disk, tasks }
+    }
+
+    /// Returns the response that is remembered under a key.
+    pub(in crate::proxy) async fn get(&self, key: &AnswerKey) -> Option<Arc<Answer>> {
+        let recent = self.recent.get(&key.name).filter(|answer| !answer.is_expired());
+        if recent.is_some() {
+            return recent;
+        }
+        let value = self.disk.as_ref()?.get(&on_disk(key)).await?;
+        let answer = Arc::new(Answer::from_bytes(value)?);
+        self.recent.insert(key.name.clone(), answer.clone());
+        Some(answer)
+    }
+
+    /// Remembers a response. One that is on disk already is not written again: flash wears.
+    pub(in crate::proxy) fn put(&self, key: &AnswerKey, answer: Answer) {
+        if answer.body.len() > MAX_RESPONSE {
+            return;
+        }
+        let same = |known: &Arc<Answer>| {
+            let left = known.expires.duration_since(SystemTime::now()).unwrap_or_default();
+            let wanted = answer.expires.duration_since(SystemTime::now()).unwrap_or_default();
+            let lasts = left > wanted / 2 && answer.expires >= known.expires;
+            lasts && Answer { expires: answer.expires, ..(**known).clone() } == answer
+        };
+        if self.recent.get(&key.name).as_ref().is_some_and(same) {
+            return;
+        }
+        let answer = Arc::new(answer);
+        self.recent.insert(key.name.clone(), answer.clone());
+        let Some(disk) = self.disk.clone() else { return };
+        let (name, confidential) = (on_disk(key), key.confidential);
+        self.tasks.spawn(async move {
+            let value = CachedValue { bytes: answer.to_bytes(), expires: answer.expires };
+            disk.put(&name, value, confidential).await;
+        });
+    }
+}
+
+/// The name of a response on disk.
+fn on_disk(key: &AnswerKey) -> String {
+    format!("answer/{}", key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(lifetime: i64) -> AnswerKey {
+        let (now, span) = (SystemTime::now(), Duration::from_secs(lifetime.unsigned_abs()));
+        let expires = if lifetime < 0 { now - span } else { now + span };
+        AnswerKey { name: "a".to_owned(), confidential: true, expires }
+    }
+
+    fn answer(expires: SystemTime) -> Answer {
+        let (mut parts, ()) = Response::new(()).into_parts();
+        parts.status = StatusCode::CREATED;
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("9"));
+        Answer::of(&parts, Bytes::from_static(b"{}\n{\"a\":1}"), expires)
+    }
+
+    #[tokio::test]
+    async fn a_response_is_replayed_as_it_came_until_it_expires() {
+        let memory = AnswerMemory::new(None, Tasks::default());
+        let key = key(60);
+        memory.put(&key, answer(key.expires));
+        let replayed = memory.get(&key).await.unwrap();
+        assert_eq!((replayed.status, &replayed.body[..]), (StatusCode::CREATED, &b"{}\n{\"a\":1}"[..]));
+        assert!(replayed.response().headers().contains_key(header::WARNING));
+        assert!(!replayed.headers.contains_key(header::CONTENT_LENGTH));
+        memory.put(&key, answer(self::key(-1).expires));
+        assert_eq!(memory.get(&key).await, None);
+    }
+
+    #[test]
+    fn a_response_on_disk_has_its_head_and_its_body() {
+        let expires = key(60).expires;
+        let answer = answer(expires);
+        let value = |bytes| CachedValue { bytes, expires };
+        assert_eq!(Answer::from_bytes(value(answer.to_bytes())), Some(answer));
+        for damaged in ["", "{}", "[200]\n", "[200,[[\"a b\",\"c\"]]]\n", "[1,[]]\n"] {
+            assert_eq!(Answer::from_bytes(value(damaged.as_bytes().to_vec())), None, "{damaged:?}");
+        }
+    }
+}

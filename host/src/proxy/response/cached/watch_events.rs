@@ -1,0 +1,105 @@
+//! What a watch from a view sends: the client's part of an event, an object, or a BOOKMARK.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_document::json::EventType;
+use weir_document::{Error, TypeMeta};
+use weir_kube::Transform;
+
+use super::bookmark::bookmark;
+use super::watch::CachedWatch;
+use crate::codec::object::partial;
+use crate::proxy::respond::StatusError;
+use crate::view::{Cause, ViewEvent, ViewObject, frame};
+
+impl CachedWatch {
+    /// Sends an object of a snapshot, if it is selected. The deletion of a hidden one carries the unfiltered object: what
+    /// the client was shown of it is not known.
+    pub(super) fn object(&mut self, event_type: EventType, object: &ViewObject) -> Result<(), StatusError> {
+        if !self.selects(object) {
+            return Ok(());
+        }
+        let bytes = match (object.shown(), event_type, object.failure()) {
+            (Some(bytes), ..) => bytes.clone(),
+            (None, EventType::Deleted, _) => object.source.bytes.clone(),
+            (None, _, Some(failure)) => return Err(StatusError::Filter(failure.clone())),
+            (None, _, None) => return Ok(()),
+        };
+        let media_type = self.read.media_type;
+        let encoded = frame(event_type, &self.format, bytes, media_type.encoding, media_type.transform);
+        self.send(encoded.map_err(invalid)?);
+        Ok(())
+    }
+
+    /// Sends the latest state of objects whose outcome changed without a version of its own.
+    pub(super) fn catch_up(&mut self, events: &[Arc<ViewEvent>]) -> Result<(), StatusError> {
+        for event in events {
+            let event_type = match (&event.new, &event.old) {
+                (Some(new), _) if new.shown().is_some() && self.selects(new) => EventType::Modified,
+                (_, Some(old)) if old.shown().is_some() && self.selects(old) => EventType::Deleted,
+                _ => continue,
+            };
+            self.encode(event, event_type)?;
+            self.bookmark_due = true;
+        }
+        Ok(())
+    }
+
+    /// Sends an event of the history as far as it concerns the client.
+    pub(super) fn event(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
+        let (selects_old, selects_new) = event.selected(&self.format, &self.read.selector, self.open.selector);
+        if let Some(failure) = event.new.as_ref().and_then(|new| new.failure())
+            && selects_new
+        {
+            return Err(StatusError::Filter(failure.clone()));
+        }
+        let shown = |object: &Option<Arc<ViewObject>>| object.as_ref().is_some_and(|object| object.shown().is_some());
+        let event_type = match (selects_old && shown(&event.old), selects_new && shown(&event.new)) {
+            (false, true) => Some(EventType::Added),
+            (true, true) => Some(EventType::Modified),
+            (true, false) => Some(EventType::Deleted),
+            (false, false) => None,
+        };
+        self.version = self.version.max(event.version);
+        if let Some(event_type) = event_type {
+            self.encode(event, event_type)?;
+            self.bookmark_due |= event.cause != Cause::Upstream;
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
+        let media_type = self.read.media_type;
+        let encoded = event.encode(event_type, &self.format, media_type.encoding, media_type.transform);
+        self.send(encoded.map_err(invalid)?);
+        Ok(())
+    }
+
+    fn send(&mut self, encoded: Bytes) {
+        self.view.counters().sent.inc();
+        self.ready.push_back(encoded);
+    }
+
+    fn selects(&self, object: &ViewObject) -> bool {
+        self.read.selector.matches(&self.format, &object.source)
+    }
+
+    /// Sends a BOOKMARK of the client's version, if the client takes them. `initial`: it marks the end of the initial state.
+    pub(super) fn bookmark(&mut self, initial: bool) -> Result<(), StatusError> {
+        self.bookmark_due = false;
+        if self.read.takes_bookmarks() {
+            let type_meta = match self.read.media_type.transform {
+                Transform::Metadata(version) => partial(version),
+                _ => TypeMeta::clone(&self.format.type_meta),
+            };
+            let encoded = bookmark(&type_meta, self.version, initial, self.read.media_type.encoding);
+            self.send(encoded.map_err(invalid)?);
+        }
+        Ok(())
+    }
+}
+
+fn invalid(error: Error) -> StatusError {
+    StatusError::InvalidResponse(error.to_string())
+}

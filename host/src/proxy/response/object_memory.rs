@@ -1,0 +1,160 @@
+//! Remembers single objects: the answers to named gets, which node components repeat when they start.
+//!
+//! An object is kept as the API server sent it, by credential, path and encoding, and passes the chain when it is replayed.
+//! Only its presence is remembered: without an API server, no get is answered by 404 from here. Objects that change all the
+//! time (leases, events, metrics) and answers to reviews are not kept.
+
+use std::io::Read as _;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use sha2::{Digest as _, Sha256};
+use weir_kube::{Encoding, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_runtime::Chain;
+use weir_upstream::{Identity, error_report};
+
+use super::answer_memory::{Answer, AnswerKey, KEEP};
+use super::get;
+use super::read::{ReadRequest, negotiate};
+use crate::codec::ObjectType;
+use crate::codec::object::EncodedObject;
+use crate::proxy::Proxy;
+use crate::proxy::body::ResponseBody;
+use crate::proxy::credential::{hash_part, hash_text, hash_user, token_expiry};
+use crate::proxy::respond::StatusError;
+
+/// The groups of resources that are not kept.
+const GROUPS: [&str; 6] = [
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "coordination.k8s.io",
+    "events.k8s.io",
+    "metrics.k8s.io",
+    "custom.metrics.k8s.io",
+];
+
+/// A get of one object that may be remembered.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct ObjectRead {
+    pub(super) key: AnswerKey,
+    media_type: MediaType,
+    resource: ResourceRequest,
+    /// Whether the client asks for the whole object.
+    is_whole: bool,
+}
+
+impl Proxy {
+    /// Returns a get that may be remembered.
+    pub(in crate::proxy) fn object_read(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        identity: Identity,
+        parsed: &RequestInfo,
+    ) -> Option<ObjectRead> {
+        let resource = parsed.resource()?;
+        let group = resource.resource.group.as_str();
+        let is_kept = *method == Method::GET
+            && resource.verb == Verb::Get
+            && resource.subresource.is_none()
+            && !GROUPS.contains(&group)
+            && (group, resource.resource.resource.as_str()) != ("", "events");
+        if !is_kept {
+            return None;
+        }
+        let asked = negotiate(headers, resource, &parsed.query);
+        let media_type = match asked.transform {
+            Transform::Table(..) => MediaType { transform: Transform::None, ..asked },
+            Transform::None | Transform::Metadata(_) => asked,
+        };
+        let is_whole = asked.transform == Transform::None;
+        let mut hash = Sha256::new();
+        hash_user(&mut hash, identity, headers);
+        hash_part(&mut hash, parsed.forward.path().as_bytes());
+        hash_part(&mut hash, if media_type.encoding == Encoding::Json { b"json" } else { b"protobuf" });
+        let now = SystemTime::now();
+        let expires = match identity {
+            Identity::Client => {
+                let grace = now + self.offline_grace;
+                token_expiry(headers).map_or(grace, |expires| expires.min(grace))
+            }
+            // The client of a node credential or a certificate is authorized again when it reads.
+            Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
+        };
+        let confidential = (group, resource.resource.resource.as_str()) == ("", "secrets");
+        let key = AnswerKey { name: format!("object/{}", hash_text(hash)), confidential, expires };
+        Some(ObjectRead { key, media_type, resource: resource.clone(), is_whole })
+    }
+}
+
+impl ObjectRead {
+    /// The key under which the object is kept.
+    pub(in crate::proxy) fn key(&self) -> AnswerKey {
+        self.key.clone()
+    }
+
+    /// The encoding in which the client gets the object.
+    pub(in crate::proxy) fn encoding(&self) -> Encoding {
+        self.media_type.encoding
+    }
+
+    /// Whether a forwarded response has the object in the form in which it is kept.
+    pub(in crate::proxy) fn is_kept_as_forwarded(&self, response: &Response<ResponseBody>) -> bool {
+        let sent = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        self.is_whole && sent.and_then(Encoding::from_content_type) == Some(self.media_type.encoding)
+    }
+
+    /// Whether an object that Weir has read to filter it has the form in which it is kept.
+    pub(super) fn is_kept_as(&self, encoding: Encoding, read: &ReadRequest) -> bool {
+        encoding == self.media_type.encoding && !matches!(read.media_type.transform, Transform::Table(..))
+    }
+
+    /// An object that Weir has read to filter it.
+    pub(super) fn answer(&self, parts: &http::response::Parts, body: Bytes) -> Answer {
+        Answer::of(parts, body, self.key.expires)
+    }
+
+    /// Returns the object as the client may see it.
+    ///
+    /// # Errors
+    /// The object is hidden, or a filter failed.
+    pub(in crate::proxy) async fn replay(
+        &self,
+        answer: &Answer,
+        chain: Option<&Chain>,
+    ) -> Result<Response<ResponseBody>, StatusError> {
+        let media_type = self.media_type;
+        if chain.is_none() && media_type.transform == Transform::None {
+            return Ok(answer.response());
+        }
+        let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
+        let object = EncodedObject::decode(media_type.encoding, media_type.transform, answer.body.clone());
+        let missing = || StatusError::InvalidResponse("the remembered object has no content".to_owned());
+        let object = object.map_err(invalid)?.ok_or_else(missing)?;
+        let object = object.typed(&ObjectType::of(&self.resource));
+        let object = object.map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
+        let body = match chain {
+            Some(chain) => get::filtered(chain, &object, media_type.transform, &self.resource).await?,
+            None => object.encode(None, media_type.transform).map_err(invalid)?,
+        };
+        Ok(Answer { body, ..answer.clone() }.response())
+    }
+}
+
+/// Decompresses an object, so that it can be filtered later; `None` if that fails.
+pub(in crate::proxy) fn decoded(answer: Answer) -> Option<Answer> {
+    match answer.headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
+        None | Some(b"identity") => Some(answer),
+        Some(b"gzip") => {
+            let mut body = Vec::new();
+            let limit = get::LIMIT as u64;
+            GzDecoder::new(&answer.body[..]).take(limit).read_to_end(&mut body).ok()?;
+            let mut headers = answer.headers.clone();
+            headers.remove(header::CONTENT_ENCODING);
+            Some(Answer { headers, body: body.into(), status: StatusCode::OK, ..answer })
+        }
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,240 @@
+//! TokenRequests: kubelet asks for a token of a pod's service account, and starts no pod without one.
+//!
+//! The answer of the API server is remembered, encrypted on disk. While no API server can be reached, the client that got
+//! it gets it again for the same service account, audiences and bound object, until the token expires. Weir never issues a
+//! token.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Full};
+use sha2::{Digest as _, Sha256};
+use weir_document::{Document, Path};
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, Transform, Verb};
+use weir_upstream::{Identity, Purpose, RequestHead};
+
+use super::answer_memory::{Answer, AnswerKey};
+use super::forward::{self, ForwardRequest};
+use super::get::LIMIT;
+use crate::codec::object::EncodedObject;
+use crate::proxy::Proxy;
+use crate::proxy::body::{Meter, ResponseBody, full};
+use crate::proxy::credential::{hash_part, hash_text, hash_user};
+use crate::proxy::headers;
+use crate::proxy::respond::StatusError;
+
+/// The largest request that is read before it is sent.
+const MAX_REQUEST: u64 = 64 << 10;
+
+/// Whether a request asks for the token of a service account, and Weir may read it.
+pub(in crate::proxy) fn is_token_request(request: &http::Request<hyper::body::Incoming>, parsed: &RequestInfo) -> bool {
+    let asks = |resource: &weir_kube::ResourceRequest| {
+        resource.verb == Verb::Create
+            && resource.subresource.as_deref() == Some("token")
+            && (resource.resource.resource.as_str(), resource.resource.group.as_str()) == ("serviceaccounts", "")
+            && resource.version == "v1"
+    };
+    let is_small = request.body().size_hint().upper().is_some_and(|size| size <= MAX_REQUEST);
+    *request.method() == Method::POST
+        && parsed.resource().is_some_and(asks)
+        && parsed.forward.query().is_none()
+        && is_small
+        && !request.headers().contains_key(header::CONTENT_ENCODING)
+}
+
+/// Forwards a TokenRequest, or replays the answer to an earlier one.
+pub(in crate::proxy) async fn respond(
+    proxy: &Arc<Proxy>,
+    forward: ForwardRequest<'_>,
+    started: Instant,
+) -> Response<ResponseBody> {
+    let ForwardRequest { request, parsed, identity, component, .. } = forward;
+    let encoding = Encoding::for_errors(request.headers());
+    let meter = Meter::new(proxy.metrics.clone(), "forward", started);
+    let path = parsed.forward.clone();
+    let response = exchange(proxy, request, &parsed, identity).await.unwrap_or_else(|error| {
+        let error = error.with_outage(&proxy.upstream);
+        tracing::warn!(%path, component, code = error.code().as_u16(), %error, "cannot forward token request");
+        error.response(encoding)
+    });
+    meter.attach(response)
+}
+
+async fn exchange(
+    proxy: &Arc<Proxy>,
+    request: http::Request<hyper::body::Incoming>,
+    parsed: &RequestInfo,
+    identity: Identity,
+) -> Result<Response<ResponseBody>, StatusError> {
+    let (mut parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|error| StatusError::Interrupted(error.into()))?.to_bytes();
+    let key = key(&parts.headers, identity, parsed, &body);
+    if !proxy.upstream.is_reachable()
+        && let Some(response) = replay(proxy, key.as_ref()).await
+    {
+        return Ok(response);
+    }
+    headers::prepare_request(&mut parts.headers, identity);
+    let head = RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
+    let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
+    let response = match proxy.upstream.send(identity, Purpose::Short, head, body).await {
+        Ok(response) => response,
+        Err(error) => {
+            let replayed = match proxy.upstream.is_reachable() {
+                true => None,
+                false => replay(proxy, key.as_ref()).await,
+            };
+            return replayed.ok_or(StatusError::Upstream(error));
+        }
+    };
+    let (mut parts, body) = response.into_parts();
+    headers::prepare_response(&mut parts);
+    let is_small = body.size_hint().upper().is_none_or(|size| size <= LIMIT as u64);
+    let (Some(key), StatusCode::CREATED, true) = (key, parts.status, is_small) else {
+        return Ok(Response::from_parts(parts, forward::unchanged(body)));
+    };
+    let body = http_body_util::Limited::new(forward::unchanged(body), LIMIT).collect().await;
+    let body = body.map_err(|error| StatusError::InvalidResponse(error.to_string()))?.to_bytes();
+    remember(proxy, key, &parts, &body).await;
+    Ok(Response::from_parts(parts, full(body)))
+}
+
+/// The remembered answer, while its token is valid.
+async fn replay(proxy: &Proxy, key: Option<&AnswerKey>) -> Option<Response<ResponseBody>> {
+    let answer = proxy.answers.get(key?).await?;
+    proxy.metrics.offline_response();
+    Some(answer.response())
+}
+
+/// Remembers an answer until its token expires.
+async fn remember(proxy: &Proxy, key: AnswerKey, parts: &http::response::Parts, body: &Bytes) {
+    let Some(Issued { token, expires }) = issued(&parts.headers, body) else {
+        tracing::debug!("answer to a token request cannot be read, it is not remembered");
+        return;
+    };
+    proxy.note_issued(&token).await;
+    proxy.answers.put(&AnswerKey { expires, ..key }, Answer::of(parts, body.clone(), expires));
+}
+
+/// A token that the API server has issued.
+struct Issued {
+    token: String,
+    expires: SystemTime,
+}
+
+fn issued(headers: &HeaderMap, body: &Bytes) -> Option<Issued> {
+    let document = document(headers, body)?;
+    let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()??.into_owned());
+    let expires: jiff::Timestamp = text("status.expirationTimestamp")?.parse().ok()?;
+    Some(Issued { token: text("status.token")?, expires: expires.into() })
+}
+
+/// What the answer depends on; `None` if the request cannot be read.
+fn key(headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Bytes) -> Option<AnswerKey> {
+    let document = document(headers, body)?;
+    let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()?.map(|text| text.into_owned()));
+    let audiences = document.column(&Path::parse("spec.audiences[*]").ok()?).ok()?;
+    let mut audiences: Vec<_> = audiences.iter().flatten().collect();
+    audiences.sort_unstable();
+    let mut hash = Sha256::new();
+    hash_user(&mut hash, identity, headers);
+    hash_part(&mut hash, parsed.forward.path().as_bytes());
+    hash_part(&mut hash, &serde_json::to_vec(&audiences).ok()?);
+    for field in ["kind", "apiVersion", "name", "uid"] {
+        let value = text(&format!("spec.boundObjectRef.{field}"))?;
+        hash_part(&mut hash, value.unwrap_or_default().as_bytes());
+    }
+    let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
+    hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
+    let name = format!("token/{}", hash_text(hash));
+    Some(AnswerKey { name, confidential: true, expires: SystemTime::now() })
+}
+
+fn document(headers: &HeaderMap, body: &Bytes) -> Option<Document> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let encoding = Encoding::from_content_type(content_type)?;
+    let object = EncodedObject::decode(encoding, Transform::None, body.clone()).ok()??;
+    Some(object.document().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use weir_document::TypeMeta;
+    use weir_document::protobuf::{Envelope, from_json};
+
+    use super::*;
+
+    fn encoded(object: &Value, encoding: Encoding) -> (HeaderMap, Bytes) {
+        let headers = HeaderMap::from_iter([
+            (header::CONTENT_TYPE, encoding.content_type(Verb::Create)),
+            (header::ACCEPT, encoding.content_type(Verb::Create)),
+        ]);
+        let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
+        let body = match encoding {
+            Encoding::Json => object.to_string().into(),
+            Encoding::Protobuf => Envelope::seal(&type_meta, &from_json(&type_meta, &object.to_string()).unwrap()),
+        };
+        (headers, body)
+    }
+
+    fn request(audiences: &[&str], pod: &str) -> Value {
+        json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
+            "spec": {
+                "audiences": audiences, "expirationSeconds": 3607,
+                "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": format!("{pod}-uid")}
+            }
+        })
+    }
+
+    fn name(object: &Value, encoding: Encoding, identity: Identity, account: &str) -> String {
+        let path = format!("/api/v1/namespaces/a/serviceaccounts/{account}/token");
+        let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
+        let (headers, body) = encoded(object, encoding);
+        key(&headers, identity, &parsed, &body).unwrap().name
+    }
+
+    #[test]
+    fn an_answer_belongs_to_user_service_account_audiences_bound_object_and_encoding() {
+        let plain = || name(&request(&["x", "y"], "p"), Encoding::Protobuf, Identity::Node, "b");
+        assert_eq!(plain(), name(&request(&["y", "x"], "p"), Encoding::Protobuf, Identity::Node, "b"));
+        for other in [
+            name(&request(&["x"], "p"), Encoding::Protobuf, Identity::Node, "b"),
+            name(&request(&["x", "y"], "q"), Encoding::Protobuf, Identity::Node, "b"),
+            name(&request(&["x", "y"], "p"), Encoding::Json, Identity::Node, "b"),
+            name(&request(&["x", "y"], "p"), Encoding::Protobuf, Identity::Client, "b"),
+            name(&request(&["x", "y"], "p"), Encoding::Protobuf, Identity::Node, "c"),
+        ] {
+            assert_ne!(plain(), other);
+        }
+    }
+
+    #[test]
+    fn token_and_expiry_are_read_in_both_encodings() {
+        let answer = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {"name": "b"},
+            "spec": {"audiences": ["x"]},
+            "status": {"token": "abc", "expirationTimestamp": "2026-11-22T13:00:00Z"}
+        });
+        for encoding in [Encoding::Json, Encoding::Protobuf] {
+            let (headers, body) = encoded(&answer, encoding);
+            let Issued { token, expires } = issued(&headers, &body).unwrap();
+            let expected: jiff::Timestamp = "2026-11-22T13:00:00Z".parse().unwrap();
+            assert_eq!((token.as_str(), expires), ("abc", expected.into()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_no_key() {
+        let path = "/api/v1/namespaces/a/serviceaccounts/b/token";
+        let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
+        let (headers, _) = encoded(&json!({}), Encoding::Protobuf);
+        for body in [&b""[..], b"{", b"k8s\0\xff"] {
+            assert_eq!(key(&headers, Identity::Node, &parsed, &Bytes::from_static(body)), None);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a view shows of a resource, and with which identity its objects are read upstream.
+
+use http::HeaderMap;
+use weir_kube::{GroupResource, Query, ResourceRequest};
+use weir_store::StoreReader;
+use weir_store::cache::Collection;
+use weir_upstream::Identity;
+
+/// How wide a reflector of a resource is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScopePolicy {
+    /// All objects, read with the daemon's own identity: every node needs all of them, and many clients read them.
+    Whole,
+    /// What the request selects, read with the node credential or as the client's user: the local Node, the node's pods and
+    /// their Secrets. Without either, the daemon reads Nodes.
+    Requested,
+}
+
+impl ScopePolicy {
+    /// A node reads only its own Node and pods, and only the Secrets and ConfigMaps of its pods.
+    pub(super) fn of(resource: &GroupResource) -> Self {
+        match (resource.group.as_str(), resource.resource.as_str()) {
+            ("", "pods" | "nodes" | "secrets" | "configmaps") => Self::Requested,
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read.
+pub(super) fn reader(identity: Identity, headers: &HeaderMap, request: &ResourceRequest) -> Option<StoreReader> {
+    match (ScopePolicy::of(&request.resource), identity) {
+        (ScopePolicy::Whole, _) => Some(StoreReader::Daemon),
+        (ScopePolicy::Requested, Identity::Client) if request.resource.resource == "nodes" => Some(StoreReader::Daemon),
+        (ScopePolicy::Requested, identity) => StoreReader::of(identity, headers),
+    }
+}
+
+/// The collection that serves a list or a watch; `None` if the request is too wide for its reader.
+pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest, query: &Query) -> Option<Collection> {
+    let selector = |key| query.first(key).unwrap_or_default();
+    let (fields, labels) = (selector("fieldSelector"), selector("labelSelector"));
+    if ScopePolicy::of(&request.resource) == ScopePolicy::Whole {
+        return Some(Collection::whole(request));
+    }
+    // What one object or one node selects, and not, for example, the Secrets of a namespace.
+    let is_narrow = match request.resource.resource.as_str() {
+        "pods" => selects(fields, "spec.nodeName"),
+        "secrets" | "configmaps" => request.namespace.is_some() && selects(fields, "metadata.name"),
+        _ => *reader == StoreReader::Daemon || selects(fields, "metadata.name"),
+    };
+    is_narrow.then(|| Collection::narrowed(request, fields, labels))
+}
+
+/// Whether a field selector demands a value of this field.
+fn selects(selector: &str, field: &str) -> bool {
+    let value = selector.split(',').find_map(|term| term.strip_prefix(field)?.strip_prefix('='));
+    value.is_some_and(|value| !value.trim_start_matches('=').is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use weir_kube::RequestInfo;
+
+    use super::*;
+
+    fn narrow(path: &str) -> bool {
+        let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
+        collection(&StoreReader::Node, parsed.resource().unwrap(), &parsed.query).is_some()
+    }
+
+    #[test]
+    fn only_what_a_node_needs_of_confidential_resources_is_cached() {
+        for path in [
+            "/api/v1/pods?fieldSelector=spec.nodeName%3Da",
+            "/api/v1/nodes?fieldSelector=metadata.name%3Da",
+            "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Db",
+            "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3D%3Db",
+            "/api/v1/services",
+        ] {
+            assert!(narrow(path), "{path}");
+        }
+        for path in [
+            "/api/v1/pods",
+            "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%21%3Da",
+            "/api/v1/pods?fieldSelector=spec.nodeName%3D",
+            "/api/v1/namespaces/a/secrets",
+            "/api/v1/secrets?fieldSelector=metadata.name%3Db",
+            "/api/v1/nodes",
+        ] {
+            assert!(!narrow(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_clients_read_nothing_into_a_store() {
+        let request = |path: &str| RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
+        let reader = |path: &str, identity| reader(identity, &HeaderMap::new(), request(path).resource().unwrap());
+        for path in ["/api/v1/pods", "/api/v1/namespaces/a/secrets", "/api/v1/configmaps"] {
+            assert_eq!(reader(path, Identity::Client), None, "{path}");
+            assert_eq!(reader(path, Identity::Node), Some(StoreReader::Node));
+        }
+        assert_eq!(reader("/api/v1/nodes", Identity::Client), Some(StoreReader::Daemon));
+        assert_eq!(reader("/api/v1/nodes", Identity::Node), Some(StoreReader::Node));
+        assert_eq!(reader("/api/v1/services", Identity::Impersonated), Some(StoreReader::Daemon));
+    }
+}

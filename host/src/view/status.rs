@@ -1,0 +1,92 @@
+//! What the admin port shows of stores and views.
+
+use std::sync::Arc;
+
+use weir_runtime::ChainVersion;
+use weir_store::StoreHandle;
+use weir_store::StoreReader;
+use weir_store::cache::{Collection, StoreStatus};
+use weir_store::disk::DiskStoreStatus;
+
+use super::object::ViewOutcome;
+use super::state::View;
+
+/// A store and its views. There are at most as many as the limits of stores and views allow.
+#[derive(Debug)]
+pub(crate) struct CacheStatus {
+    /// What the store holds.
+    pub(crate) collection: Collection,
+    /// The identity with which it is read.
+    pub(crate) reader: StoreReader,
+    /// Size, version and state.
+    pub(crate) store: StoreStatus,
+    /// What of it is on disk; `None` if nothing is.
+    pub(crate) disk: Option<DiskStoreStatus>,
+    /// Its views.
+    pub(crate) views: Vec<(String, Arc<View>)>,
+}
+
+/// A view at one moment.
+#[derive(Debug)]
+pub(crate) struct ViewStatus {
+    /// The version that clients get.
+    pub(crate) version: u64,
+    /// The version of the chain that made the outcomes; `None` without a chain.
+    pub(crate) chain: Option<ChainVersion>,
+    /// Open watches.
+    pub(crate) watches: usize,
+    /// Objects that clients do not see.
+    pub(crate) hidden: usize,
+    /// Objects that clients see changed.
+    pub(crate) edited: usize,
+    /// The bytes of the changed objects.
+    pub(crate) edited_bytes: usize,
+    /// Objects whose last good outcome stands in, or that have none, because a filter failed.
+    pub(crate) degraded: usize,
+    /// The events in the history.
+    pub(crate) events: usize,
+    /// The bytes that the history keeps alive.
+    pub(crate) event_bytes: usize,
+}
+
+impl CacheStatus {
+    pub(super) fn of(store: &StoreHandle, views: Vec<(String, Arc<View>)>) -> Self {
+        Self {
+            collection: store.collection().clone(),
+            reader: store.reader().clone(),
+            store: store.status(),
+            disk: store.disk_status(),
+            views,
+        }
+    }
+}
+
+impl View {
+    /// Counts outcomes. The cost is one pass over the objects.
+    pub(crate) fn status(&self) -> ViewStatus {
+        let (events, event_bytes) = self.history_size();
+        let snapshot = self.snapshot();
+        let (mut hidden, mut edited, mut edited_bytes) = (0, 0, 0);
+        for object in snapshot.objects.values() {
+            match &object.outcome {
+                ViewOutcome::Hidden => hidden += 1,
+                ViewOutcome::Edited(bytes) => {
+                    edited += 1;
+                    edited_bytes += bytes.len();
+                }
+                ViewOutcome::Unchanged | ViewOutcome::Failed(_) => {}
+            }
+        }
+        ViewStatus {
+            version: snapshot.version,
+            chain: snapshot.chain,
+            watches: self.open_watches(),
+            hidden,
+            edited,
+            edited_bytes,
+            degraded: self.degraded_objects(),
+            events,
+            event_bytes,
+        }
+    }
+}

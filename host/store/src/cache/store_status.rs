@@ -1,0 +1,30 @@
+//! What a store reports of itself: its size, its version, and how far it may be behind the API server.
+
+use std::time::Duration;
+
+use crate::ReflectorError;
+
+/// A store at one moment.
+#[derive(Debug, Clone)]
+pub struct StoreStatus {
+    /// The number of objects.
+    pub objects: usize,
+    /// The bytes of the objects.
+    pub bytes: usize,
+    /// The resourceVersion.
+    pub version: u64,
+    /// Whether the objects are complete.
+    pub synced: bool,
+    /// Whether the objects come from disk, and the API server has not confirmed their version yet.
+    pub stale: bool,
+    /// Why the last list or watch failed.
+    pub error: Option<ReflectorError>,
+    /// The time since the API server sent anything; `None` if it has not sent anything yet.
+    pub lag: Option<Duration>,
+    /// The bytes that the API server sent, as they came over the network.
+    pub received: u64,
+    /// The events in the history.
+    pub events: usize,
+    /// The bytes that the history keeps alive.
+    pub event_bytes: usize,
+}

@@ -1,0 +1,81 @@
+//! Who reads a store upstream.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use weir_upstream::Identity;
+
+/// The identity with which a store is read. Two identities never share a store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum StoreReader {
+    /// The daemon's own identity. What it reads is served to clients that may read the same.
+    Daemon,
+    /// The node credential, for clients that have it.
+    Node,
+    /// A user whom the daemon impersonates, for this user alone.
+    User(Arc<ImpersonatedUser>),
+}
+
+/// The user of a verified client certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ImpersonatedUser {
+    /// The name.
+    pub user: String,
+    /// The groups.
+    pub groups: Vec<String>,
+}
+
+impl StoreReader {
+    /// The reader for requests with an identity and these headers; `None` for credentials of clients, which are never kept.
+    #[must_use]
+    pub fn of(identity: Identity, headers: &HeaderMap) -> Option<Self> {
+        match identity {
+            Identity::Daemon => Some(Self::Daemon),
+            Identity::Node => Some(Self::Node),
+            Identity::Client => None,
+            Identity::Impersonated => {
+                let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
+                let user = headers.get("impersonate-user").and_then(text)?;
+                let groups = headers.get_all("impersonate-group").iter().map(text).collect::<Option<_>>()?;
+                Some(Self::User(Arc::new(ImpersonatedUser { user, groups })))
+            }
+        }
+    }
+}
+
+/// The name of the reader on disk and in logs.
+impl fmt::Display for StoreReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Daemon => f.write_str("daemon"),
+            Self::Node => f.write_str("node"),
+            Self::User(user) => write!(f, "user {:?} {:?}", user.user, user.groups),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_its_name_and_its_groups() {
+        let reader = |user: &'static str, groups: &[&'static str]| {
+            let user = [("impersonate-user", user)];
+            let groups = groups.iter().map(|group| ("impersonate-group", *group));
+            let headers = user.into_iter().chain(groups);
+            let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            StoreReader::of(Identity::Impersonated, &headers).unwrap()
+        };
+        let readers = [reader("a", &[]), reader("a", &["b"]), reader("a", &["b", "c"]), reader("d", &["b"])];
+        for (index, one) in readers.iter().enumerate() {
+            for other in readers.iter().skip(index + 1) {
+                assert_ne!(one, other);
+                assert_ne!(one.to_string(), other.to_string());
+            }
+        }
+        assert_eq!(StoreReader::of(Identity::Client, &HeaderMap::new()), None);
+        assert_eq!(StoreReader::of(Identity::Impersonated, &HeaderMap::new()), None);
+    }
+}
