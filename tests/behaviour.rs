@@ -27,6 +27,7 @@ mod behaviour {
     mod list;
     mod lookups;
     mod node;
+    mod offline;
     mod peers;
     mod pods;
     mod reload;

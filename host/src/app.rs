@@ -32,10 +32,10 @@ use crate::metrics::Metrics;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
-use crate::reload::{Reloader, watch_source};
+use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
-use crate::view::{CacheMetrics, Views, ViewsConfig};
+use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -127,16 +127,15 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
-    let stores = resource_stores(&upstream, peers, disk.clone(), &tasks);
-    let views = open_views(&config, stores, client.clone(), metrics.caches.clone(), served.clone(), &tasks);
+    let stores = resource_stores(&config, &upstream, peers, disk.clone(), &tasks);
+    let views = open_views(&config, stores.clone(), client.clone(), metrics.caches.clone(), served.clone(), &tasks);
     let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
         Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
-    let reflector_client = ReflectorClient { client: client.clone(), connectivity: upstream.connectivity() };
-    let reflectors = Reflectors::new(Some(reflector_client), tasks.clone());
+    let reflectors = Reflectors::new(stores);
     watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
     let view = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
     let lookups = Arc::new(ReflectorLookups::new(view));
@@ -149,8 +148,10 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
 
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
+    let last_good = disk.clone().and_then(|disk| LastGood::new(disk, &config.source));
     let reloader = Reloader {
-        state: watch_source(&config.source, client, &tasks),
+        state: watch_source(&config.source, client, last_good.clone(), &tasks),
+        last_good,
         source: config.source,
         modules_dir: config.modules_dir,
         loader,
@@ -267,6 +268,7 @@ async fn connect(
 
 /// Sets up the stores of what the API servers have.
 fn resource_stores(
+    config: &ServeConfig,
     upstream: &Arc<Upstream>,
     peers: Peers,
     disk: Option<Arc<DiskCache>>,
@@ -287,6 +289,7 @@ fn resource_stores(
         peers,
         timing: ReflectorTiming::default(),
         disk,
+        shared: shared_resources(&config.cache_resources),
     };
     ResourceStores::new(stores, tasks.clone())
 }

@@ -29,7 +29,7 @@ pub(crate) fn open_disk(
     client: kube::Client,
     tasks: &Tasks,
 ) -> Option<Arc<DiskCache>> {
-    let flags = config.disk_cache.as_ref().filter(|_| !config.cache_resources.is_off())?;
+    let flags = config.disk_cache.as_ref()?;
     let mut settings = DiskConfig::new(&flags.directory, &config.node_name).with_key_file(flags.key_file.clone());
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;

@@ -3,6 +3,7 @@
 //!
 //! One task handles one change after another. A newer change cancels the load in progress.
 
+mod last_good;
 mod metrics;
 mod prepare;
 mod source;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+pub use self::last_good::LastGood;
+use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
 pub use self::prepare::prepare;
 use self::source::read;
@@ -45,6 +48,8 @@ pub struct Reloader {
     pub status: Arc<FilterStatus>,
     /// Counts results.
     pub metrics: Arc<ReloadMetrics>,
+    /// Keeps the configuration for a start without the API server.
+    pub last_good: Option<LastGood>,
 }
 
 /// The result of an attempt.
@@ -65,11 +70,13 @@ impl Reloader {
         let mut pause = RETRY;
         // The errors that the log has already. A retry logs only other ones.
         let mut logged = Vec::new();
+        // The configuration on disk.
+        let mut kept = None;
         loop {
             let mut state = self.state.clone();
             state.mark_unchanged();
             let attempt = tokio::select! {
-                attempt = self.attempt(&mut logged) => Some(attempt),
+                attempt = self.attempt(&mut logged, &mut kept) => Some(attempt),
                 () = notices.changed() => None,
                 Ok(()) = state.changed() => None,
             };
@@ -106,7 +113,11 @@ impl Reloader {
         }
     }
 
-    async fn attempt(&mut self, logged: &mut Vec<ReloadError>) -> AttemptResult {
+    async fn attempt(
+        &mut self,
+        logged: &mut Vec<ReloadError>,
+        kept: &mut Option<Arc<SourcedConfiguration>>,
+    ) -> AttemptResult {
         let started = Instant::now();
         let state = match &self.source {
             ConfigSource::File(path) => read(path).await,
@@ -128,8 +139,20 @@ impl Reloader {
         }
         let active = before.as_deref().map(FilterSet::filters).unwrap_or_default();
         match self.load_all(&configuration, active).await {
-            Ok(filters) => self.apply(&source, &configuration, before.as_deref(), filters, started),
+            Ok(filters) => {
+                self.apply(&source, &configuration, before.as_deref(), filters, started);
+                self.keep(&configuration, kept).await;
+                AttemptResult::Done
+            }
             Err(errors) => self.refuse(&source, errors, logged),
+        }
+    }
+
+    /// Keeps an active configuration on disk, unless it is there.
+    async fn keep(&self, active: &Arc<SourcedConfiguration>, kept: &mut Option<Arc<SourcedConfiguration>>) {
+        if let Some(last_good) = self.last_good.as_ref().filter(|_| kept.as_ref() != Some(active)) {
+            last_good.keep(active).await;
+            *kept = Some(active.clone());
         }
     }
 
@@ -158,7 +181,7 @@ impl Reloader {
         before: Option<&FilterSet>,
         filters: Vec<Arc<Filter>>,
         started: Instant,
-    ) -> AttemptResult {
+    ) {
         let unchanged = before.is_some_and(|before| {
             before.filters().len() == filters.len()
                 && before.filters().iter().zip(&filters).all(|(old, new)| Arc::ptr_eq(old, new))
@@ -179,13 +202,12 @@ impl Reloader {
         self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
         if unchanged {
             tracing::debug!(source, "filter set unchanged");
-            return AttemptResult::Done;
+            return;
         }
         for warning in &warnings {
             tracing::warn!(source, "configuration warning: {warning}");
         }
         tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "filter set activated");
-        AttemptResult::Done
     }
 
     /// Reports errors. `logged` are the errors that the log has already.

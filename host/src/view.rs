@@ -30,6 +30,7 @@ pub use self::metrics::CacheMetrics;
 pub(crate) use self::object::ViewObject;
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;
+pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;
 pub(crate) use self::watch_start::{CatchUp, WatchStart};

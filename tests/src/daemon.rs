@@ -393,6 +393,11 @@ impl Daemon {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
     }
 
+    /// Kills the process and waits for its end.
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
     /// Sends SIGTERM and waits; returns the exit code.
     pub async fn stop(mut self) -> Option<i32> {
         let id = self.id().to_string();

@@ -165,6 +165,7 @@ fn lookup(reflector: &ReflectorStatus) -> Value {
         "metadataOnly": reflector.lookup.metadata_only,
         "synced": reflector.state.synced,
         "objects": reflector.objects,
+        "stale": reflector.stale,
         "error": reflector.state.error.as_ref().map(ToString::to_string),
     })
 }
@@ -186,6 +187,7 @@ mod tests {
     use super::super::status::{ReloadError, ReloadResult};
     use super::*;
     use weir_kube::LookupSpec;
+    use weir_store::{ResourceStores, ResourceStoresConfig};
 
     use crate::proxy::ProxyMetrics;
     use crate::reload::ReloadMetrics;
@@ -196,7 +198,8 @@ mod tests {
         reload.register(&mut registry);
         metrics.register(&mut registry);
         ProxyMetrics::default().register(&mut registry);
-        let reflectors = Reflectors::new(None, Tasks::default());
+        let stores = ResourceStores::new(ResourceStoresConfig::default(), Tasks::default());
+        let reflectors = Reflectors::new(stores);
         let caches = Caches { upstream: None, views: None, metrics: Arc::default() };
         (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors, caches), status, reload)
     }

@@ -195,13 +195,13 @@ pub(super) struct ServeFlags {
     /// Directory of filter modules, watched for changes
     #[arg(long, env = "WEIR_MODULES_DIR", value_name = "DIR")]
     pub(super) modules_dir: Option<PathBuf>,
-    /// Directory for compiled modules, the serving certificate and watch caches. It must belong to this daemon alone [default: a temporary directory]
+    /// Directory for compiled modules, the serving certificate, watch caches, lookups and the last good configuration. It must belong to this daemon alone [default: a temporary directory]
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,
     /// Resources whose informers are served from shared watch caches, as resource.group; an empty value turns caching off [default: what kubelet, kube-proxy, CoreDNS and ingress controllers read, and what a filter matches]
     #[arg(long, env = "WEIR_CACHE_RESOURCES", value_name = "RESOURCE[,RESOURCE…]")]
     pub(super) cache_resources: Option<String>,
-    /// Largest size of the watch cache on disk, in --cache-dir; 0 keeps it in memory only
+    /// Largest size of watch caches, lookups and the last good configuration on disk, in --cache-dir; 0 keeps them in memory only
     #[arg(long, env = "WEIR_CACHE_SIZE", value_name = "SIZE", default_value = "512Mi")]
     pub(super) cache_size: String,
     /// Longest time between a change and its commit to the watch cache on disk

@@ -11,6 +11,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+use super::last_good::{LastGood, SourcedConfiguration};
 use crate::config::{ConfigSource, Configuration, ConfigurationError};
 use weir_upstream::{Tasks, error_report};
 
@@ -25,21 +26,31 @@ pub enum SourceState {
     /// Not read yet, because the API server has not responded.
     Pending,
     /// A valid configuration. If the ConfigMap does not exist, it has no filters and a warning.
-    Valid(Arc<Configuration>),
+    Valid(Arc<SourcedConfiguration>),
     /// An invalid configuration.
     Invalid(Arc<ConfigurationError>),
     /// The file cannot be read.
     Unreadable(Arc<str>),
 }
 
-/// Starts to watch a ConfigMap with the daemon's own credential. For a file the state stays [`SourceState::Pending`]: the
+/// How long the first read may take before the configuration on disk is used.
+const FIRST_READ: Duration = Duration::from_secs(1);
+
+/// Starts to watch a ConfigMap with the daemon's own credential. While the API server cannot be reached, `last_good` is the
+/// first state. For a file the state stays [`SourceState::Pending`]: the
 /// reloader calls [`read`] after each change.
 #[must_use]
-pub fn watch_source(source: &ConfigSource, client: Client, tasks: &Tasks) -> watch::Receiver<SourceState> {
+pub fn watch_source(
+    source: &ConfigSource,
+    client: Client,
+    last_good: Option<LastGood>,
+    tasks: &Tasks,
+) -> watch::Receiver<SourceState> {
     let (sender, receiver) = watch::channel(SourceState::Pending);
     if let ConfigSource::ConfigMap { namespace, name } = source {
         let api = Api::namespaced(client, namespace);
-        tasks.spawn_until_stop(watch_config_map(api, name.clone(), source.to_string(), sender));
+        let first = FirstRead { last_good, sender: sender.clone() };
+        tasks.spawn_until_stop(watch_config_map(api, name.clone(), source.to_string(), sender, first));
     }
     receiver
 }
@@ -57,12 +68,12 @@ pub(super) async fn read(path: &Path) -> SourceState {
     }
     match tokio::fs::read_to_string(path).await {
         Err(error) => unreadable(error.to_string()),
-        Ok(text) => Configuration::from_manifest(&name, &text).into(),
+        Ok(text) => Configuration::from_manifest(&name, &text).map(SourcedConfiguration::of_file).into(),
     }
 }
 
-impl From<Result<Configuration, ConfigurationError>> for SourceState {
-    fn from(result: Result<Configuration, ConfigurationError>) -> Self {
+impl From<Result<SourcedConfiguration, ConfigurationError>> for SourceState {
+    fn from(result: Result<SourcedConfiguration, ConfigurationError>) -> Self {
         match result {
             Ok(configuration) => Self::Valid(Arc::new(configuration)),
             Err(error) => Self::Invalid(Arc::new(error)),
@@ -70,14 +81,61 @@ impl From<Result<Configuration, ConfigurationError>> for SourceState {
     }
 }
 
-async fn watch_config_map(api: Api<ConfigMap>, name: String, source: String, sender: watch::Sender<SourceState>) {
+/// The first read of the ConfigMap: if it fails or takes long, the configuration on disk is used, once.
+struct FirstRead {
+    last_good: Option<LastGood>,
+    sender: watch::Sender<SourceState>,
+}
+
+impl FirstRead {
+    /// Uses the configuration on disk, unless the ConfigMap has been read.
+    async fn failed(&mut self, reason: &str) {
+        let Some(last_good) = self.last_good.take() else { return };
+        if let Some(configuration) = last_good.read(reason).await {
+            self.sender.send_replace(SourceState::Valid(Arc::new(configuration)));
+        }
+    }
+
+    /// The API server has answered: its answer counts.
+    fn answered(&mut self) {
+        self.last_good = None;
+    }
+}
+
+/// Whether an error is an answer of the API server, and not a sign that it cannot be reached.
+fn is_answer(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => status.code < 500,
+        _ => false,
+    }
+}
+
+async fn watch_config_map(
+    api: Api<ConfigMap>,
+    name: String,
+    source: String,
+    sender: watch::Sender<SourceState>,
+    mut first: FirstRead,
+) {
+    let late = tokio::time::sleep(FIRST_READ);
+    tokio::pin!(late);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(290);
     let mut events = watch_objects(api, config).default_backoff().into_stream().boxed();
     let mut listed = None;
     // The errors of the present outage that the log has already. Several API servers fail with different errors.
     let mut logged: Vec<String> = Vec::new();
     loop {
-        let state = match events.try_next().await {
+        let event = tokio::select! {
+            event = events.try_next() => event,
+            () = &mut late, if first.last_good.is_some() => {
+                first.failed(&format!("no response within {FIRST_READ:?}")).await;
+                continue;
+            }
+        };
+        let state = match event {
             Ok(Some(Event::Init)) => {
                 listed = None;
                 continue;
@@ -86,18 +144,19 @@ async fn watch_config_map(api: Api<ConfigMap>, name: String, source: String, sen
                 listed = Some(map);
                 continue;
             }
-            Ok(Some(Event::InitDone)) => match listed.take() {
-                Some(map) => Configuration::from_config_map(&source, &map).into(),
-                None => SourceState::Valid(Arc::new(Configuration::missing(&source))),
-            },
-            Ok(Some(Event::Apply(map))) => Configuration::from_config_map(&source, &map).into(),
-            Ok(Some(Event::Delete(_))) => SourceState::Valid(Arc::new(Configuration::missing(&source))),
+            Ok(Some(Event::InitDone)) => SourcedConfiguration::of_api_server(&source, listed.take()).into(),
+            Ok(Some(Event::Apply(map))) => SourcedConfiguration::of_api_server(&source, Some(map)).into(),
+            Ok(Some(Event::Delete(_))) => SourcedConfiguration::of_api_server(&source, None).into(),
             Ok(None) => return,
             Err(error) => {
                 let reason = error_report(&error);
                 if logged.len() < MAX_LOGGED && !logged.contains(&reason) {
                     tracing::warn!(source, reason, "cannot watch the configuration, retrying");
-                    logged.push(reason);
+                    logged.push(reason.clone());
+                }
+                match is_answer(&error) {
+                    true => first.answered(),
+                    false => first.failed(&reason).await,
                 }
                 // The stream has a back-off of its own. This pause bounds the loop if that fails.
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -107,6 +166,7 @@ async fn watch_config_map(api: Api<ConfigMap>, name: String, source: String, sen
         if !std::mem::take(&mut logged).is_empty() {
             tracing::info!(source, "watching the configuration again");
         }
+        first.answered();
         sender.send_replace(state);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 use weir_apiserver::ApiServer;
+use weir_store::disk::{CachedValue, DiskCache, DiskConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 
 use super::*;
@@ -73,6 +74,7 @@ async fn retries_with_the_same_error_are_logged_once() {
         serving: watch::channel(Serving::Unknown).0,
         status: status.clone(),
         metrics: Arc::default(),
+        last_good: None,
     };
     let metrics = reloader.metrics.clone();
     let tasks = Tasks::default();
@@ -92,7 +94,7 @@ async fn an_outage_of_the_api_server_is_logged_once() {
     let log = LogLines::default();
     let _guard = log.collect();
     let tasks = Tasks::default();
-    let state = watch_source(&config_map(), client("http://127.0.0.1:1"), &tasks);
+    let state = watch_source(&config_map(), client("http://127.0.0.1:1"), None, &tasks);
     tokio::time::sleep(Duration::from_secs(300)).await;
     let lines = log.with("cannot watch the configuration");
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -104,10 +106,74 @@ async fn an_outage_of_the_api_server_is_logged_once() {
 async fn a_missing_config_map_is_a_configuration_without_filters_and_with_a_warning() {
     let server = ApiServer::builder().start().await.unwrap();
     let tasks = Tasks::default();
-    let mut state = watch_source(&config_map(), client(server.url()), &tasks);
+    let mut state = watch_source(&config_map(), client(server.url()), None, &tasks);
     let state = state.wait_for(|state| !matches!(state, SourceState::Pending)).await.unwrap().clone();
     let SourceState::Valid(configuration) = state else { panic!("{state:?}") };
     assert!(configuration.filters.is_empty());
     let warning = "ConfigMap kube-system/weir-filters does not exist, so no filter is active";
     assert_eq!(configuration.warnings, [warning]);
+}
+
+/// A place on disk for the last good configuration. A test opens it again, as a restarted daemon does.
+fn last_good(folder: &std::path::Path) -> (Arc<DiskCache>, LastGood) {
+    let disk = DiskCache::new(DiskConfig::new(&folder.join("cache"), "node"), Arc::default());
+    (disk.clone(), LastGood::new(disk, &config_map()).unwrap())
+}
+
+async fn first_state(url: &str, last_good: LastGood) -> Arc<SourcedConfiguration> {
+    let tasks = Tasks::default();
+    let mut state = watch_source(&config_map(), client(url), Some(last_good), &tasks);
+    let state = state.wait_for(|state| !matches!(state, SourceState::Pending));
+    let state = tokio::time::timeout(Duration::from_secs(20), state).await.expect("a configuration").unwrap().clone();
+    let SourceState::Valid(configuration) = state else { panic!("{state:?}") };
+    configuration
+}
+
+fn a_config_map() -> k8s_openapi::api::core::v1::ConfigMap {
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "weir-filters"},
+        "data": {"filter_a": "kube-proxy/services#list"},
+        "binaryData": {"a.wasm": "AGFzbQ=="},
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn without_an_api_server_the_last_good_configuration_is_used_and_its_age_is_a_warning() {
+    // One refuses connections, the other accepts them and never responds.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for url in ["http://127.0.0.1:1".to_owned(), format!("http://{}", silent.local_addr().unwrap())] {
+        for map in [Some(a_config_map()), None] {
+            let folder = tempfile::tempdir().unwrap();
+            let (disk, place) = last_good(folder.path());
+            let active = SourcedConfiguration::of_api_server("ConfigMap", map.clone()).unwrap();
+            place.keep(&active).await;
+            disk.close().await;
+            let read = first_state(&url, last_good(folder.path()).1).await;
+            assert_eq!((&read.filters, &read.binary_data), (&active.filters, &active.binary_data));
+            let warning = read.warnings.last().unwrap();
+            assert!(warning.contains("last good configuration, activated "), "{warning}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_api_server_answers_counts_more_than_the_last_good_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_disk, place) = last_good(folder.path());
+    place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap()).await;
+    let server = ApiServer::builder().start().await.unwrap();
+    let read = first_state(server.url(), place).await;
+    assert!(read.filters.is_empty(), "the ConfigMap does not exist");
+}
+
+#[tokio::test]
+async fn a_damaged_configuration_on_disk_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, place) = last_good(folder.path());
+    for bytes in [&b"{}"[..], b"", br#"{"activated":"2026-01-01T00:00:00Z","config_map":{"data":{"x":"y"}}}"#] {
+        let value = CachedValue { bytes: bytes.to_vec(), expires: std::time::SystemTime::now() + MAX_RETRY };
+        disk.put("configuration/kube-system/weir-filters", value, false).await;
+        assert!(place.read("offline").await.is_none());
+    }
 }

@@ -6,6 +6,8 @@ use weir_store::StoreReader;
 use weir_store::cache::Collection;
 use weir_upstream::Identity;
 
+use crate::config::CachedResources;
+
 /// How wide a reflector of a resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopePolicy {
@@ -24,6 +26,12 @@ impl ScopePolicy {
             _ => Self::Whole,
         }
     }
+}
+
+/// Those of the cached resources of which a view shows all objects. Lookups read the same stores.
+#[must_use]
+pub fn shared_resources(cached: &CachedResources) -> Vec<GroupResource> {
+    cached.named().into_iter().filter(|resource| ScopePolicy::of(resource) == ScopePolicy::Whole).collect()
 }
 
 /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read.

@@ -4,7 +4,7 @@
 //! and JSON for the rest. It writes into a [`ResourceStore`], which many readers share: a snapshot is a pointer, and each
 //! reader follows the history at its own pace.
 //!
-//! Objects are the bytes that the API server sent, unfiltered and complete.
+//! Objects are the bytes that the API server sent, unfiltered. Those that only lookups read are without managed fields.
 //!
 //! Memory: each object once, and the old and new bytes of the events in the history, which is bounded.
 
@@ -18,11 +18,11 @@ mod resource_store;
 mod sources;
 mod store_status;
 
-pub use self::collection::Collection;
+pub use self::collection::{Collection, ObjectContent};
 pub use self::event::StoreEvent;
 pub use self::history::{History, HistoryGap};
 pub use self::object::{Object, ObjectFormat};
-pub use self::reflector::ResourceReflector;
+pub use self::reflector::{ReflectorClient, ResourceReflector};
 #[cfg(test)]
 pub(crate) use self::resource_store::Delta;
 pub use self::resource_store::{ResourceStore, Snapshot};

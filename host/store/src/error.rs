@@ -25,6 +25,12 @@ pub enum ReflectorError {
         /// The message of the API server.
         message: String,
     },
+    /// 404: the API server does not serve the resource.
+    #[error("listing {resource} failed: the API server does not serve the resource")]
+    NotServed {
+        /// The resource.
+        resource: GroupResource,
+    },
     /// Any other client error, for example 400 for an invalid selector.
     #[error("listing {resource} failed: the API server responded with {code}: {message}")]
     Rejected {
@@ -75,7 +81,7 @@ impl ReflectorError {
     pub fn needs_operator_action(&self) -> bool {
         match self {
             Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Rejected { .. } => true,
-            Self::TooLarge { .. } | Self::NoServer { .. } => true,
+            Self::NotServed { .. } | Self::TooLarge { .. } | Self::NoServer { .. } => true,
             Self::Unavailable { .. } | Self::InvalidResponse { .. } => false,
         }
     }

@@ -153,17 +153,13 @@ impl FileState {
             .iter()
             .filter(|object| lookup.versions.is_empty() || lookup.versions.contains(&object.version))
             .filter(|object| lookup.name.as_ref().is_none_or(|name| *name == object.name))
-            .filter_map(|object| read_object(&object.bytes, None, lookup.metadata_only).ok())
+            .filter_map(|object| read_object(&object.bytes, lookup.metadata_only).ok())
             .filter(|(_, stored)| match &selector {
                 None => true,
-                Some(Ok(selector)) => selector.matches(|label| stored.object.document().label(label).ok().flatten()),
+                Some(Ok(selector)) => selector.matches(|label| stored.document().label(label).ok().flatten()),
                 Some(Err(_)) => false,
             })
-            .map(|(key, mut stored)| {
-                // Users write the files, so equal resourceVersions do not mean equal objects.
-                stored.version = Box::default();
-                Delta::Put(key, stored)
-            })
+            .map(|(key, stored)| Delta::Put(key, stored))
             .collect();
         if let Some((next, _)) = objects.next(deltas) {
             objects = next;
@@ -178,7 +174,7 @@ impl FileObjects {
     /// One object; `None` if it does not exist.
     #[must_use]
     pub fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-        Some(self.0.objects(lookup).get(namespace.unwrap_or_default(), name)?.object.clone())
+        Some(self.0.objects(lookup).get(namespace.unwrap_or_default(), name)?.clone())
     }
 
     /// The objects that a label selector matches, sorted by namespace and name. `None` as namespace means all namespaces.

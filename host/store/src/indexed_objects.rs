@@ -1,4 +1,4 @@
-//! The objects of one reflector in one version: an immutable, ordered, persistent map.
+//! The objects of one lookup in one version: an immutable, ordered, persistent map.
 //!
 //! The next version shares the map except for the paths to changed objects. Reading a version is a pointer copy, and
 //! publishing one costs O(log n) per change.
@@ -19,26 +19,18 @@ use self::cache::{ChangedObject, IndexCaches};
 use super::store_key::{StoreKey, joined};
 use weir_document::{CachedObject, Selection};
 
-/// One object of the store.
-#[derive(Debug, Clone)]
-pub(super) struct StoredObject {
-    pub(super) object: Arc<CachedObject>,
-    /// The `metadata.resourceVersion`. Objects with equal versions are equal.
-    pub(super) version: Box<str>,
-}
-
 /// One change of an object.
 #[derive(Debug, Clone)]
 pub(super) enum Delta {
     /// The object was added or updated.
-    Put(StoreKey, StoredObject),
+    Put(StoreKey, Arc<CachedObject>),
     /// The object was deleted.
     Remove(StoreKey),
 }
 
-/// The objects of one reflector in one version.
+/// The objects of one lookup in one version.
 pub(super) struct IndexedObjects {
-    map: RedBlackTreeMapSync<StoreKey, StoredObject>,
+    map: RedBlackTreeMapSync<StoreKey, Arc<CachedObject>>,
     caches: Mutex<IndexCaches>,
 }
 
@@ -50,7 +42,7 @@ impl Default for IndexedObjects {
 
 impl IndexedObjects {
     /// One object.
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&StoredObject> {
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Arc<CachedObject>> {
         self.map.get(joined(namespace, name).as_str())
     }
 
@@ -70,7 +62,7 @@ impl IndexedObjects {
         };
         let bounds = (Bound::Included(from.as_str()), to.as_deref().map_or(Bound::Unbounded, Bound::Excluded));
         // The range borrows its bounds, so the pointers are collected before it ends.
-        self.map.range::<str, _>(bounds).map(|(key, held)| (key, &held.object)).collect::<Vec<_>>().into_iter()
+        self.map.range::<str, _>(bounds).collect::<Vec<_>>().into_iter()
     }
 
     /// The objects of a namespace, or of all namespaces, that a selector matches, in order.
@@ -102,7 +94,7 @@ impl IndexedObjects {
             return Some(found);
         }
         // The index is built without the lock, so that other filters can read meanwhile.
-        let index = cache::index(label, self.map.iter().map(|(key, held)| (key, &held.object)));
+        let index = cache::index(label, self.map.iter());
         self.caches().add_index(label, index, value)
     }
 
@@ -112,21 +104,18 @@ impl IndexedObjects {
         let mut changed: Vec<ChangedObject> = Vec::new();
         for delta in deltas {
             let (key, new) = match delta {
-                Delta::Put(key, held) => (key, Some(held)),
+                Delta::Put(key, new) => (key, Some(new)),
                 Delta::Remove(key) => (key, None),
             };
             let old = map.get(key.as_str()).cloned();
             match (&old, &new) {
                 (None, None) => continue,
-                (Some(old), Some(new)) if !new.version.is_empty() && old.version == new.version => {
-                    continue;
-                }
+                (Some(old), Some(new)) if old.document().bytes() == new.document().bytes() => continue,
                 _ => {}
             }
-            let object = |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.object.clone());
-            changed.push((key.clone(), object(&old), object(&new)));
+            changed.push((key.clone(), old, new.clone()));
             match new {
-                Some(held) => map.insert_mut(key, held),
+                Some(new) => map.insert_mut(key, new),
                 None => drop(map.remove_mut(key.as_str())),
             }
         }

@@ -1,21 +1,21 @@
-//! Reflectors and the store that they fill.
+//! Stores of what the API servers have, and the lookups of filters on top of them.
 //!
-//! A reflector lists and watches one resource and writes its objects, as JSON bytes without managed fields, into the store.
-//! Readers take a [`StoreSnapshot`]: one consistent version of all objects and of the node's addresses. [`FileObjects`]
-//! answers the same queries from files.
+//! A store holds the objects of one collection: one reflector lists and watches them, and many readers share them. Clients'
+//! views and the lookups of filters open stores in one place, [`ResourceStores`], so that each collection is read once.
 //!
-//! Memory: each object once per lookup. A snapshot is a pointer. Equal lookups share one reflector, which stops when its
-//! last handle is dropped.
+//! A lookup indexes the objects of a store. Readers take a [`StoreSnapshot`]: one consistent version of the objects of all
+//! lookups and of the node's addresses. [`FileObjects`] answers the same queries from files.
+//!
+//! Memory: the bytes of an object once per store; per lookup a pointer to them and what was read of them. A snapshot is a
+//! pointer. Equal lookups share their index, which is dropped with the last handle.
 //!
 //! Modules depend on each other in one direction only:
 //!
 //! ```text
-//! node_addresses ─► reflectors ─► reflector ─► list, watch ─► discovery ─► resource_client ─► error
-//!       │                └──────────────┴─► snapshot ─► change           (all) ─► timing
-//!       └─► netlink                            │
-//! file_objects, list, watch ─► stored_object ─► indexed_objects ─► change
-//! resource_stores ─► disk ─► cache ─► resource_client, snapshot
-//!       └─► store_reader
+//! node_addresses ─► reflectors ─► lookup ─► lookup_follower ─► resource_stores ─► disk ─► cache ─► resource_client ─► error
+//!       │                │          └─► discovery ─► resource_client   └─► store_reader    └─► stored_object
+//!       └─► netlink      └─► snapshot ─► change
+//!                               └─► indexed_objects ◄─ file_objects, lookup_follower
 //! resource_client, cache ─► uplink
 //! ```
 
@@ -26,12 +26,13 @@ pub mod disk;
 mod error;
 mod file_objects;
 mod indexed_objects;
-mod list;
+mod lookup;
+mod lookup_follower;
 mod netlink;
 mod node_addresses;
 mod peers;
 mod query;
-mod reflector;
+mod reflector_state;
 mod reflectors;
 mod resource_client;
 mod resource_stores;
@@ -41,15 +42,15 @@ mod store_reader;
 mod stored_object;
 mod timing;
 mod uplink;
-mod watch;
 
+pub use cache::ReflectorClient;
 pub use change::{Change, Changes, ObjectKey};
 pub use error::ReflectorError;
 pub use file_objects::{FileObjects, FileObjectsError, read_objects};
 pub use netlink::NetlinkEvents;
 pub use node_addresses::watch_addresses;
 pub use peers::{PeerClient, Peers, is_shared};
-pub use reflector::{ReflectorClient, ReflectorState};
+pub use reflector_state::ReflectorState;
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
 pub use resource_stores::{ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
 pub use snapshot::StoreSnapshot;

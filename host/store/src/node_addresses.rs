@@ -184,6 +184,7 @@ fn address(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource_stores::{ResourceStores, ResourceStoresConfig};
 
     #[test]
     fn only_default_routes_of_the_main_table_are_used() {
@@ -219,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn the_loopback_address_is_found_unless_netlink_is_unavailable() {
         let tasks = Tasks::default();
-        let reflectors = Reflectors::new(None, tasks.clone());
+        let reflectors = Reflectors::new(ResourceStores::new(ResourceStoresConfig::default(), tasks.clone()));
         watch_addresses(&reflectors, &tasks).await;
         let addresses = reflectors.snapshot().addresses();
         if !addresses.is_empty() {

@@ -1,4 +1,5 @@
-//! All reflectors of the daemon: opened by lookup, shared by equal lookups, stopped when their last handle is dropped.
+//! The lookups of all filters: each has its objects indexed, from a store that clients' views and other lookups may share.
+//! Equal lookups share an index. A lookup is closed when its last handle is dropped.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,33 +8,35 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{InterfaceAddress, LookupSpec};
-use weir_upstream::Tasks;
 
 use super::change::Changes;
 use super::error::ReflectorError;
-use super::reflector::{Reflector, ReflectorClient, ReflectorState};
-use super::snapshot::{ReflectorId, Store, StoreSnapshot};
-use super::timing::ReflectorTiming;
+use super::lookup::{LookupSource, LookupTask};
+use super::lookup_follower::LookupWriter;
+use super::reflector_state::ReflectorState;
+use super::resource_stores::ResourceStores;
+use super::snapshot::{LookupId, Store, StoreSnapshot};
+use super::store_reader::StoreReader;
 
-/// The status of one reflector, as the admin port reports it.
+/// The status of one lookup, as the admin port reports it.
 #[derive(Debug, Clone)]
 pub struct ReflectorStatus {
-    /// The lookup that the reflector serves.
+    /// The lookup.
     pub lookup: Arc<LookupSpec>,
     /// Its state.
     pub state: ReflectorState,
-    /// The number of objects in the store.
+    /// The number of its objects.
     pub objects: usize,
+    /// Whether the objects are from disk, and the API server has not confirmed them yet.
+    pub stale: bool,
 }
 
-/// The reflectors and their store. Clones share them.
+/// The lookups and their objects. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Reflectors(Arc<Inner>);
 
 pub(super) struct Inner {
-    client: Option<ReflectorClient>,
-    timing: ReflectorTiming,
-    tasks: Tasks,
+    stores: ResourceStores,
     store: Arc<Store>,
     open: Mutex<OpenReflectors>,
 }
@@ -44,36 +47,31 @@ struct OpenReflectors {
     last_id: u64,
 }
 
-/// Keeps a reflector running. Clones share it.
-#[must_use = "a reflector stops when its last handle is dropped"]
+/// Keeps a lookup open. Clones share it.
+#[must_use = "a lookup is closed when its last handle is dropped"]
 #[derive(Debug, Clone)]
 pub struct ReflectorHandle(Arc<Registration>);
 
-/// Stops the reflector and removes its objects when it is dropped.
+/// Closes the lookup and removes its objects when it is dropped.
 #[derive(Debug)]
 struct Registration {
     lookup: Arc<LookupSpec>,
-    id: ReflectorId,
+    id: LookupId,
     state: watch::Receiver<ReflectorState>,
+    source: LookupSource,
     stop: CancellationToken,
     reflectors: Weak<Inner>,
 }
 
 impl Reflectors {
-    /// Creates an empty set. Without a client every reflector reports [`ReflectorError::NoServer`].
+    /// Creates an empty set that reads these stores. Without an API server every lookup reports
+    /// [`ReflectorError::NoServer`].
     #[must_use]
-    pub fn new(client: Option<ReflectorClient>, tasks: Tasks) -> Self {
-        Self::with_timing(client, tasks, ReflectorTiming::default())
+    pub fn new(stores: ResourceStores) -> Self {
+        Self(Arc::new(Inner { stores, store: Arc::new(Store::new()), open: Mutex::default() }))
     }
 
-    /// Like [`Reflectors::new`], with other timeouts and intervals.
-    #[must_use]
-    pub fn with_timing(client: Option<ReflectorClient>, tasks: Tasks, timing: ReflectorTiming) -> Self {
-        let store = Arc::new(Store::new());
-        Self(Arc::new(Inner { client, timing, tasks, store, open: Mutex::default() }))
-    }
-
-    /// Returns a handle to the reflector of a lookup, and starts the reflector if there is none.
+    /// Returns a handle to a lookup, and opens it if it is not.
     pub fn open(&self, lookup: &LookupSpec) -> ReflectorHandle {
         let inner = &self.0;
         let mut open = inner.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,30 +79,21 @@ impl Reflectors {
             return ReflectorHandle(registration);
         }
         open.last_id += 1;
-        let id = ReflectorId(open.last_id);
+        let id = LookupId(open.last_id);
         let lookup = Arc::new(lookup.clone());
         let (sender, state) = watch::channel(ReflectorState::default());
-        let stop = CancellationToken::new();
+        let (stop, source) = (CancellationToken::new(), LookupSource::default());
         inner.store.add(&lookup, id);
-        match &inner.client {
-            Some(client) => {
-                let reflector =
-                    Reflector::new(client.clone(), lookup.clone(), id, inner.store.clone(), sender, inner.timing);
-                let stop = stop.clone();
-                inner.tasks.spawn_until_stop(async move {
-                    tokio::select! {
-                        () = stop.cancelled() => {}
-                        () = reflector.run() => {}
-                    }
-                });
-            }
-            None => {
-                let error = ReflectorError::NoServer { resource: lookup.resource.clone() };
-                sender.send_modify(|state| state.error = Some(error));
-            }
+        if inner.stores.can_read_as(&StoreReader::Daemon) {
+            let writer = LookupWriter { lookup: lookup.clone(), id, objects: inner.store.clone(), state: sender };
+            let task = LookupTask::new(inner.stores.clone(), writer, source.clone());
+            inner.stores.spawn(stop.clone(), task.run());
+        } else {
+            let error = ReflectorError::NoServer { resource: lookup.resource.clone() };
+            sender.send_modify(|state| state.error = Some(error));
         }
-        let registration =
-            Arc::new(Registration { lookup: lookup.clone(), id, state, stop, reflectors: Arc::downgrade(inner) });
+        let reflectors = Arc::downgrade(inner);
+        let registration = Arc::new(Registration { lookup: lookup.clone(), id, state, source, stop, reflectors });
         open.reflectors.insert(lookup, Arc::downgrade(&registration));
         ReflectorHandle(registration)
     }
@@ -127,7 +116,7 @@ impl Reflectors {
         self.0.store.snapshot()
     }
 
-    /// The status of all reflectors, sorted by resource and name.
+    /// The status of all lookups, sorted by resource and name.
     #[must_use]
     pub fn status(&self) -> Vec<ReflectorStatus> {
         let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,6 +127,7 @@ impl Reflectors {
             lookup: registration.lookup.clone(),
             state: registration.state.borrow().clone(),
             objects: self.0.store.objects(&registration.lookup, registration.id).map_or(0, |objects| objects.count()),
+            stale: registration.source.load().as_ref().is_some_and(|store| store.is_stale()),
         };
         let mut all: Vec<_> = registrations.iter().map(status).collect();
         all.sort_by(|a, b| a.lookup.resource.cmp(&b.lookup.resource).then_with(|| a.lookup.name.cmp(&b.lookup.name)));
@@ -151,19 +141,19 @@ impl Reflectors {
 }
 
 impl ReflectorHandle {
-    /// The lookup that the reflector serves.
+    /// The lookup.
     #[must_use]
     pub fn lookup(&self) -> &Arc<LookupSpec> {
         &self.0.lookup
     }
 
-    /// The current state of the reflector.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> ReflectorState {
         self.0.state.borrow().clone()
     }
 
-    /// Waits until the first list has completed. Cancel-safe.
+    /// Waits until the objects are complete: listed, or restored from disk. Cancel-safe.
     ///
     /// While the API server is unavailable, this waits without a limit. The caller sets a timeout and reads the reason from
     /// [`ReflectorHandle::state`].
@@ -203,7 +193,7 @@ impl Drop for Registration {
             return;
         };
         let mut open = inner.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another reflector may have been opened for the same lookup since the last handle was dropped.
+        // The same lookup may have been opened again since the last handle was dropped.
         if open.reflectors.get(&self.lookup).is_some_and(|registration| registration.strong_count() == 0) {
             open.reflectors.remove(&self.lookup);
         }

@@ -137,13 +137,8 @@ pub(super) struct ResponseChunks {
 }
 
 impl ResponseChunks {
-    /// Fails if the response is not JSON or has an encoding other than gzip.
-    pub(super) fn new(client: &ResourceClient, response: Response<Body>) -> Result<Self, RequestError> {
-        Self::with_encoding(client, response, Encoding::Json)
-    }
-
     /// Fails if the response is not in this encoding, or has a content encoding other than gzip.
-    pub(super) fn with_encoding(
+    pub(super) fn new(
         client: &ResourceClient,
         response: Response<Body>,
         encoding: Encoding,

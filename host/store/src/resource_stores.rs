@@ -7,17 +7,17 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio_util::sync::CancellationToken;
+use weir_kube::{GroupResource, LabelSelector, LookupSpec};
 use weir_upstream::Tasks;
 
-use super::cache::{Collection, ResourceReflector, ResourceStore};
+use super::cache::{Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::peers::{PeerOrder, Peers};
-use super::reflector::ReflectorClient;
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
 
 /// What stores are filled from.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 #[expect(missing_debug_implementations, reason = "kube's client has none")]
 pub struct ResourceStoresConfig {
     /// Reads with the daemon's own identity; `None` without an API server.
@@ -32,6 +32,8 @@ pub struct ResourceStoresConfig {
     pub timing: ReflectorTiming,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
+    /// The resources of which clients read whole stores. Lookups of them read the same ones.
+    pub shared: Vec<GroupResource>,
 }
 
 /// Returns the client of a user; `None` if it cannot be impersonated.
@@ -81,6 +83,11 @@ impl StoreId {
             _ => Confidentiality::Plain,
         }
     }
+
+    /// Whether the store is kept on disk. Secrets are only for the kubelet that needs them to restart pods.
+    fn is_persistent(&self) -> bool {
+        self.reader != StoreReader::Daemon || self.confidentiality() == Confidentiality::Plain
+    }
 }
 
 impl ResourceStores {
@@ -109,6 +116,35 @@ impl ResourceStores {
         let opened = Arc::new(self.0.open_store(&id, Arc::downgrade(&self.0))?);
         open.insert(id, Arc::downgrade(&opened));
         Some(StoreHandle(opened))
+    }
+
+    /// Opens the store that a lookup reads, in a version that the API server serves: the whole one if clients share it, else
+    /// one that has what the lookup selects. A metadata-only lookup reads an open store of whole objects if there is one.
+    pub(super) fn open_lookup(&self, lookup: &LookupSpec, version: &str) -> Option<StoreHandle> {
+        let own = Collection::of_lookup(lookup, version);
+        // The API server reports an invalid selector.
+        let selectable = LabelSelector::parse(&own.label_selector).is_ok();
+        if selectable && self.0.config.shared.contains(&lookup.resource) {
+            return self.open(&StoreReader::Daemon, &own.widened());
+        }
+        let with_content = Collection { content: ObjectContent::WithoutManagedFields, ..own.clone() };
+        let found = self.find(with_content).filter(|_| lookup.metadata_only);
+        found.or_else(|| self.open(&StoreReader::Daemon, &own))
+    }
+
+    /// Returns a store that the daemon reads if it is open.
+    fn find(&self, collection: Collection) -> Option<StoreHandle> {
+        self.0.open().get(&StoreId { reader: StoreReader::Daemon, collection }).and_then(Weak::upgrade).map(StoreHandle)
+    }
+
+    /// The client and the timing of the daemon's own reads; `None` without an API server.
+    pub(super) fn daemon(&self) -> Option<(ReflectorClient, ReflectorTiming)> {
+        Some((self.0.config.daemon.clone()?, self.0.config.timing))
+    }
+
+    /// Runs a task until it ends, until `stop`, or until the daemon stops.
+    pub(super) fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(stop, task);
     }
 
     /// All open stores, in a stable order.
@@ -147,7 +183,7 @@ impl Inner {
         let stop = CancellationToken::new();
         let opened =
             |persist| OpenStore { id: id.clone(), store: store.clone(), stop: stop.clone(), stores, _persist: persist };
-        let Some(disk) = self.config.disk.clone() else {
+        let Some(disk) = self.config.disk.clone().filter(|_| id.is_persistent()) else {
             self.spawn(stop.clone(), reflector.run());
             return Some(opened(None));
         };

@@ -1,4 +1,4 @@
-//! The store: the objects of all reflectors and the node's addresses, published as immutable snapshots.
+//! The objects of all lookups and the node's addresses, published as immutable snapshots.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,15 +12,15 @@ use super::indexed_objects::{Delta, IndexedObjects};
 use weir_document::{CachedObject, Selection};
 use weir_kube::{InterfaceAddress, LookupSpec};
 
-/// Distinguishes a reflector from an earlier one of the same lookup that is still stopping.
+/// Distinguishes a lookup from an earlier, equal one that is still stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReflectorId(pub(super) u64);
+pub(super) struct LookupId(pub(super) u64);
 
 /// One consistent version of the store.
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     version: u64,
-    reflectors: HashMap<Arc<LookupSpec>, (ReflectorId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
+    lookups: HashMap<Arc<LookupSpec>, (LookupId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
     addresses: Arc<[InterfaceAddress]>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new() -> Self {
-        let state = StoreSnapshot { version: 0, reflectors: HashMap::default(), addresses: Arc::new([]) };
+        let state = StoreSnapshot { version: 0, lookups: HashMap::default(), addresses: Arc::new([]) };
         Self {
             state: ArcSwap::from_pointee(state),
             writing: Mutex::default(),
@@ -53,42 +53,37 @@ impl Store {
         self.changes.subscribe()
     }
 
-    /// Adds a reflector without objects.
-    pub(super) fn add(&self, lookup: &Arc<LookupSpec>, id: ReflectorId) {
+    /// Adds a lookup without objects.
+    pub(super) fn add(&self, lookup: &Arc<LookupSpec>, id: LookupId) {
         self.write(|state| {
-            state.reflectors.insert(lookup.clone(), (id, Arc::default()));
+            state.lookups.insert(lookup.clone(), (id, Arc::default()));
         });
     }
 
-    /// Removes a reflector and its objects.
-    pub(super) fn remove(&self, lookup: &Arc<LookupSpec>, id: ReflectorId) {
+    /// Removes a lookup and its objects.
+    pub(super) fn remove(&self, lookup: &Arc<LookupSpec>, id: LookupId) {
         self.write(|state| {
-            if state.reflectors.get(lookup).is_some_and(|(present, _)| *present == id) {
-                state.reflectors.remove(lookup);
+            if state.lookups.get(lookup).is_some_and(|(present, _)| *present == id) {
+                state.lookups.remove(lookup);
             }
         });
     }
 
-    /// The current objects of a reflector.
-    pub(super) fn objects(&self, lookup: &LookupSpec, id: ReflectorId) -> Option<Arc<IndexedObjects>> {
-        self.state
-            .load()
-            .reflectors
-            .get(lookup)
-            .filter(|(present, _)| *present == id)
-            .map(|(_, objects)| objects.clone())
+    /// The current objects of a lookup.
+    pub(super) fn objects(&self, lookup: &LookupSpec, id: LookupId) -> Option<Arc<IndexedObjects>> {
+        self.state.load().lookups.get(lookup).filter(|(present, _)| *present == id).map(|(_, objects)| objects.clone())
     }
 
-    /// Applies deltas of a reflector and notifies receivers of the changed keys. Ignores a reflector that was removed.
+    /// Applies deltas of a lookup and notifies receivers of the changed keys. Ignores a lookup that was removed.
     ///
-    /// INVARIANT: only one task writes the objects of a reflector, so objects read before the lock are current under it.
-    pub(super) fn apply(&self, lookup: &Arc<LookupSpec>, id: ReflectorId, deltas: Vec<Delta>) {
+    /// INVARIANT: only one task writes the objects of a lookup, so objects read before the lock are current under it.
+    pub(super) fn apply(&self, lookup: &Arc<LookupSpec>, id: LookupId, deltas: Vec<Delta>) {
         let Some((next, keys)) = self.objects(lookup, id).and_then(|objects| objects.next(deltas)) else {
             return;
         };
         let mut applied = false;
         self.write(|state| {
-            if let Some((_, objects)) = state.reflectors.get_mut(lookup).filter(|(present, _)| *present == id) {
+            if let Some((_, objects)) = state.lookups.get_mut(lookup).filter(|(present, _)| *present == id) {
                 *objects = Arc::new(next);
                 applied = true;
             }
@@ -131,7 +126,7 @@ impl Store {
 
 impl StoreSnapshot {
     fn objects(&self, lookup: &LookupSpec) -> Option<&Arc<IndexedObjects>> {
-        self.reflectors.get(lookup).map(|(_, objects)| objects)
+        self.lookups.get(lookup).map(|(_, objects)| objects)
     }
 
     /// Grows with every change of the store; equal versions are the same state.
@@ -140,10 +135,10 @@ impl StoreSnapshot {
         self.version
     }
 
-    /// One object; `None` if it does not exist. `lookup` is the lookup of an open reflector.
+    /// One object; `None` if it does not exist. `lookup` is an open one.
     #[must_use]
     pub fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-        Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.object.clone())
+        Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.clone())
     }
 
     /// The objects that a label selector matches, sorted by namespace and name. `None` as namespace means all namespaces.

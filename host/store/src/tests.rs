@@ -1,16 +1,20 @@
 //! Reflectors against an in-memory API server. No test sleeps: each waits for the change, state or request it is about.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_kube::LookupSpec;
+use weir_kube::{GroupResource, LookupSpec};
 use weir_upstream::{Connectivity, Tasks};
 
+use super::disk::DiskCache;
 use super::*;
 
 mod errors;
 mod lookups;
+mod restart;
+mod shared;
 mod sync;
 
 /// An API server and reflectors that read from it.
@@ -44,11 +48,36 @@ pub(super) fn client(url: &str) -> kube::Client {
 }
 
 fn reflectors_of(url: &str) -> Reflectors {
-    Reflectors::with_timing(
-        Some(ReflectorClient { client: client(url), connectivity: Connectivity::default() }),
-        Tasks::default(),
-        TIMING,
-    )
+    reflectors_with(StoresFixture { url: url.to_owned(), ..StoresFixture::default() })
+}
+
+/// What the lookups of a test read.
+#[derive(Clone, Default)]
+struct StoresFixture {
+    url: String,
+    connectivity: Connectivity,
+    timing: Option<ReflectorTiming>,
+    disk: Option<Arc<DiskCache>>,
+    shared: Vec<GroupResource>,
+}
+
+impl StoresFixture {
+    fn open(self) -> ResourceStores {
+        let daemon = ReflectorClient { client: client(&self.url), connectivity: self.connectivity };
+        let (timing, disk, shared) = (self.timing.unwrap_or(TIMING), self.disk, self.shared);
+        ResourceStores::new(
+            ResourceStoresConfig { daemon: Some(daemon), timing, disk, shared, ..ResourceStoresConfig::default() },
+            Tasks::default(),
+        )
+    }
+}
+
+fn without_a_server() -> Reflectors {
+    Reflectors::new(ResourceStores::new(ResourceStoresConfig::default(), Tasks::default()))
+}
+
+fn reflectors_with(fixture: StoresFixture) -> Reflectors {
+    Reflectors::new(fixture.open())
 }
 
 impl Cluster {

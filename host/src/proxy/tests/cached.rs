@@ -8,7 +8,7 @@ use weir_store::{Peers, ReflectorClient, ReflectorTiming, ResourceStores, Resour
 
 use super::*;
 use crate::config::CachedResources;
-use crate::view::{Views, ViewsConfig};
+use crate::view::{Views, ViewsConfig, shared_resources};
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -252,16 +252,12 @@ impl FixtureConfig {
     ) -> Option<Arc<Views>> {
         let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
         let timing = ReflectorTiming::default();
-        let stores = ResourceStoresConfig {
-            daemon: Some(daemon),
-            node: None,
-            users: None,
-            peers: Peers::default(),
-            timing,
-            disk: self.disk.clone(),
-        };
-        let stores = ResourceStores::new(stores, tasks.clone());
         let resources = CachedResources::Only(self.cached.clone());
+        let (disk, shared) = (self.disk.clone(), shared_resources(&resources));
+        let peers = Peers::default();
+        let stores =
+            ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, peers, timing, disk, shared };
+        let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
         let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))

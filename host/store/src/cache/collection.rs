@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, GroupResource, ResourceRequest};
+use weir_kube::{Encoding, GroupResource, LookupSpec, ResourceRequest};
 
 use crate::query::escaped;
 
@@ -20,6 +21,20 @@ pub struct Collection {
     pub field_selector: String,
     /// The label selector; empty for all objects.
     pub label_selector: String,
+    /// What is kept of each object.
+    pub content: ObjectContent,
+}
+
+/// What a store keeps of each object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum ObjectContent {
+    /// The bytes of the API server: clients and lookups read them.
+    #[default]
+    Complete,
+    /// Without `metadata.managedFields`, which no filter needs. For lookups alone.
+    WithoutManagedFields,
+    /// `PartialObjectMetadata` without `metadata.managedFields`. For lookups alone.
+    Metadata,
 }
 
 impl Collection {
@@ -36,7 +51,35 @@ impl Collection {
             path,
             field_selector: String::new(),
             label_selector: String::new(),
+            content: ObjectContent::Complete,
         }
+    }
+
+    /// Returns what a lookup selects, in a version that the API server serves.
+    #[must_use]
+    pub fn of_lookup(lookup: &LookupSpec, version: &str) -> Self {
+        let GroupResource { resource, group } = &lookup.resource;
+        Self {
+            resource: lookup.resource.clone(),
+            version: version.to_owned(),
+            path: match group.as_str() {
+                "" => format!("/api/{version}/{resource}"),
+                group => format!("/apis/{group}/{version}/{resource}"),
+            },
+            field_selector: lookup.name.as_ref().map(|name| format!("metadata.name={name}")).unwrap_or_default(),
+            label_selector: lookup.label_selector.clone().unwrap_or_default(),
+            content: match lookup.metadata_only {
+                true => ObjectContent::Metadata,
+                false => ObjectContent::WithoutManagedFields,
+            },
+        }
+    }
+
+    /// Returns all objects of the collection's resource, complete, in all namespaces.
+    #[must_use]
+    pub fn widened(self) -> Self {
+        let (field_selector, label_selector) = Default::default();
+        Self { field_selector, label_selector, content: ObjectContent::Complete, ..self }
     }
 
     /// Returns the collection as a request narrows it.
@@ -69,8 +112,31 @@ impl Collection {
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         match kind_of(&self.api_version(), &self.resource.resource) {
-            Some(_) => Encoding::Protobuf,
-            None => Encoding::Json,
+            Some(_) if self.content != ObjectContent::Metadata => Encoding::Protobuf,
+            _ => Encoding::Json,
+        }
+    }
+
+    /// The `Accept` header of a list.
+    pub(super) fn accept_list(&self) -> &'static str {
+        match (self.content, self.encoding()) {
+            // A server without `PartialObjectMetadata` responds with whole objects, which are reduced later.
+            (ObjectContent::Metadata, _) => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+            }
+            (_, Encoding::Json) => "application/json",
+            (_, Encoding::Protobuf) => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The `Accept` header of a watch.
+    pub(super) fn accept_watch(&self) -> &'static str {
+        match (self.content, self.encoding()) {
+            (ObjectContent::Metadata, _) => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+            }
+            (_, Encoding::Json) => "application/json",
+            (_, Encoding::Protobuf) => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 
@@ -95,7 +161,10 @@ impl fmt::Display for Collection {
             write!(f, "{separator}{name}={value}")?;
             separator = '&';
         }
-        Ok(())
+        match self.content {
+            ObjectContent::Metadata => f.write_str(" (metadata)"),
+            ObjectContent::Complete | ObjectContent::WithoutManagedFields => Ok(()),
+        }
     }
 }
 
@@ -122,6 +191,23 @@ mod tests {
         assert!(!narrowed.is_whole());
         assert_eq!(narrowed.to_string(), "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName=n");
         assert_eq!(narrowed.path_with("limit=1"), "/api/v1/namespaces/a/pods?limit=1&fieldSelector=spec.nodeName%3Dn");
+    }
+
+    #[test]
+    fn the_selectors_of_a_lookup_are_escaped() {
+        let lookup = LookupSpec {
+            name: Some("a&b".into()),
+            label_selector: Some("x in (a,b)".into()),
+            ..LookupSpec::all(GroupResource::new("nodes", ""))
+        };
+        let collection = Collection::of_lookup(&lookup, "v1");
+        assert_eq!(
+            collection.path_with("limit=1"),
+            "/api/v1/nodes?limit=1&fieldSelector=metadata.name%3Da%26b&labelSelector=x%20in%20%28a%2Cb%29"
+        );
+        assert!(collection.widened().is_whole());
+        let pools = Collection::of_lookup(&LookupSpec::all("nodepools.apps.openyurt.io".parse().unwrap()), "v1beta2");
+        assert_eq!(pools.path, "/apis/apps.openyurt.io/v1beta2/nodepools");
     }
 
     #[test]

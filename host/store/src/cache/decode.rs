@@ -8,8 +8,10 @@ use weir_document::json::{self, EventType, ListMeta, Piece, SplitError};
 use weir_document::protobuf::{self, Envelope};
 use weir_kube::Encoding;
 
+use super::collection::ObjectContent;
 use super::object::{Object, ObjectFormat};
 use crate::StoreKey;
+use crate::stored_object::reduced;
 
 /// The largest object that is accepted: ten times the default limit of etcd.
 const MAX_ITEM: usize = 16 << 20;
@@ -86,11 +88,14 @@ pub(super) fn list_format(encoding: Encoding, meta: &ListMeta) -> Result<ObjectF
     Ok(ObjectFormat { encoding, type_meta })
 }
 
-/// Reads an object. Copies its bytes.
-pub(super) fn object(format: &ObjectFormat, bytes: &[u8]) -> Result<Object, DecodeError> {
-    let bytes = Bytes::copy_from_slice(bytes);
+/// Reads an object. Copies its bytes, as far as they are kept.
+pub(super) fn object(format: &ObjectFormat, content: ObjectContent, bytes: &Bytes) -> Result<Object, DecodeError> {
     let document = format.document(bytes.clone());
     let (key, version) = (key(&document)?, version(&document)?);
+    let bytes = match content {
+        ObjectContent::Complete => Bytes::copy_from_slice(bytes),
+        _ => reduced(document, content == ObjectContent::Metadata)?,
+    };
     Ok(Object { key, version, bytes })
 }
 
@@ -141,7 +146,11 @@ impl EventDecoder {
     }
 
     /// Returns the next complete event.
-    pub(super) fn next(&mut self, format: &ObjectFormat) -> Result<Option<WatchEvent>, DecodeError> {
+    pub(super) fn next(
+        &mut self,
+        format: &ObjectFormat,
+        content: ObjectContent,
+    ) -> Result<Option<WatchEvent>, DecodeError> {
         let (event, bytes) = match self {
             Self::Json(splitter) => match splitter.next()? {
                 Some(frame) => (frame.event, frame.object_bytes()),
@@ -159,7 +168,7 @@ impl EventDecoder {
             },
         };
         Ok(Some(match event {
-            EventType::Added | EventType::Modified => WatchEvent::Put(object(format, &bytes)?),
+            EventType::Added | EventType::Modified => WatchEvent::Put(object(format, content, &bytes)?),
             EventType::Deleted => {
                 let document = format.document(bytes);
                 WatchEvent::Delete(key(&document)?, version(&document)?)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
-use weir_upstream::{BackOff, Reconnects, jitter};
+use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::collection::Collection;
 use super::decode::{self, EventDecoder, PageDecoder, WatchEvent};
@@ -16,7 +16,6 @@ use super::sources::Sources;
 use crate::error::ReflectorError;
 use crate::peers::PeerOrder;
 use crate::query::escaped;
-use crate::reflector::ReflectorClient;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use crate::timing::ReflectorTiming;
 
@@ -24,6 +23,15 @@ use crate::timing::ReflectorTiming;
 const PAGE: usize = 500;
 /// The largest total size of the objects of one list.
 const MAX_LIST: usize = 512 << 20;
+
+/// The API server that reflectors read from.
+#[derive(Clone)]
+pub struct ReflectorClient {
+    /// A client with the identity that reads. It connects to the API server directly, so filters never apply.
+    pub client: kube::Client,
+    /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
+    pub connectivity: Connectivity,
+}
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
@@ -133,9 +141,7 @@ impl ResourceReflector {
                     current
                 }
                 (Err(RequestError::NotFound), _) => {
-                    let resource = self.collection.resource.clone();
-                    let message = "the resource is not served".to_owned();
-                    self.report(ReflectorError::Rejected { resource, code: 404, message });
+                    self.report(ReflectorError::NotServed { resource: self.collection.resource.clone() });
                     backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects).await;
                     Phase::List
                 }
@@ -205,8 +211,8 @@ impl ResourceReflector {
 
     async fn page(&self, path: &str) -> Result<Page, RequestError> {
         let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
-        let response = self.client().get(path, self.accept(), true).await?;
-        let chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
+        let response = self.client().get(path, self.collection.accept_list(), true).await?;
+        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
@@ -231,7 +237,8 @@ impl ResourceReflector {
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
         let version = version
             .ok_or_else(|| self.client().invalid_response("the list has no numeric metadata.resourceVersion"))?;
-        let objects = items.iter().map(|item| decode::object(&format, item)).collect::<Result<_, _>>();
+        let objects =
+            items.iter().map(|item| decode::object(&format, self.collection.content, item)).collect::<Result<_, _>>();
         Ok(Page { objects: objects.map_err(invalid)?, format, version, continue_token: meta.continue_token.clone() })
     }
 
@@ -247,12 +254,8 @@ impl ResourceReflector {
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
-        let accept = match self.encoding {
-            Encoding::Json => "application/json",
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-        };
-        let response = self.client().get(&path, accept, false).await?;
-        let chunks = ResponseChunks::with_encoding(self.client(), response, self.encoding)?;
+        let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
+        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
@@ -281,7 +284,9 @@ impl ResourceReflector {
         format: &ObjectFormat,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), RequestError> {
-        while let Some(event) = decoder.next(format).map_err(|error| self.client().invalid_response(error))? {
+        while let Some(event) =
+            decoder.next(format, self.collection.content).map_err(|error| self.client().invalid_response(error))?
+        {
             deltas.push(match event {
                 WatchEvent::Put(object) => Delta::Put(object),
                 WatchEvent::Delete(key, version) => Delta::Remove(key, version),
@@ -290,13 +295,6 @@ impl ResourceReflector {
             });
         }
         Ok(())
-    }
-
-    fn accept(&self) -> &'static str {
-        match self.encoding {
-            Encoding::Json => "application/json",
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
-        }
     }
 }
 

@@ -13,8 +13,10 @@ use super::event::StoreEvent;
 use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
 use super::store_status::StoreStatus;
+use crate::error::ReflectorError;
+use crate::reflector_state::ReflectorState;
+use crate::store_key::StoreKey;
 use crate::uplink::Received;
-use crate::{ReflectorError, ReflectorState, StoreKey};
 
 /// The most events that the history keeps.
 const MAX_EVENTS: usize = 4096;

@@ -11,7 +11,7 @@ use redb::backends::FileBackend;
 use serde::{Deserialize, Serialize};
 use weir_kube::GroupResource;
 
-use crate::cache::Collection;
+use crate::cache::{Collection, ObjectContent};
 
 /// The file name in the cache directory.
 const FILE: &str = "watch-cache.redb";
@@ -106,6 +106,8 @@ pub struct StoreName {
     path: String,
     field_selector: String,
     label_selector: String,
+    #[serde(default)]
+    content: ObjectContent,
 }
 
 impl StoreName {
@@ -120,6 +122,7 @@ impl StoreName {
             path: collection.path.clone(),
             field_selector: collection.field_selector.clone(),
             label_selector: collection.label_selector.clone(),
+            content: collection.content,
         }
     }
 
@@ -138,6 +141,7 @@ impl StoreName {
             path: self.path.clone(),
             field_selector: self.field_selector.clone(),
             label_selector: self.label_selector.clone(),
+            content: self.content,
         }
     }
 }

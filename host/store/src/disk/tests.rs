@@ -20,7 +20,7 @@ use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::metrics::DiskMetrics;
 use super::state::DiskState;
 use crate::StoreKey;
-use crate::cache::{Collection, Delta, Object, ObjectFormat, ResourceStore, Snapshot};
+use crate::cache::{Collection, Delta, Object, ObjectContent, ObjectFormat, ResourceStore, Snapshot};
 
 /// The objects of a store: versions and bytes by key.
 type Model = BTreeMap<StoreKey, (u64, Bytes)>;
@@ -34,6 +34,7 @@ fn name(resource: &str) -> StoreName {
             path: format!("/api/v1/{resource}"),
             field_selector: String::new(),
             label_selector: String::new(),
+            content: ObjectContent::Complete,
         },
     )
 }

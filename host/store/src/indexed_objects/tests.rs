@@ -14,7 +14,7 @@ fn put(namespace: &str, name: &str, version: u32, labels: &[(&str, &str)]) -> De
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": namespace, "name": name, "resourceVersion": version.to_string(), "labels": labels}
     });
-    let (key, object) = read_object(&Bytes::from(json.to_string()), None, false).unwrap();
+    let (key, object) = read_object(&Bytes::from(json.to_string()), false).unwrap();
     Delta::Put(key, object)
 }
 

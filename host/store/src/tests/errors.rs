@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, End, Enforce};
 use weir_kube::LookupSpec;
-use weir_upstream::{Connectivity, Tasks};
+use weir_upstream::Connectivity;
 
 use super::*;
 
@@ -72,9 +72,13 @@ async fn an_unavailable_server_is_retried_and_the_reason_is_reported() {
 async fn restored_connectivity_ends_a_delay() {
     let api = ApiServer::builder().start().await.unwrap();
     let connectivity = Connectivity::default();
-    let server = ReflectorClient { client: client(api.url()), connectivity: connectivity.clone() };
     let patient = ReflectorTiming { rediscovery: Duration::from_secs(3600), ..TIMING };
-    let reflectors = Reflectors::with_timing(Some(server), Tasks::default(), patient);
+    let reflectors = reflectors_with(StoresFixture {
+        url: api.url().to_owned(),
+        connectivity: connectivity.clone(),
+        timing: Some(patient),
+        ..StoresFixture::default()
+    });
     let mut lookup = LookupSpec::all("widgets.example.org".parse().unwrap());
     lookup.optional = true;
     let handle = reflectors.open(&lookup);
@@ -104,7 +108,7 @@ async fn objects_are_kept_while_the_server_is_unavailable() {
 
 #[tokio::test]
 async fn without_a_server_a_reflector_reports_an_error() {
-    let reflectors = Reflectors::new(None, Tasks::default());
+    let reflectors = without_a_server();
     let error = reflectors.open(&LookupSpec::all("services".parse().unwrap())).synced().await.unwrap_err();
     assert_eq!(error.to_string(), "listing services failed: no API server is configured");
 }

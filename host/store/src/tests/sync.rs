@@ -122,7 +122,7 @@ async fn a_list_with_an_expired_continue_token_is_restarted() {
 
 #[tokio::test]
 async fn a_slow_receiver_gets_a_lagged_notification() {
-    let reflectors = Reflectors::new(None, Tasks::default());
+    let reflectors = without_a_server();
     let mut changes = reflectors.changes();
     for i in 0..2000_u16 {
         let ip = std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, i).into();

@@ -1,0 +1,137 @@
+//! The last good configuration on disk: the ConfigMap of the filter set that was activated last, modules included. A daemon
+//! that starts without the API server uses it.
+//!
+//! The cache on disk verifies and bounds the value. A damaged one is reported there and is as good as none.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::{Deserialize, Serialize};
+use weir_store::disk::{CachedValue, DiskCache};
+
+use crate::config::{ConfigSource, Configuration, ConfigurationError};
+
+/// How long the configuration is kept. An old one is better than none: without it nothing that filters match is served.
+const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A valid configuration, and where it was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourcedConfiguration {
+    configuration: Configuration,
+    pub(super) origin: Origin,
+}
+
+/// Where a configuration was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Origin {
+    /// A manifest file.
+    File,
+    /// The API server; `None` if the ConfigMap does not exist.
+    ApiServer(Option<Box<ConfigMap>>),
+    /// The disk.
+    Disk,
+}
+
+/// Where the last good configuration is kept.
+#[derive(Debug, Clone)]
+pub struct LastGood {
+    disk: Arc<DiskCache>,
+    /// The name of the value.
+    name: String,
+    /// The name of the ConfigMap in messages.
+    source: String,
+}
+
+/// The value on disk.
+#[derive(Serialize, Deserialize)]
+struct KeptConfiguration {
+    activated: jiff::Timestamp,
+    /// `None` if the ConfigMap did not exist.
+    config_map: Option<ConfigMap>,
+}
+
+impl SourcedConfiguration {
+    pub(super) fn of_file(configuration: Configuration) -> Self {
+        Self { configuration, origin: Origin::File }
+    }
+
+    /// Validates the ConfigMap of the API server; `None` if it does not exist.
+    pub(super) fn of_api_server(source: &str, map: Option<ConfigMap>) -> Result<Self, ConfigurationError> {
+        let configuration = validate(source, map.as_ref())?;
+        Ok(Self { configuration, origin: Origin::ApiServer(map.map(Box::new)) })
+    }
+}
+
+impl Deref for SourcedConfiguration {
+    type Target = Configuration;
+
+    fn deref(&self) -> &Configuration {
+        &self.configuration
+    }
+}
+
+impl LastGood {
+    /// Creates the place of a ConfigMap's configuration; `None` for a file, which is on disk itself.
+    #[must_use]
+    pub fn new(disk: Arc<DiskCache>, source: &ConfigSource) -> Option<Self> {
+        let ConfigSource::ConfigMap { namespace, name } = source else { return None };
+        Some(Self { disk, name: format!("configuration/{namespace}/{name}"), source: source.to_string() })
+    }
+
+    /// Keeps the configuration of an activated filter set, if the API server sent it.
+    pub(super) async fn keep(&self, activated: &SourcedConfiguration) {
+        let Origin::ApiServer(map) = &activated.origin else { return };
+        // Only the content counts: names, versions and managed fields are of no use.
+        let content = |map: &ConfigMap| ConfigMap {
+            data: map.data.clone(),
+            binary_data: map.binary_data.clone(),
+            ..ConfigMap::default()
+        };
+        let kept = KeptConfiguration { activated: jiff::Timestamp::now(), config_map: map.as_deref().map(content) };
+        match serde_json::to_vec(&kept) {
+            Ok(bytes) => {
+                let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
+                self.disk.put(&self.name, value, false).await;
+            }
+            Err(error) => tracing::error!(%error, "the last good configuration cannot be kept on disk"),
+        }
+    }
+
+    /// The last good configuration, with a warning that it is not of the API server; `None` if there is none.
+    pub(super) async fn read(&self, reason: &str) -> Option<SourcedConfiguration> {
+        let bytes = self.disk.get(&self.name).await?.bytes;
+        let read = serde_json::from_slice::<KeptConfiguration>(&bytes).map_err(|error| error.to_string());
+        let read = read.and_then(|kept| {
+            let configuration = validate(&self.source, kept.config_map.as_ref()).map_err(|error| error.to_string())?;
+            Ok((kept.activated, configuration))
+        });
+        match read {
+            Ok((activated, mut configuration)) => {
+                configuration.warnings.push(format!(
+                    "the API server cannot be reached ({reason}): this is the last good configuration, activated {} ago, at {activated}",
+                    age(activated)
+                ));
+                Some(SourcedConfiguration { configuration, origin: Origin::Disk })
+            }
+            Err(reason) => {
+                tracing::error!(source = self.source, reason, "the last good configuration on disk is not usable");
+                None
+            }
+        }
+    }
+}
+
+fn validate(source: &str, map: Option<&ConfigMap>) -> Result<Configuration, ConfigurationError> {
+    match map {
+        Some(map) => Configuration::from_config_map(source, map),
+        None => Ok(Configuration::missing(source)),
+    }
+}
+
+/// The time since then, in whole seconds; zero if the clock was set back.
+fn age(then: jiff::Timestamp) -> String {
+    let seconds = jiff::Timestamp::now().as_second().saturating_sub(then.as_second());
+    format!("{:?}", Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}

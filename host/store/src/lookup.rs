@@ -1,0 +1,139 @@
+//! The task of one lookup: find the API version of its resource, open the store that has the objects, and index them.
+//!
+//! The version that the API server served last is kept on disk, so that a daemon that starts without it opens the store that
+//! it had.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use serde::{Deserialize, Serialize};
+use weir_kube::LookupSpec;
+
+use super::cache::ResourceStore;
+use super::discovery::Discovery;
+use super::disk::CachedValue;
+use super::lookup_follower::{LookupFollower, LookupWriter};
+use super::reflector_state::ReflectorState;
+use super::resource_stores::ResourceStores;
+
+/// How long a version is kept on disk. The API server is asked at each start, so an old one does no harm.
+const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The store that a lookup reads.
+pub(super) type LookupSource = Arc<ArcSwapOption<ResourceStore>>;
+
+/// The task of one lookup.
+pub(super) struct LookupTask {
+    stores: ResourceStores,
+    discovery: Option<Discovery>,
+    follower: LookupFollower,
+    writer: LookupWriter,
+    source: LookupSource,
+    /// Whether the log says that the resource is not served.
+    not_served: bool,
+}
+
+/// The version of a resource, as it is kept on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct ServedVersion {
+    /// `None` if the API server serves no version that the filter can read.
+    version: Option<String>,
+}
+
+impl LookupTask {
+    pub(super) fn new(stores: ResourceStores, writer: LookupWriter, source: LookupSource) -> Self {
+        let discovery = stores.daemon().map(|(client, timing)| Discovery::new(client, writer.lookup.clone(), timing));
+        let follower = LookupFollower::new(writer.clone());
+        Self { stores, discovery, follower, writer, source, not_served: false }
+    }
+
+    /// Runs until the task is cancelled. Cancel-safe: the objects that were written stay.
+    pub(super) async fn run(mut self) {
+        // Without an API server no task is started.
+        let Some(mut discovery) = self.discovery.take() else { return };
+        let mut last = self.last_version().await;
+        let mut discovered = None;
+        if let Some(last) = last.clone() {
+            // The API server may be unreachable. What it served last holds until it answers.
+            self.open(last.version.as_deref());
+            discovered = tokio::select! {
+                version = discovery.version(|_| {}) => Some(version),
+                () = self.follower.run() => None,
+            };
+            if discovered.is_none() {
+                self.clear();
+            }
+        }
+        loop {
+            let version = match discovered.take() {
+                Some(version) => version,
+                None => discovery.version(|error| self.writer.set_error(error)).await,
+            };
+            let served = ServedVersion { version };
+            if last.as_ref() != Some(&served) {
+                self.keep_version(&served).await;
+            }
+            self.open(served.version.as_deref());
+            if served.version.is_some() {
+                self.follower.run().await;
+                self.clear();
+            }
+            last = Some(served);
+            tokio::select! {
+                () = discovery.pause() => {}
+                () = self.follower.served_again() => {}
+            }
+        }
+    }
+
+    /// Reads the store of this version from now on. Without a version there are no objects.
+    fn open(&mut self, version: Option<&str>) {
+        match version.and_then(|version| self.stores.open_lookup(&self.writer.lookup, version)) {
+            Some(store) => {
+                self.source.store(Some((*store).clone()));
+                self.follower.follow(store);
+            }
+            None => {
+                self.source.store(None);
+                self.follower.close();
+                self.clear();
+            }
+        }
+    }
+
+    /// Removes all objects, because the API server does not serve the resource.
+    fn clear(&mut self) {
+        let resource = &self.writer.lookup.resource;
+        if self.writer.lookup.optional {
+            tracing::debug!(%resource, "resource is not served by the API server, treated as empty");
+        } else if !self.not_served {
+            tracing::warn!(
+                %resource,
+                "resource that a filter looks up is not served by the API server, treated as empty until it is"
+            );
+        }
+        self.not_served = true;
+        self.follower.clear();
+        self.writer.set_state(&ReflectorState { synced: true, error: None });
+    }
+
+    /// The version that the API server served when it was last asked. The core group has one version.
+    async fn last_version(&self) -> Option<ServedVersion> {
+        let disk = self.stores.disk().filter(|_| !self.writer.lookup.resource.group.is_empty())?;
+        serde_json::from_slice(&disk.get(&self.value_name()).await?.bytes).ok()
+    }
+
+    async fn keep_version(&self, served: &ServedVersion) {
+        let disk = self.stores.disk().filter(|_| !self.writer.lookup.resource.group.is_empty());
+        if let (Some(disk), Ok(bytes)) = (disk, serde_json::to_vec(served)) {
+            let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
+            disk.put(&self.value_name(), value, false).await;
+        }
+    }
+
+    fn value_name(&self) -> String {
+        let LookupSpec { resource, versions, .. } = &*self.writer.lookup;
+        format!("served-version/{resource}/{}", versions.join(","))
+    }
+}
