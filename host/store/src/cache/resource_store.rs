@@ -153,6 +153,7 @@ impl ResourceStore {
             version: snapshot.version,
             synced: state.synced,
             stale: self.is_stale(),
+            peer: self.peer(),
             error: state.error,
             lag: self.received.lag(),
             received: self.received.bytes(),
