@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests
 
-.PHONY: build modules test test-checked controlplane converge replay demo node bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge replay demo node-parts node conformance bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
@@ -46,14 +46,22 @@ controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
 	$(RELEASE)/weir-demo $(if $(CI),--end)
 
-# Skipped aloud without root, or without what it needs of the kernel.
-node: build controlplane ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt)
+node-parts: build controlplane
 	sh tests/controlplane/build.sh $(abspath $(TARGET))/node/bin ./node
 	cd tests/node/coredns && go build -p 2 -ldflags "-s -w" -o $(abspath $(TARGET))/node/bin/coredns .
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/debian
+
+# Skipped aloud without root, or without what it needs of the kernel.
+node: node-parts ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt)
 	$(RELEASE)/weir-node
 
-bench: build ## figures with units, baselines in the same run; PARTS="engine lists events memory tls process" chooses
+# The suite's programs stay in the target folder. What agnhost runs comes from Debian's packages, with their libraries.
+conformance: node-parts ## Kubernetes' conformance suite on that node, directly and through Weir; FOCUS=sig-cli,... RELOADS=1 DIRECT=0
+	sh tests/node/e2e/build.sh $(abspath $(TARGET))/node/e2e
+	sh tests/node/packages.sh $(abspath $(TARGET))/node/e2e/debian "bash curl bind9-dnsutils dash libc-bin netcat-openbsd" '^lib.*[0-9]|^bind9-'
+	FOCUS='$(FOCUS)' RELOADS='$(RELOADS)' DIRECT='$(DIRECT)' WEIR_FLAGS='$(WEIR_FLAGS)' $(RELEASE)/weir-node conformance
+
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events watches memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed

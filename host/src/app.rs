@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
 use weir_store::{
-    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UserClients,
-    watch_addresses,
+    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UplinkLimit,
+    UserClients, watch_addresses,
 };
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
@@ -288,6 +288,7 @@ fn resource_stores(
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         peers,
         timing: ReflectorTiming::default(),
+        uplink: config.uplink_rate.map(UplinkLimit::new),
         disk,
         shared: shared_resources(&config.cache_resources),
     };
@@ -307,7 +308,8 @@ fn open_views(
         return None;
     }
     let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
-    let views = Views::new(ViewsConfig { resources, stores, client, metrics, watch_memory }, served, tasks.clone());
+    let views_config = ViewsConfig { resources, stores, client, metrics, watch_memory };
+    let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)
 }

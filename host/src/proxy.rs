@@ -41,7 +41,7 @@ pub use self::metrics::ProxyMetrics;
 use self::response::answer_memory::AnswerMemory;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
-use self::resume::ResumeState;
+use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
 use self::server::listener;
 pub use self::server::listener::ListenError;
@@ -107,6 +107,7 @@ pub struct Proxy {
     metrics: Arc<ProxyMetrics>,
     tasks: Tasks,
     resume: ResumeState,
+    chain_starts: ChainStarts,
     failed_objects: FailedObjects,
     memory_budget: MemoryBudget,
     compression: Compression,
@@ -148,6 +149,7 @@ impl Proxy {
             metrics,
             tasks,
             resume: ResumeState::default(),
+            chain_starts: ChainStarts::default(),
             failed_objects: FailedObjects::default(),
             memory_budget: MemoryBudget::new(config.response_memory),
             compression: config.compression,

@@ -11,6 +11,7 @@
 //!
 //! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
 //! `scope` and `api_services` tell `registry` which views there may be.
+//! `watch_memory` bounds the histories.
 
 mod api_services;
 mod event;
@@ -22,6 +23,7 @@ mod request_selector;
 mod scope;
 mod state;
 mod status;
+mod watch_memory;
 mod watch_start;
 mod watchers;
 

@@ -303,3 +303,24 @@ async fn a_change_of_one_filter_does_not_reload_another() {
     replace(&weir.modules().join("unrelated.wasm"), b"not named by any filter");
     assert_eq!(weir.admin().get("/readyz").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_changed_match_rule_is_noticed_only_by_those_whom_it_concerns() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let client = weir.client("kube-proxy");
+    let list = client.json(SERVICES).await;
+    let from_list =
+        format!("{SERVICES}?watch=1&resourceVersion={}", list["metadata"]["resourceVersion"].as_str().unwrap());
+    let mut events = client.watch(&from_list).await;
+    let from = weir.log_length();
+    weir.put_filters(&NO_LOAD_BALANCERS.replace("match: [", "match: ['nobody/configmaps', "));
+    weir.logged_after(from, "filter set activated").await;
+    server.store().put(service("next", "ClusterIP")).unwrap();
+    assert_eq!(events.next_named().await, "ADDED next");
+    assert_eq!(client.watch(&from_list).await.next_named().await, "ADDED next", "the list is still known");
+    let from = weir.log_length();
+    weir.put_filters(&NO_LOAD_BALANCERS.replace("*/services", "nobody/configmaps"));
+    weir.logged_after(from, "filter set activated").await;
+    assert_eq!(events.next_named().await, "ERROR 410");
+}

@@ -2,7 +2,7 @@
 //!
 //! Each figure is the median of several rounds. Compare ratios within a run, not figures of different machines: the
 //! baselines (a byte copy, decoders, nginx, the API server without Weir) run within the same minutes. Arguments select
-//! parts: engine, lists, events, memory, tls, process.
+//! parts: engine, lists, events, watches, memory, tls, process.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,6 +25,7 @@ mod process;
 mod table;
 mod tls;
 mod usage;
+mod watches;
 
 use self::table::Table;
 
@@ -43,6 +44,9 @@ fn main() {
     }
     if wants("events") {
         runtime.block_on(events::cost(&mut table));
+    }
+    if wants("watches") {
+        runtime.block_on(watches::watches(&mut table));
     }
     if wants("memory") {
         runtime.block_on(process::memory(&mut table));

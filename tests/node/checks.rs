@@ -20,27 +20,32 @@ use crate::runner::{Runner, until};
 const WEIR_PODS: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weir"];
 
 /// The running parts during the checks.
-struct World<'a> {
-    machine: &'a Machine,
-    cloud: Cloud,
-    admin: Kubectl,
+pub(crate) struct World<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) cloud: Cloud,
+    pub(crate) admin: Kubectl,
     kubelet: Option<Part>,
     _containerd: Part,
 }
 
-pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
-    let world = runner.check("control_plane_and_containerd_start", || {
+/// Sets up a node whose kubelet, kube-proxy and CoreDNS are clients of Weir.
+pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<World<'a>> {
+    let mut world = runner.check("control_plane_and_containerd_start", || {
         let cloud = Cloud::start(machine);
         let containerd = cluster::start_containerd(machine);
         cluster::join(machine, &cloud);
         World { machine, admin: cloud.admin(), cloud, kubelet: None, _containerd: containerd }
-    });
-    let Some(mut world) = world else { return };
-    let world = &mut world;
+    })?;
     runner.check("static_pod_serves_kubelet_with_the_node_credential", || world.by_node_credential());
     runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
     runner.check("kubelet_uses_its_client_certificate", || world.by_certificate());
-    runner.check("kube_proxy_and_coredns_use_their_tokens", || clients::start(world));
+    runner.check("kube_proxy_and_coredns_use_their_tokens", || clients::start(&world))?;
+    Some(world)
+}
+
+pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
+    let Some(mut world) = prepare(machine, runner) else { return };
+    let world = &mut world;
     runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
     runner.check("killed_weir_restarts_and_kube_proxy_continues", || world.killed());
@@ -77,7 +82,7 @@ impl World<'_> {
         for file in ["node.yaml", "filters.yaml"] {
             self.admin.run(&["apply", "-f", &deploy(file).display().to_string()]);
         }
-        std::fs::copy(deploy("static-pod.yaml"), "/etc/kubernetes/manifests/weir.yaml").unwrap();
+        std::fs::write("/etc/kubernetes/manifests/weir.yaml", cluster::static_pod()).unwrap();
         self.restart_kubelet(Upstream::NodeCredential);
         self.ready_since("");
         self.weir_is_ready();

@@ -118,7 +118,7 @@ conf_dir = "/etc/cni/net.d"
         "/etc/cni/net.d/10-bridge.conflist",
         r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
             "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
-            "routes": [{"dst": "0.0.0.0/0"}]}}]}"#,
+            "routes": [{"dst": "0.0.0.0/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}"#,
     );
     let mut part = Part::start(machine, "containerd", "containerd", &[]);
     until("containerd responds", || {
@@ -199,6 +199,14 @@ pub(crate) fn kill_container(program: &str) {
             run("kill", &["-KILL", &entry.file_name().display().to_string()]);
         }
     }
+}
+
+/// Weir's static pod of `deploy/`. The variable `WEIR_FLAGS` adds flags to it.
+pub(crate) fn static_pod() -> String {
+    let manifest = std::fs::read_to_string(deploy("static-pod.yaml")).unwrap();
+    let flags = std::env::var("WEIR_FLAGS").unwrap_or_default();
+    let flags: String = flags.split_whitespace().map(|flag| format!("        - {flag}\n")).collect();
+    manifest.replacen("        - serve\n", &format!("        - serve\n{flags}"), 1)
 }
 
 /// A file of `deploy/`.

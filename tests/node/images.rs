@@ -22,18 +22,18 @@ const COREDNS: &str = "weir.test/coredns:1";
 const WEIR: &str = "docker.io/library/weir:0.1.0";
 
 /// The files of an image, and the command of its containers.
-struct Image {
+pub(crate) struct Image {
     root: PathBuf,
-    name: &'static str,
+    name: String,
     start: &'static [&'static str],
+    /// The arguments of the command, which a pod may replace.
+    arguments: &'static [&'static str],
 }
 
 /// Builds and imports all images.
 pub(crate) fn import(machine: &Machine) {
     for image in [pause(machine), test(machine), weir(machine), kube_proxy(machine), coredns(machine)] {
-        let archive = image.archive();
-        run("ctr", &["-n", "k8s.io", "images", "import", &archive.display().to_string()]);
-        std::fs::remove_dir_all(archive.parent().unwrap()).unwrap();
+        image.import();
     }
 }
 
@@ -46,9 +46,13 @@ fn pause(machine: &Machine) -> Image {
 fn test(machine: &Machine) -> Image {
     let image = Image::new(machine, TEST, &["/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"]);
     image.file("/usr/bin/busybox", "/bin/busybox");
-    for tool in ["sh", "cat", "echo", "wget", "nslookup", "sleep", "hostname"] {
-        std::os::unix::fs::symlink("/bin/busybox", image.root.join("bin").join(tool)).unwrap();
-    }
+    image.links(
+        "/bin/busybox",
+        ["sh", "cat", "echo", "wget", "nslookup", "sleep", "hostname"]
+            .map(|tool| format!("/bin/{tool}"))
+            .iter()
+            .map(String::as_str),
+    );
     image.text("/www/index.html", "the test server\n");
     image
 }
@@ -84,10 +88,24 @@ fn coredns(machine: &Machine) -> Image {
 }
 
 impl Image {
-    fn new(machine: &Machine, name: &'static str, start: &'static [&'static str]) -> Self {
+    pub(crate) fn new(machine: &Machine, name: &str, start: &'static [&'static str]) -> Self {
         let root = machine.folder("images").join(name.replace(['/', ':'], "-")).join("root");
         std::fs::create_dir_all(root.join("tmp")).unwrap();
-        Self { root, name, start }
+        // As everywhere, for programs of every user.
+        std::fs::set_permissions(root.join("tmp"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        Self { root, name: name.to_owned(), start, arguments: &[] }
+    }
+
+    /// Sets the default arguments.
+    pub(crate) fn arguments(self, arguments: &'static [&'static str]) -> Self {
+        Self { arguments, ..self }
+    }
+
+    /// Builds the archive, and gives it to containerd.
+    pub(crate) fn import(self) {
+        let archive = self.archive();
+        run("ctr", &["-n", "k8s.io", "images", "import", &archive.display().to_string()]);
+        std::fs::remove_dir_all(archive.parent().unwrap()).unwrap();
     }
 
     fn place(&self, inside: &str) -> PathBuf {
@@ -96,23 +114,49 @@ impl Image {
         place
     }
 
-    fn file(&self, outside: &str, inside: &str) {
+    pub(crate) fn file(&self, outside: &str, inside: &str) {
         std::fs::copy(outside, self.place(inside)).unwrap_or_else(|error| panic!("{outside}: {error}"));
     }
 
-    fn text(&self, inside: &str, text: &str) {
+    pub(crate) fn text(&self, inside: &str, text: &str) {
         std::fs::write(self.place(inside), text).unwrap();
     }
 
+    /// Adds an empty folder that every user may write to.
+    pub(crate) fn folder(&self, inside: &str) {
+        let place = self.place(inside);
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    }
+
+    /// Adds links to a file. A link that exists stays.
+    pub(crate) fn links<'a>(&self, file: &str, links: impl IntoIterator<Item = &'a str>) {
+        for link in links {
+            let place = self.place(link);
+            if place.symlink_metadata().is_err() {
+                std::os::unix::fs::symlink(file, place).unwrap();
+            }
+        }
+    }
+
     /// Adds a program and its shared libraries, where its loader looks for them.
-    fn program(&self, outside: &Path, inside: &str) {
+    pub(crate) fn program(&self, outside: &Path, inside: &str) {
+        self.unpacked_program(Path::new("/"), outside, inside);
+    }
+
+    /// Adds a program of packages that were unpacked into a folder, with libraries from there.
+    pub(crate) fn unpacked_program(&self, folder: &Path, outside: &Path, inside: &str) {
         self.file(&outside.display().to_string(), inside);
         std::fs::set_permissions(self.place(inside), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let output = Command::new("ldd").arg(outside).output().unwrap();
+        let search = std::fs::read_dir(folder.join("usr/lib")).into_iter().flatten().flatten();
+        let search: Vec<_> = search.map(|entry| entry.path().display().to_string()).collect();
+        let output = Command::new("ldd").arg(outside).env("LD_LIBRARY_PATH", search.join(":")).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let libraries: BTreeSet<_> = text.split_whitespace().filter(|word| word.starts_with('/')).collect();
         for library in libraries {
-            self.file(library, library);
+            let place =
+                Path::new(library).strip_prefix(folder).map_or(library.into(), |inside| Path::new("/").join(inside));
+            self.file(library, &place.display().to_string());
         }
     }
 
@@ -134,7 +178,7 @@ impl Image {
         let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         let config = json!({
             "architecture": architecture, "os": "linux",
-            "config": {"Entrypoint": self.start, "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
+            "config": {"Entrypoint": self.start, "Cmd": self.arguments, "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]},
             "rootfs": {"type": "layers", "diff_ids": [layer]},
         });
         let described = |kind: &str, (digest, size): &(String, usize)| json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size});

@@ -66,14 +66,19 @@ fn unshare() -> Command {
 }
 
 /// Re-executes this program inside, waits for it, and removes its cgroups.
-pub(crate) fn enter() -> ExitCode {
+pub(crate) fn enter(words: &[String]) -> ExitCode {
     let scratch = folder().join("run");
     let _ = std::fs::remove_dir_all(&scratch);
     std::fs::create_dir_all(&scratch).unwrap();
     let cgroup = format!("weir-node-{}", std::process::id());
     let mut command = unshare();
     // The shell is process 1 and reaps orphans.
-    command.args(["sh", "-c", r#""$@"; exit $?"#, "sh"]).arg(std::env::current_exe().unwrap()).arg(INSIDE).arg(&cgroup);
+    command
+        .args(["sh", "-c", r#""$@"; exit $?"#, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .arg(INSIDE)
+        .arg(&cgroup)
+        .args(words);
     // If this process is killed, the inner one sees the end of its standard input.
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let _open = child.stdin.take();

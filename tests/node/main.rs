@@ -15,6 +15,7 @@
 
 mod checks;
 mod cluster;
+mod conformance;
 mod images;
 mod kubectl;
 mod machine;
@@ -28,6 +29,8 @@ use weir_tests::built;
 
 /// The argument of the program inside the namespaces.
 const INSIDE: &str = "--inside";
+/// The argument that runs Kubernetes' conformance suite instead of the checks.
+const CONFORMANCE: &str = "conformance";
 
 /// The node's name, as in the example of `deploy/impersonation.yaml`.
 const NODE: &str = "edge-a";
@@ -45,19 +48,23 @@ fn folder() -> PathBuf {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(INSIDE) {
-        return inside();
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == INSIDE) {
+        return inside(words.iter().any(|word| word == CONFORMANCE));
     }
     if let Some(missing) = machine::missing() {
         println!("\n!!! SKIPPED: the test of a real node did not run: {missing} !!!\n");
         return ExitCode::SUCCESS;
     }
-    machine::enter()
+    machine::enter(&words)
 }
 
-fn inside() -> ExitCode {
+fn inside(conformance: bool) -> ExitCode {
     let machine = machine::Machine::make();
     let mut runner = runner::Runner::new(machine.logs());
-    checks::run(&machine, &mut runner);
+    match conformance {
+        true => conformance::run(&machine, &mut runner),
+        false => checks::run(&machine, &mut runner),
+    }
     runner.finish()
 }

@@ -48,6 +48,13 @@ impl Runner {
         }
     }
 
+    /// Counts a failure that its check has reported already.
+    pub(crate) fn fail(&mut self, what: &str) {
+        println!("{what}");
+        self.failed.push(what.to_owned());
+        hold();
+    }
+
     /// Prints the end of every log, including those of containers.
     fn print_logs(&self) {
         let mut files: Vec<_> = ["/var/log/pods"].iter().flat_map(|folder| find(folder.as_ref())).collect();

@@ -23,6 +23,6 @@ pub use group_resource::{GroupResource, ResourceNameError};
 pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
 pub use lookup::LookupSpec;
-pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform};
+pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform, accepts_only_tables};
 pub use request_info::{Query, RequestInfo, RequestInfoError, RequestKind, ResourceRequest, client_component};
 pub use verb::{Verb, VerbClass};

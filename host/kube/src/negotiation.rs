@@ -144,10 +144,14 @@ impl MediaType {
     /// The `Accept` header of the request to the API server.
     ///
     /// It never requests metadata only, because filters read whole objects. It accepts JSON from a server that does not
-    /// support the media type.
+    /// support the media type, unless the client accepts only Tables: where there is none, it gets the server's error.
     #[must_use]
-    pub fn upstream_accept(self) -> HeaderValue {
+    pub fn upstream_accept(self, only_tables: bool) -> HeaderValue {
         HeaderValue::from_static(match (self.encoding, self.transform) {
+            (_, Transform::Table(MetaVersion::V1, _)) if only_tables => "application/json;as=Table;g=meta.k8s.io;v=v1",
+            (_, Transform::Table(MetaVersion::V1Beta1, _)) if only_tables => {
+                "application/json;as=Table;g=meta.k8s.io;v=v1beta1"
+            }
             (_, Transform::Table(MetaVersion::V1, _)) => {
                 "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
             }
@@ -216,6 +220,14 @@ impl<'a> MediaRange<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether a client accepts nothing but Tables.
+#[must_use]
+pub fn accepts_only_tables(headers: &HeaderMap, query: &Query) -> bool {
+    let text = joined_accept(headers);
+    let ranges = ranges(&text);
+    !ranges.is_empty() && ranges.iter().all(|range| matches!(range.transform(query), Some(Transform::Table(..))))
 }
 
 /// The media ranges in order of preference.

@@ -210,12 +210,15 @@ pub(super) struct ServeFlags {
     /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
     #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
     pub(super) cache_key_file: Option<PathBuf>,
-    /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
-    #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
-    pub(super) offline_grace: String,
+    /// Bytes per second that the lists of watch caches may take from the link to the API server, as 64Ki; watches, requests of clients and heartbeats are not limited [default: no limit]
+    #[arg(long, env = "WEIR_UPLINK_RATE", value_name = "SIZE")]
+    pub(super) uplink_rate: Option<String>,
     /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
     #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
     pub(super) watch_memory: String,
+    /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
+    #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
+    pub(super) offline_grace: String,
     /// Longest time that a request waits for the first filter set; then it gets 503
     #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct ServeConfig {
     pub compression: Compression,
     /// Total bytes for responses that must be buffered.
     pub response_memory: usize,
+    /// Bytes per second that lists of watch caches may take; `None` is no limit.
+    pub uplink_rate: Option<NonZeroU64>,
     /// Total bytes of the recent events of watch caches.
     pub watch_memory: usize,
     /// Format and level of the log.
@@ -149,6 +152,13 @@ impl ServeConfig {
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
         let response_memory = parse_memory("--response-memory", &flags.response_memory, "256Mi", &mut errors);
         let watch_memory = parse_memory("--watch-memory", &flags.watch_memory, "128Mi", &mut errors);
+        let uplink_rate = flags.uplink_rate.as_ref().and_then(|rate| {
+            let parsed = quantity(rate).and_then(NonZeroU64::new);
+            if parsed.is_none() {
+                errors.push(format!("--uplink-rate: {rate:?} is not a number of bytes above 0: write it as 64Ki"));
+            }
+            parsed
+        });
         let durations = offline_grace.zip(start_wait).zip(drain);
         match (upstream, node_name, source, durations) {
             (Some(upstream), Some(node_name), Some(source), Some(((offline_grace, start_wait), drain)))
@@ -176,6 +186,7 @@ impl ServeConfig {
                     drain,
                     compression: flags.compress,
                     response_memory,
+                    uplink_rate,
                     watch_memory,
                     log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
                 })

@@ -4,10 +4,13 @@
 //! objects that its filters hid. So Weir keeps, per client and collection, a few resume points: the resource versions that it
 //! sent last, with the chain version and the hidden keys of each.
 //!
+//! [`ChainStarts`] tells from which versions on any client may continue.
+//!
 //! Losing a resume point is always safe: it costs the client one more list. Bounds: [`CLIENTS`] clients with [`POINTS`] resume points
 //! and [`POINTS`] unfinished paged lists each, and [`HIDDEN`] hidden keys in all. The least recently used client is
 //! removed first.
 
+mod chain_starts;
 mod client_key;
 mod hidden_keys;
 mod list_progress;
@@ -17,13 +20,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
 
+pub(super) use self::chain_starts::ChainStarts;
 pub(super) use self::client_key::ClientKey;
 pub(super) use self::hidden_keys::HiddenKeys;
 pub(super) use self::list_progress::ListProgress;
 use weir_runtime::ChainVersion;
 
 /// The most clients, each with what it reads.
-const CLIENTS: usize = 1024;
+const CLIENTS: usize = 2048;
 /// The most resume points of a client.
 const POINTS: usize = 4;
 /// The most hidden keys of all clients together.
@@ -104,6 +108,43 @@ impl ResumeState {
             same.peek()?;
             // For an unknown resource version the empty set is safe: it costs an event or a list too many, never one too few.
             Some(same.find(|point| *point.at == *version).map(|point| point.hidden.clone()).unwrap_or_default())
+        })
+    }
+
+    /// Returns the keys that were hidden from a client by a list at exactly `version`. Unlike
+    /// [`ResumeState::hidden_keys`], it does not take another version of the same client.
+    pub(super) fn hidden_keys_at(
+        &self,
+        key: &ClientKey,
+        chain_version: ChainVersion,
+        version: &str,
+    ) -> Option<Arc<HiddenKeys>> {
+        self.locked(|clients| {
+            let mut points = clients.touch(key)?.points.iter().rev();
+            let point = points.find(|point| point.chain_version == chain_version && *point.at == *version)?;
+            Some(point.hidden.clone())
+        })
+    }
+
+    /// Whether a list or watch of this client ended at `version` or later, as far as that can be compared. The client may
+    /// then hold what filters made.
+    pub(super) fn ended_at_or_after(&self, key: &ClientKey, version: &str) -> bool {
+        let number = |text: &str| text.parse::<u64>().ok();
+        let version = number(version);
+        self.locked(|clients| {
+            clients.entries.get(key).is_some_and(|entry| {
+                entry
+                    .points
+                    .iter()
+                    .any(|point| number(&point.at).zip(version).is_none_or(|(at, version)| at >= version))
+            })
+        })
+    }
+
+    /// Whether a list or watch of this client ended at exactly this version.
+    pub(super) fn ended_at(&self, key: &ClientKey, version: &str) -> bool {
+        self.locked(|clients| {
+            clients.entries.get(key).is_some_and(|entry| entry.points.iter().any(|point| *point.at == *version))
         })
     }
 
@@ -198,6 +239,20 @@ mod tests {
         state.save(key(1), version(1), "7", hidden(&["b"]));
         assert_eq!(state.hidden_keys(&key(1), version(1), "6"), Some(hidden(&[])));
         assert_eq!(state.hidden_keys(&key(1), version(1), "5"), Some(hidden(&["a"])));
+    }
+
+    #[test]
+    fn the_end_of_a_list_is_told_from_later_versions() {
+        let state = ResumeState::default();
+        assert!(!state.ended_at_or_after(&key(1), "5") && !state.ended_at(&key(1), "5"));
+        state.save(key(1), version(1), "5", hidden(&["a"]));
+        assert!(state.ended_at_or_after(&key(1), "4") && state.ended_at_or_after(&key(1), "5"));
+        assert!(!state.ended_at_or_after(&key(1), "6") && !state.ended_at_or_after(&key(2), "5"));
+        assert!(state.ended_at_or_after(&key(1), "x"), "such versions cannot be compared");
+        assert!(state.ended_at(&key(1), "5") && !state.ended_at(&key(1), "4"));
+        assert_eq!(state.hidden_keys_at(&key(1), version(1), "5"), Some(hidden(&["a"])));
+        assert_eq!(state.hidden_keys_at(&key(1), version(1), "6"), None);
+        assert_eq!(state.hidden_keys_at(&key(1), version(2), "5"), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod script;
 mod slow_watches;
 mod tls;
 mod types;
+mod versions;
 
 use std::sync::Arc;
 use std::time::Duration;

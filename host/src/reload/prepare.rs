@@ -10,8 +10,8 @@ use crate::config::Configuration;
 use weir_runtime::{Digest, Filter, FilterEntry, Loader, MAX_MODULE};
 use weir_upstream::error_report;
 
-/// Returns the filter of an entry: one of `active` if entry and module are unchanged, else a newly loaded and validated
-/// one. Cancel-safe.
+/// Returns the filter of an entry: one of `active` if entry and module are unchanged, the same one with other match rules if
+/// only these have changed, else a newly loaded and validated one. Cancel-safe.
 ///
 /// # Errors
 /// A message for the operator.
@@ -24,8 +24,12 @@ pub async fn prepare(
 ) -> Result<Arc<Filter>, String> {
     let (module, from) = read_module(entry, configuration, modules).await?;
     let digest = Digest::of(&module);
-    if let Some(filter) = active.iter().find(|filter| filter.entry() == entry && *filter.digest() == digest) {
+    let mut same_module = active.iter().filter(|filter| *filter.digest() == digest);
+    if let Some(filter) = same_module.clone().find(|filter| filter.entry() == entry) {
         return Ok(filter.clone());
+    }
+    if let Some(filter) = same_module.find_map(|filter| filter.with_rules_of(entry)) {
+        return Ok(Arc::new(filter));
     }
     let loaded = loader.load(entry, from.clone(), digest, &module).await;
     loaded

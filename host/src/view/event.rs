@@ -13,6 +13,7 @@ use weir_store::cache::ObjectFormat;
 
 use super::object::{ViewObject, ViewOutcome};
 use super::request_selector::RequestSelector;
+use super::watch_memory::WatchMemory;
 use crate::codec::object::partial;
 
 /// Why a view changed.
@@ -58,12 +59,26 @@ const OLD: u8 = 2;
 const NEW: u8 = 4;
 
 /// The bytes of all encoded events of a view that are in memory, those that slow clients still hold included.
-#[derive(Debug, Clone, Default)]
-pub(super) struct FrameBytes(Arc<AtomicUsize>);
+#[derive(Debug, Clone)]
+pub(super) struct FrameBytes(Arc<(AtomicUsize, WatchMemory)>);
 
 impl FrameBytes {
+    pub(super) fn new(memory: WatchMemory) -> Self {
+        Self(Arc::new((AtomicUsize::new(0), memory)))
+    }
+
     pub(super) fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.0.fetch_add(bytes, Ordering::Relaxed);
+        self.0.1.add(bytes);
+    }
+
+    fn sub(&self, bytes: usize) {
+        self.0.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.1.sub(bytes);
     }
 }
 
@@ -152,7 +167,7 @@ impl ViewEvent {
                 Some(bytes) => Ok(bytes.clone()),
                 None => encode().map(|bytes| {
                     slot.get_or_init(|| {
-                        self.frames.0.fetch_add(bytes.len(), Ordering::Relaxed);
+                        self.frames.add(bytes.len());
                         bytes
                     })
                     .clone()
@@ -176,7 +191,7 @@ impl ViewEvent {
 impl Drop for ViewEvent {
     fn drop(&mut self) {
         let encoded: usize = self.encoded.iter().filter_map(OnceLock::get).map(Bytes::len).sum();
-        self.frames.0.fetch_sub(encoded, Ordering::Relaxed);
+        self.frames.sub(encoded);
     }
 }
 

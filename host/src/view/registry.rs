@@ -21,6 +21,7 @@ use super::refresh::Refresh;
 use super::scope::{self, ScopePolicy};
 use super::state::View;
 use super::status::CacheStatus;
+use super::watch_memory::WatchMemory;
 use crate::config::CachedResources;
 
 /// How long a view that no client reads is kept.
@@ -72,9 +73,9 @@ pub struct Views {
     /// Whether a resource that a filter matches is cached, too.
     matched: bool,
     stores: ResourceStores,
-    metrics: Arc<CacheMetrics>,
-    watch_memory: usize,
     api_services: Arc<ApiServices>,
+    metrics: Arc<CacheMetrics>,
+    watch_memory: WatchMemory,
     serving: ServingReceiver,
     tasks: Tasks,
     open: Mutex<OpenViews>,
@@ -104,12 +105,12 @@ impl Views {
             api_services: ApiServices::new(client, stores.disk(), tasks.clone()),
             stores,
             metrics,
-            watch_memory,
+            watch_memory: WatchMemory::new(watch_memory),
             serving,
             tasks,
             open: Mutex::default(),
         });
-        views.tasks.spawn_until_stop(close_stuck_watches(Arc::downgrade(&views)));
+        views.tasks.spawn_until_stop(limit_watches(Arc::downgrade(&views)));
         views
     }
 
@@ -227,12 +228,11 @@ impl Views {
         let store = self.stores.open(&key.reader, &key.collection)?;
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
         let counters = self.metrics.counters(&key.collection.resource);
-        let view = Arc::new(View::new(store, handed_out, counters));
+        let view = Arc::new(View::new(store, handed_out, counters, self.watch_memory.clone()));
         let stop = CancellationToken::new();
         let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
-        self.divide_memory(&open);
         tracing::info!(collection = %key.collection, component = key.label(), "view opened");
         Some(view)
     }
@@ -292,16 +292,7 @@ impl Views {
                 }
                 keep
             });
-            self.divide_memory(&open);
         }
-    }
-
-    /// Divides the memory of watches among all histories. Those of stores hold few bytes of their own: the events of their
-    /// views keep the same objects alive.
-    fn divide_memory(&self, open: &OpenViews) {
-        let (bytes, stores) = (self.watch_memory, self.stores.all());
-        open.views.values().for_each(|found| found.view.limit_history(bytes / 4 * 3 / open.views.len()));
-        stores.iter().for_each(|store| store.limit_history(bytes / 4 / stores.len()));
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
@@ -309,14 +300,15 @@ impl Views {
     }
 }
 
-/// Closes the connections of clients that do not read their watches.
-async fn close_stuck_watches(views: Weak<Views>) {
+/// Closes the connections of clients that do not read their watches, and divides the memory of watches.
+async fn limit_watches(views: Weak<Views>) {
     let mut interval = tokio::time::interval(STUCK);
     loop {
         interval.tick().await;
         let Some(views) = views.upgrade() else { return };
         let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
         open.iter().for_each(|view| view.close_stuck_watches());
+        views.watch_memory.divide(&open, &views.stores.all());
     }
 }
 

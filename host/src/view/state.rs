@@ -14,13 +14,11 @@ use weir_store::{StoreHandle, StoreKey};
 use super::event::{Cause, FrameBytes, ViewEvent};
 use super::metrics::WatchCounters;
 use super::object::ViewObject;
+use super::watch_memory::WatchMemory;
 use super::watchers::Watchers;
 
 /// The most events that a view's history keeps.
 const MAX_EVENTS: usize = 8192;
-/// The most bytes that a view's history keeps alive, until the registry has divided the memory of all watches.
-const MAX_BYTES: usize = 32 << 20;
-
 /// A store seen through one chain.
 pub(crate) struct View {
     pub(super) collection: Collection,
@@ -34,6 +32,7 @@ pub(crate) struct View {
     watchers: Watchers,
     /// The bytes of the encoded events that are in memory.
     frames: FrameBytes,
+    memory: WatchMemory,
     degraded: AtomicUsize,
     counters: WatchCounters,
 }
@@ -58,14 +57,14 @@ pub(super) struct ViewLog {
     pub(super) unknown_until: u64,
     /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
     pub(super) first_version: u64,
-    /// The most bytes that the history and the encoded events keep alive.
-    limit: usize,
+    /// The bytes of the history that count as used.
+    counted: usize,
 }
 
 impl View {
     /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
     /// client has got: what they were shown before the view existed is not known.
-    pub(super) fn new(store: StoreHandle, handed_out: u64, counters: WatchCounters) -> Self {
+    pub(super) fn new(store: StoreHandle, handed_out: u64, counters: WatchCounters, memory: WatchMemory) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
@@ -77,15 +76,16 @@ impl View {
             store,
             snapshot: ArcSwap::from_pointee(snapshot),
             log: Mutex::new(ViewLog {
-                history: History::new(MAX_EVENTS, MAX_BYTES),
+                history: History::new(MAX_EVENTS, usize::MAX),
                 unknown_until: handed_out,
                 first_version: 0,
-                limit: MAX_BYTES,
+                counted: 0,
             }),
             end: watch::Sender::new(None),
             handed_out: AtomicU64::new(handed_out),
             watchers: Watchers::default(),
-            frames: FrameBytes::default(),
+            frames: FrameBytes::new(memory.clone()),
+            memory,
             degraded: AtomicUsize::new(0),
             counters,
         }
@@ -175,11 +175,20 @@ impl View {
         (log.history.len(), log.history.bytes() + self.frames.get())
     }
 
-    /// Sets the most bytes that the history keeps alive, its encoded events included.
-    pub(super) fn limit_history(&self, bytes: usize) {
+    /// Evicts the oldest events until the history and the encoded events take no more bytes than this.
+    pub(super) fn trim_history(&self, bytes: usize) {
         let mut log = self.log();
-        log.limit = bytes;
-        log.evict(self.frames.get());
+        log.history.set_max_bytes(bytes.saturating_sub(self.frames.get()));
+        let evicted = log.history.evict();
+        log.forget(evicted);
+        self.count(&mut log);
+    }
+
+    /// Counts what the history uses of the memory of watches.
+    fn count(&self, log: &mut ViewLog) {
+        let used = log.history.bytes();
+        self.memory.add(used);
+        self.memory.sub(std::mem::replace(&mut log.counted, used));
     }
 
     /// Counts the bytes of encoded events.
@@ -195,12 +204,14 @@ impl View {
     /// Publishes the next snapshot and the events that lead to it.
     pub(super) fn publish(&self, next: ViewSnapshot, events: Vec<ViewEvent>) {
         let mut log = self.log();
-        let limit = log.limit.saturating_sub(self.frames.get());
+        let frames = self.frames.get();
+        let limit = self.memory.limit(log.counted + frames).saturating_sub(frames);
         log.history.set_max_bytes(limit);
         for event in events {
             let bytes = event.len();
             log.append(Arc::new(event), bytes);
         }
+        self.count(&mut log);
         let end = log.history.end();
         self.snapshot.store(Arc::new(next));
         drop(log);
@@ -211,6 +222,7 @@ impl View {
     pub(super) fn reset(&self, next: ViewSnapshot) {
         let mut log = self.log();
         log.history.clear();
+        self.count(&mut log);
         log.unknown_until = log.unknown_until.max(self.stamp());
         if self.end.borrow().is_none() {
             log.first_version = next.version;
@@ -232,18 +244,19 @@ impl ViewLog {
         self.forget(evicted);
     }
 
-    fn evict(&mut self, frames: usize) {
-        self.history.set_max_bytes(self.limit.saturating_sub(frames));
-        let evicted = self.history.evict();
-        self.forget(evicted);
-    }
-
     fn forget(&mut self, evicted: Vec<Arc<ViewEvent>>) {
         for evicted in evicted {
             if let Cause::Refiltered { stamp } = evicted.cause {
                 self.unknown_until = self.unknown_until.max(stamp);
             }
         }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let counted = self.log().counted;
+        self.memory.sub(counted);
     }
 }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use weir_runtime::ChainVersion;
-use weir_store::StoreHandle;
-use weir_store::StoreReader;
 use weir_store::cache::{Collection, StoreStatus};
 use weir_store::disk::DiskStoreStatus;
+use weir_store::{StoreHandle, StoreReader};
 
 use super::object::ViewOutcome;
 use super::state::View;

@@ -8,10 +8,12 @@
 //!
 //! Memory: each object once, and the old and new bytes of the events in the history, which is bounded.
 
+mod changed_objects;
 mod collection;
 mod decode;
 mod event;
 mod history;
+mod list;
 mod object;
 mod reflector;
 mod resource_store;

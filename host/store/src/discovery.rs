@@ -63,7 +63,7 @@ impl Discovery {
             match discover(&self.client, &self.lookup).await {
                 Ok(version) => return Some(version),
                 Err(RequestError::NotFound) => return None,
-                Err(RequestError::Expired) => {}
+                Err(RequestError::Expired | RequestError::UnknownVersion) => {}
                 Err(RequestError::Other(error)) => report(error),
             }
             backoff.wait_or_reconnect(&mut self.reconnects).await;

@@ -57,7 +57,7 @@ pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
 pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
-pub use uplink::Received;
+pub use uplink::{Received, UplinkLimit};
 
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,8 @@ pub(super) enum RequestError {
     NotFound,
     /// 410: the resourceVersion or the continue token has expired.
     Expired,
+    /// 504: the server has not reached the resourceVersion of the request.
+    UnknownVersion,
     /// Any other failure.
     Other(ReflectorError),
 }
@@ -94,6 +96,9 @@ impl ResourceClient {
         match code {
             StatusCode::NOT_FOUND => RequestError::NotFound,
             StatusCode::GONE => RequestError::Expired,
+            StatusCode::GATEWAY_TIMEOUT if message.contains("Too large resource version") => {
+                RequestError::UnknownVersion
+            }
             StatusCode::FORBIDDEN => RequestError::Other(ReflectorError::Forbidden { resource, message }),
             StatusCode::UNAUTHORIZED => RequestError::Other(ReflectorError::Unauthorized { resource, message }),
             _ if code.is_server_error()

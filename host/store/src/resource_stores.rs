@@ -15,6 +15,7 @@ use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, St
 use super::peers::{PeerOrder, Peers};
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
+use super::uplink::UplinkLimit;
 
 /// What stores are filled from.
 #[derive(Clone, Default)]
@@ -30,6 +31,8 @@ pub struct ResourceStoresConfig {
     pub peers: Peers,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
+    /// Bounds what lists take from the link to the API server.
+    pub uplink: Option<UplinkLimit>,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
     /// The resources of which clients read whole stores. Lookups of them read the same ones.
@@ -178,7 +181,9 @@ impl Inner {
             StoreReader::Daemon => self.config.peers.order(&id.collection),
             StoreReader::Node | StoreReader::User(_) => PeerOrder::default(),
         };
-        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing).with_peers(peers);
+        let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)
+            .with_uplink_limit(self.config.uplink.clone())
+            .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
         let opened =

@@ -13,6 +13,7 @@ use super::*;
 
 mod errors;
 mod lookups;
+mod resource_reflector;
 mod restart;
 mod shared;
 mod sync;

@@ -104,3 +104,20 @@ fn the_encoding_of_a_response_follows_from_its_content_type() {
         assert_eq!(Encoding::from_content_type(content_type), expected, "{content_type}");
     }
 }
+
+#[test]
+fn a_client_that_accepts_only_tables_gets_no_other_form() {
+    let only = |accept: &str| {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+        accepts_only_tables(&headers, &Query::default())
+    };
+    let (v1, beta) =
+        ("application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1");
+    assert!(only(v1) && only(beta) && only(&format!("{v1},{beta}")));
+    for other in ["", "*/*", "application/json", "application/json;as=Table"] {
+        assert!(!only(other) && (other.is_empty() || !only(&format!("{v1},{other}"))), "{other}");
+    }
+    for (accept, upstream) in [(v1, v1), (beta, beta), ("application/json", "application/json")] {
+        assert_eq!(negotiated(accept, SERVICES).upstream_accept(true), upstream);
+    }
+}

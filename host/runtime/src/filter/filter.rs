@@ -1,4 +1,5 @@
-//! One filter in force: a validated module with its settings, its trace cache, its dependencies and its breaker.
+//! One filter in force: its match rules, and a validated module with its settings, its trace cache, its dependencies and its
+//! breaker. A change of the match rules alone keeps the latter.
 
 mod batch;
 
@@ -21,7 +22,7 @@ use super::trace_cache::TraceCache;
 use super::version::tick;
 use crate::RuntimeMetrics;
 use crate::{Description, LookupSubscription, Pool, Snapshot};
-use crate::{FilterEntry, MatchRule, Writes};
+use crate::{FailurePolicy, FilterEntry, MatchRule, Writes};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
@@ -34,12 +35,19 @@ const SPOT_CHECK_PAUSE: Duration = Duration::from_millis(100);
 /// One filter in force.
 #[derive(Debug)]
 pub struct Filter {
+    entry: FilterEntry,
+    matches: Vec<MatchRule>,
+    state: Arc<FilterState>,
+}
+
+/// The part of a filter that does not depend on its match rules. Filters that share it have the same outcomes.
+#[derive(Debug)]
+struct FilterState {
     identity: u64,
     name: Arc<str>,
-    entry: FilterEntry,
+    failure_policy: FailurePolicy,
     digest: crate::Digest,
     description: Description,
-    matches: Vec<MatchRule>,
     pool: Pool,
     guards: Arc<[Path]>,
     breaker: Breaker,
@@ -82,14 +90,13 @@ impl Filter {
     #[must_use]
     pub fn new(parts: FilterParts, metrics: Arc<RuntimeMetrics>) -> Self {
         let FilterParts { entry, digest, source, description, matches, pool, dependencies, lookups } = parts;
-        Self {
+        let state = FilterState {
             identity: tick(),
             name: entry.name.shared(),
+            failure_policy: entry.failure_policy,
             guards: guards(&entry.edits),
-            entry,
             digest,
             description,
-            matches,
             pool,
             breaker: Breaker::default(),
             trace_cache: TraceCache::default(),
@@ -100,13 +107,27 @@ impl Filter {
             last_error: Mutex::new(None),
             source,
             _lookups: lookups,
-        }
+        };
+        Self { entry, matches, state: Arc::new(state) }
+    }
+
+    /// Returns the filter of an entry that differs from this one's at most in its match rules. Its identity is the same, so
+    /// that requests which both match do not notice the change. `None`: the entry needs another filter.
+    #[must_use]
+    pub fn with_rules_of(&self, entry: &FilterEntry) -> Option<Self> {
+        let matches = match &entry.matches {
+            Some(rules) => rules.clone(),
+            // The module's own rules are known only to a filter that has them.
+            None => self.entry.matches.is_none().then(|| self.matches.clone())?,
+        };
+        let same = FilterEntry { matches: entry.matches.clone(), ..self.entry.clone() } == *entry;
+        same.then(|| Self { entry: entry.clone(), matches, state: self.state.clone() })
     }
 
     /// Returns the name in the configuration.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
-        &self.name
+        &self.state.name
     }
 
     /// Returns the configuration.
@@ -118,25 +139,25 @@ impl Filter {
     /// Returns the digest of the module.
     #[must_use]
     pub fn digest(&self) -> &crate::Digest {
-        &self.digest
+        &self.state.digest
     }
 
     /// Returns the module's description.
     #[must_use]
     pub fn description(&self) -> &Description {
-        &self.description
+        &self.state.description
     }
 
     /// Returns the source of the module: `binaryData`, or a path.
     #[must_use]
     pub fn source(&self) -> &str {
-        &self.source
+        &self.state.source
     }
 
     /// Returns the last failure on an object.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the match rules.
@@ -158,32 +179,34 @@ impl Filter {
     /// Returns whether the circuit breaker is open: the module failed repeatedly and is not called.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
-        self.breaker.is_open()
+        self.state.breaker.is_open()
     }
 
     /// Returns the number of idle instances.
     #[must_use]
     pub fn warm_instances(&self) -> usize {
-        self.pool.idle()
+        self.state.pool.idle()
     }
 
     /// Returns the dependencies of its calls.
     #[must_use]
     pub fn dependencies(&self) -> &DependencySet {
-        &self.dependencies
+        &self.state.dependencies
     }
 
     /// Validates the dependencies that a change affects. Returns true if a value differs. Earlier outcomes are then out
     /// of date, and watches must re-list.
     pub async fn validate_dependencies(&self, snapshot: &dyn Snapshot, changes: &ChangeSet) -> bool {
-        self.dependencies.validate(snapshot, changes).await
+        self.state.dependencies.validate(snapshot, changes).await
     }
 
     /// Disables replay. The module is called for each object.
     pub fn disable_replay(&self) {
-        self.trace_cache.disable();
+        self.state.trace_cache.disable();
     }
+}
 
+impl FilterState {
     /// Handles two calls that read the same values and returned different results. The filter continues with a call for
     /// each object. Replayed outcomes are out of date.
     fn found_impure(&self, how: &str) {
@@ -214,11 +237,11 @@ impl Filter {
 
 impl DocumentFilter for Filter {
     fn name(&self) -> &Arc<str> {
-        &self.name
+        &self.state.name
     }
 
     fn identity(&self) -> u64 {
-        self.identity
+        self.state.identity
     }
 
     fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool {
@@ -230,14 +253,14 @@ impl DocumentFilter for Filter {
     }
 
     fn generation(&self) -> u64 {
-        self.dependencies.generation()
+        self.state.dependencies.generation()
     }
 
     fn subscribe(&self) -> watch::Receiver<u64> {
-        self.dependencies.subscribe()
+        self.state.dependencies.subscribe()
     }
 
     fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()> {
-        Batch::begin(self, guarded).run(batch).boxed()
+        Batch::begin(&self.state, guarded).run(batch).boxed()
     }
 }

@@ -52,7 +52,8 @@ pub(in crate::proxy) async fn forward(
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
     let resume_key = resume_key(proxy, &request, &parsed, identity);
     let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
-    if resume_key.is_some() && continues {
+    let version = parsed.query.first("resourceVersion").unwrap_or_default();
+    if continues && resume_key.is_some_and(|key| proxy.resume.ended_at_or_after(&key, version)) {
         proxy.metrics.relist("unmatched");
         return meter.attach(relist("no filter matches this resource any more", encoding));
     }
@@ -78,7 +79,7 @@ pub(in crate::proxy) async fn forward(
             None => meter.attach(StatusError::unrequested_upgrade().response(encoding)),
         };
     }
-    if let Some(key) = resume_key.filter(|_| response.status().is_success()) {
+    if let Some(key) = resume_key.filter(|_| response.status().is_success() && !continues) {
         proxy.resume.remove(&key);
     }
     let (mut parts, body) = response.into_parts();
@@ -133,7 +134,8 @@ pub(in crate::proxy) fn relist(reason: &'static str, encoding: Encoding) -> Resp
 
 /// Returns the key of the client's resume state, if filters made the state that the client holds.
 ///
-/// A watch that continues from such a state must list again, because no filter matches any more. A new list, or a watch
+/// A watch that continues from such a state must list again, because no filter matches any more. A later version, for
+/// example that of a write, is none of those that the client got with that state. A new list, or a watch
 /// that starts with the complete state, replaces it. A later page of a list does not: the earlier pages were filtered.
 fn resume_key(
     proxy: &Proxy,

@@ -11,7 +11,7 @@ use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, MediaType, Query, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables};
 use weir_runtime::{Chain, ChainVersion};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
 
@@ -23,6 +23,8 @@ pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) component: String,
     /// The key of the client's resume state.
     pub(in crate::proxy) client: ClientKey,
+    /// The client's key for all that it reads of the resource.
+    pub(in crate::proxy) any_read: ClientKey,
     pub(in crate::proxy) method: Method,
     /// Whether the client uses HTTP/1.0, where it cannot detect a truncated body.
     pub(in crate::proxy) old_client: bool,
@@ -36,6 +38,8 @@ pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) media_type: MediaType,
     /// Whether a large response is compressed.
     pub(in crate::proxy) compress: bool,
+    /// Whether the client accepts nothing but Tables. Where there are none, the API server's error is the response.
+    only_tables: bool,
     headers: HeaderMap,
 }
 
@@ -79,6 +83,8 @@ impl ReadRequest {
         let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
             parts;
         let client = ClientKey::of(&headers, identity, &resource, &query);
+        let any_read = ClientKey::of_resource(&headers, identity, &resource);
+        let only_tables = accepts_only_tables(&headers, &query);
         let media_type = negotiate(&headers, &resource, &query);
         let compress = compress && headers::accepts_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
@@ -87,6 +93,7 @@ impl ReadRequest {
             chain,
             component,
             client,
+            any_read,
             method,
             old_client: version < Version::HTTP_11,
             path,
@@ -96,6 +103,7 @@ impl ReadRequest {
             identity,
             media_type,
             compress,
+            only_tables,
             headers,
         }
     }
@@ -125,7 +133,11 @@ impl ReadRequest {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
         // A HEAD becomes a GET, because filters need the body. hyper does not send the body to the client.
         let mut headers = self.headers.clone();
-        headers::request_form(&mut headers, self.media_type.upstream_accept(), self.resource.verb != Verb::Watch);
+        headers::request_form(
+            &mut headers,
+            self.media_type.upstream_accept(self.only_tables),
+            self.resource.verb != Verb::Watch,
+        );
         let head = RequestHead { method: Method::GET, path, headers };
         let response = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = response.into_parts();

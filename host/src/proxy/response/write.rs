@@ -7,12 +7,13 @@
 //! subresources and deletions. If the object changes between that read and the write, its resource version fails the write.
 //!
 //! Filters also edit the objects in the response to a write, but they do not hide them, because the write has been carried
-//! out. Memory: one object, or the response to the deletion of a collection, at most [`LIMIT`].
+//! out. The client may start a watch at the version in that response. Memory: one object, or the response to the deletion of a collection, at most [`LIMIT`].
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -28,12 +29,16 @@ use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
-use weir_runtime::{Chain, Failure, Unwritable};
+use crate::proxy::resume::ChainStarts;
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
+use weir_runtime::{Chain, ChainVersion, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead};
 
 /// The response to a successful write whose own response cannot be filtered.
 const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+
+/// The longest time that a write waits for the version from which on clients may watch.
+const FIND_START: Duration = Duration::from_secs(2);
 
 /// A write that filters match.
 pub(in crate::proxy) struct WriteRequest {
@@ -79,12 +84,15 @@ impl WriteRequest {
         {
             return Ok(response);
         }
+        // Read first: a version that the write makes is of a time at which this chain version was in force.
+        let chain_version = self.chain.version();
+        self.find_start(proxy, &parts.headers, chain_version).await;
         let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.identity);
-        parts.headers.insert(header::ACCEPT, media_type.upstream_accept());
+        parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
-        let head = RequestHead { method: parts.method, path: self.parsed.forward.clone(), headers: parts.headers };
+        let head = RequestHead { method: parts.method, path: self.upstream_path(media_type), headers: parts.headers };
         let body = body.map_err(Into::into).boxed_unsync();
         let response = proxy.upstream.send(self.identity, purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
@@ -97,7 +105,10 @@ impl WriteRequest {
         let encoding = Encoding::from_content_type(content_type);
         let plain = DecodedBody::new(&parts.headers, body);
         let filtered = match (encoding, plain) {
-            (Some(encoding), Ok(plain)) => self.filter(encoding, media_type, plain).await,
+            (Some(encoding), Ok(plain)) => {
+                let created = (parts.status == StatusCode::CREATED).then_some((&proxy.chain_starts, chain_version));
+                self.filter(encoding, media_type, plain, created).await
+            }
             (None, _) => Err(Unfilterable(format!("its content type is {content_type:?}"))),
             (_, Err(reason)) => Err(Unfilterable(reason)),
         };
@@ -134,6 +145,12 @@ impl WriteRequest {
     /// Returns a read of the current object, with the credential and the chain of the write.
     fn read_request(&self, headers: &HeaderMap) -> Result<ReadRequest, StatusError> {
         let path = self.parsed.forward.path().parse();
+        let path = path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?;
+        Ok(self.read(headers, path, ResourceRequest { verb: Verb::Get, ..self.resource.clone() }))
+    }
+
+    /// Returns a read as JSON, with the credential and the chain of the write.
+    fn read(&self, headers: &HeaderMap, path: PathAndQuery, resource: ResourceRequest) -> ReadRequest {
         let read = ReadRequest::new(ReadParts {
             chain: self.chain.clone(),
             component: self.component.clone(),
@@ -141,12 +158,12 @@ impl WriteRequest {
             method: Method::GET,
             version: Version::HTTP_11,
             headers: headers.clone(),
-            path: path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?,
+            path,
             query: Query::default(),
-            resource: ResourceRequest { verb: Verb::Get, ..self.resource.clone() },
+            resource,
             compress: false,
         });
-        Ok(read.with_media_type(MediaType::JSON))
+        read.with_media_type(MediaType::JSON)
     }
 
     /// Checks that no filter edits or hides the current object. Returns a response if the API server rejects the read.
@@ -191,22 +208,66 @@ impl WriteRequest {
         }
     }
 
-    /// Negotiates the form of the response. Not a Table: its cells may contain what filters hide, and a write cannot be
-    /// repeated in another form.
+    /// Negotiates the form of the response. Not a Table, unless the client accepts nothing else: its cells may contain what
+    /// filters hide, and a write cannot be repeated in another form.
     fn media_type(&self, headers: &HeaderMap) -> MediaType {
         let media_type = negotiate(headers, &self.resource, &self.parsed.query);
         match (media_type.transform, self.resource.verb) {
-            (Transform::Table(..), _) | (_, Verb::DeleteCollection) => MediaType::JSON,
+            (_, Verb::DeleteCollection) => MediaType::JSON,
+            (Transform::Table(..), _) if !accepts_only_tables(headers, &self.parsed.query) => MediaType::JSON,
             _ => media_type,
         }
     }
 
+    /// Returns the upstream path. For a Table, it requests the whole object beside the cells.
+    fn upstream_path(&self, media_type: MediaType) -> PathAndQuery {
+        let path = &self.parsed.forward;
+        match media_type.transform {
+            Transform::Table(..) => {
+                self.parsed.query.with("includeObject", "Object").on(path.path()).unwrap_or_else(|| path.clone())
+            }
+            Transform::None | Transform::Metadata(_) => path.clone(),
+        }
+    }
+
+    /// Finds a version from which on clients of this chain may watch, before a write makes the next one. Only a created
+    /// object tells it by itself: the version of an update is an old one if nothing has changed.
+    async fn find_start(&self, proxy: &Proxy, headers: &HeaderMap, chain_version: ChainVersion) {
+        let resource = &self.resource.resource;
+        let is_update = matches!(self.resource.verb, Verb::Update | Verb::Patch | Verb::Delete);
+        if !is_update
+            || self.resource.is_heartbeat()
+            || !proxy.upstream.is_reachable()
+            || proxy.chain_starts.knows(chain_version, resource)
+        {
+            return;
+        }
+        let version = tokio::time::timeout(FIND_START, self.latest_version(proxy, headers)).await;
+        if let Ok(Some(version)) = version {
+            proxy.chain_starts.note(chain_version, resource, version);
+        }
+    }
+
+    /// Asks the API server for the latest version of the collection, with the client's credential.
+    async fn latest_version(&self, proxy: &Proxy, headers: &HeaderMap) -> Option<u64> {
+        let resource = ResourceRequest { verb: Verb::List, name: None, subresource: None, ..self.resource.clone() };
+        let path: PathAndQuery = format!("{}?limit=1", resource.collection).parse().ok()?;
+        let read = self.read(headers, path.clone(), resource);
+        let ReadResponse::Objects(ObjectsResponse { body, .. }) = read.send(proxy, path).await.ok()? else {
+            return None;
+        };
+        let bytes = body.collect(LIMIT).await.ok()?;
+        Document::json(bytes).resource_version().ok()??.parse().ok()
+    }
+
     /// Filters the response to the write. Returns the first failure of a filter, whose object then has the edits before it.
+    /// `created`: the write has created the object.
     async fn filter(
         &self,
         encoding: Encoding,
         media_type: MediaType,
         plain: DecodedBody,
+        created: Option<(&ChainStarts, ChainVersion)>,
     ) -> Result<(Bytes, Option<Failure>), Unfilterable> {
         let bytes = plain.collect(LIMIT).await.map_err(|error| Unfilterable(error.to_string()))?;
         let unfilterable = |error: weir_document::Error| Unfilterable(error.to_string());
@@ -216,16 +277,22 @@ impl WriteRequest {
         {
             return self.filter_list(bytes).await;
         }
-        let Some(object) =
-            EncodedObject::decode(encoding, media_type.transform, bytes.clone()).map_err(unfilterable)?
-        else {
-            return Ok((bytes, None));
+        let object = EncodedObject::decode(encoding, media_type.transform, bytes.clone()).map_err(unfilterable)?;
+        let Some(object) = object.filter(EncodedObject::is_complete) else {
+            return Err(Unfilterable("it is a Table without the whole object".to_owned()));
         };
         // The response to a deletion that takes effect at once.
         if object.document().kind().map_err(unfilterable)? == "Status" {
             return Ok((bytes, None));
         }
         let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unfilterable(error.to_string()))?;
+        let version = || object.document().resource_version().ok()??.parse::<u64>().ok();
+        if let Some(((starts, chain_version), version)) =
+            created.filter(|_| self.resource.subresource.is_none()).zip(version())
+        {
+            // This version is newer than all that anybody got before.
+            starts.note(chain_version, &self.resource.resource, version.saturating_sub(1));
+        }
         let written = self.chain.show_written(object.document().clone()).await;
         let bytes = object.encode(written.edited.as_ref(), media_type.transform).map_err(unfilterable)?;
         Ok((bytes, written.failure))

@@ -20,6 +20,16 @@ impl ClientKey {
         resource: &ResourceRequest,
         query: &Query,
     ) -> Self {
+        Self::hash(headers, identity, resource, Some(query))
+    }
+
+    /// Returns the key of all that a client reads of a resource, in whatever collection and by whatever selectors.
+    #[must_use]
+    pub(in crate::proxy) fn of_resource(headers: &HeaderMap, identity: Identity, resource: &ResourceRequest) -> Self {
+        Self::hash(headers, identity, resource, None)
+    }
+
+    fn hash(headers: &HeaderMap, identity: Identity, resource: &ResourceRequest, query: Option<&Query>) -> Self {
         let mut hash = Sha256::new();
         let mut part = |bytes: &[u8]| {
             hash.update((bytes.len() as u64).to_le_bytes());
@@ -37,10 +47,15 @@ impl ClientKey {
             }
         }
         part(headers.get(header::USER_AGENT).map(|value| value.as_bytes()).unwrap_or_default());
-        part(resource.collection.as_bytes());
-        part(resource.name.as_deref().unwrap_or_default().as_bytes());
-        part(query.first("labelSelector").unwrap_or_default().as_bytes());
-        part(query.first("fieldSelector").unwrap_or_default().as_bytes());
+        match query {
+            Some(query) => {
+                part(resource.collection.as_bytes());
+                part(resource.name.as_deref().unwrap_or_default().as_bytes());
+                part(query.first("labelSelector").unwrap_or_default().as_bytes());
+                part(query.first("fieldSelector").unwrap_or_default().as_bytes());
+            }
+            None => part(resource.resource.to_string().as_bytes()),
+        }
         let mut key = [0; 16];
         key.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
         Self(key)
@@ -82,5 +97,10 @@ mod tests {
         assert_ne!(list, of("a", Identity::Client, "/api/v1/services"));
         assert_ne!(list, of("a", Identity::Client, "/api/v1/namespaces/a/services?labelSelector=x"));
         assert_eq!(of("a", Identity::Node, "/api/v1/pods"), of("b", Identity::Node, "/api/v1/pods"));
+        let any = |token, path| ClientKey::of_resource(&headers(token), Identity::Client, &resource(path).0);
+        assert_eq!(any("a", "/api/v1/services?labelSelector=x"), any("a", "/api/v1/namespaces/a/services/b"));
+        assert_ne!(any("a", "/api/v1/services"), any("a", "/api/v1/pods"));
+        assert_ne!(any("a", "/api/v1/services"), any("b", "/api/v1/services"));
+        assert_ne!(any("a", "/api/v1/services"), list);
     }
 }

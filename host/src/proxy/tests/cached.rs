@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
-use weir_store::{Peers, ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
+use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
 use crate::config::CachedResources;
@@ -254,9 +254,8 @@ impl FixtureConfig {
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));
-        let peers = Peers::default();
-        let stores =
-            ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, peers, timing, disk, shared };
+        let daemon = Some(daemon);
+        let stores = ResourceStoresConfig { daemon, timing, disk, shared, ..ResourceStoresConfig::default() };
         let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
         let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };

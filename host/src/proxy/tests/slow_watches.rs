@@ -119,3 +119,30 @@ async fn watches_with_equal_and_different_selectors_see_objects_enter_and_leave_
         assert_eq!(seen, ["ADDED a", "DELETED a"], "{n}");
     }
 }
+
+#[tokio::test]
+async fn every_event_reaches_every_watch_once_and_in_order() {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    change(&fixture, 0);
+    let (_, list) = fixture.json("/api/v1/services?resourceVersion=0").await;
+    let mut all = Vec::new();
+    for _ in 0..50 {
+        all.push(fixture.watch(&format!("{WATCH}{}", version(&list))).await);
+    }
+    let reads = all.into_iter().map(|mut events| async move {
+        for n in 1..=100 {
+            let event = events.next().await.expect("an event");
+            assert_eq!(event["object"]["metadata"]["labels"]["n"], n.to_string());
+        }
+    });
+    let changes = async {
+        for n in 1..=100 {
+            change(&fixture, n);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(futures_util::future::join_all(reads), changes);
+    // Encoded once for all of them.
+    let encoded = view(&fixture)["history"]["bytes"].as_u64().unwrap() as usize;
+    assert!(encoded < 100 * 3 * LARGE, "{encoded}");
+}

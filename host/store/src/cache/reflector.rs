@@ -9,20 +9,19 @@ use weir_kube::Encoding;
 use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
 
 use super::collection::Collection;
-use super::decode::{self, EventDecoder, PageDecoder, WatchEvent};
-use super::object::{Object, ObjectFormat};
+use super::decode::{EventDecoder, WatchEvent};
+use super::object::ObjectFormat;
 use super::resource_store::{Delta, ResourceStore, Snapshot};
 use super::sources::Sources;
 use crate::error::ReflectorError;
 use crate::peers::PeerOrder;
-use crate::query::escaped;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use crate::timing::ReflectorTiming;
+use crate::uplink::UplinkLimit;
 
-/// Items per page, as in client-go.
-const PAGE: usize = 500;
-/// The largest total size of the objects of one list.
-const MAX_LIST: usize = 512 << 20;
+/// How often in a row a watch may start at a version that the API server does not know. A server that lags behind another
+/// one catches up meanwhile.
+const MAX_UNKNOWN_VERSIONS: u32 = 3;
 
 /// The API server that reflectors read from.
 #[derive(Clone)]
@@ -36,11 +35,13 @@ pub struct ReflectorClient {
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
     sources: Sources,
-    collection: Collection,
-    encoding: Encoding,
-    timing: ReflectorTiming,
+    pub(super) collection: Collection,
+    pub(super) encoding: Encoding,
+    pub(super) timing: ReflectorTiming,
     reconnects: Reconnects,
-    store: Arc<ResourceStore>,
+    pub(super) store: Arc<ResourceStore>,
+    /// Bounds what lists take from the link.
+    uplink: Option<UplinkLimit>,
 }
 
 /// What a reflector does next.
@@ -64,15 +65,24 @@ impl ResourceReflector {
         let kind = kind_of(&api_version, &collection.resource.resource).unwrap_or_default().to_owned();
         let format = ObjectFormat { encoding, type_meta: Arc::new(TypeMeta { api_version, kind }) };
         let resource = collection.resource.clone();
-        let client = ResourceClient { client, resource, response_timeout: timing.response_timeout };
         Self {
             collection,
             encoding,
             timing,
             reconnects: connectivity.reconnects(),
-            sources: Sources::new(client, connectivity),
+            sources: Sources::new(
+                ResourceClient { client, resource, response_timeout: timing.response_timeout },
+                connectivity,
+            ),
             store: Arc::new(ResourceStore::new(format)),
+            uplink: None,
         }
+    }
+
+    /// Bounds what lists take from the link to the API server. Watches are not bounded.
+    #[must_use]
+    pub fn with_uplink_limit(self, uplink: Option<UplinkLimit>) -> Self {
+        Self { uplink, ..self }
     }
 
     /// Also reads from other Weirs of the pool, in this order.
@@ -111,13 +121,14 @@ impl ResourceReflector {
 
     async fn follow(&mut self, mut phase: Phase) {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
+        let mut unknown_versions = 0;
         loop {
             self.select_source();
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;
             let result = match phase {
                 Phase::List => self.list().await.map(|()| Phase::Watch),
-                Phase::Watch => self.watch().await.map(|()| Phase::Watch),
+                Phase::Watch => self.watch_or_verify().await,
             };
             phase = match (result, phase) {
                 (Ok(next), current) => {
@@ -128,17 +139,29 @@ impl ResourceReflector {
                     } else {
                         backoff.wait_or_reconnect(&mut self.reconnects).await;
                     }
+                    unknown_versions = 0;
                     next
+                }
+                // The next source goes on at once, where the store is.
+                (Err(error), current) if !matches!(error, RequestError::Expired) && self.sources.peer_failed() => {
+                    tracing::debug!(collection = %self.collection, ?error, "the peer failed, reading from another source");
+                    current
+                }
+                (Err(RequestError::UnknownVersion), current) => {
+                    unknown_versions += 1;
+                    backoff.wait_or_reconnect(&mut self.reconnects).await;
+                    if unknown_versions < MAX_UNKNOWN_VERSIONS {
+                        current
+                    } else {
+                        let version = self.store.snapshot().version;
+                        tracing::warn!(collection = %self.collection, version, "the API server does not know the version of the store, listing again");
+                        Phase::List
+                    }
                 }
                 (Err(RequestError::Expired), _) => {
                     tracing::debug!(collection = %self.collection, "resourceVersion has expired, listing again");
                     backoff.wait_or_reconnect(&mut self.reconnects).await;
                     Phase::List
-                }
-                // The next source goes on at once, where the store is.
-                (Err(error), current) if self.sources.peer_failed() => {
-                    tracing::debug!(collection = %self.collection, ?error, "the peer failed, reading from another source");
-                    current
                 }
                 (Err(RequestError::NotFound), _) => {
                     self.report(ReflectorError::NotServed { resource: self.collection.resource.clone() });
@@ -165,8 +188,19 @@ impl ResourceReflector {
         }
     }
 
-    fn client(&self) -> &ResourceClient {
+    /// The client of the source.
+    pub(super) fn client(&self) -> &ResourceClient {
         self.sources.client()
+    }
+
+    /// Whether the source is another Weir of the pool.
+    pub(super) fn reads_from_peer(&self) -> bool {
+        self.sources.is_peer()
+    }
+
+    /// Bounds what lists take from the link to the API server. Peers are near.
+    pub(super) fn uplink(&self) -> Option<&UplinkLimit> {
+        self.uplink.as_ref().filter(|_| !self.reads_from_peer())
     }
 
     fn report(&self, error: ReflectorError) {
@@ -176,74 +210,26 @@ impl ResourceReflector {
         }
     }
 
-    /// Lists all pages. All of them have the version of the first one.
-    async fn list(&self) -> Result<(), RequestError> {
-        let mut objects = Vec::new();
-        let mut bytes = 0_usize;
-        let mut token: Option<String> = None;
-        loop {
-            let parameters = match &token {
-                None => format!("limit={PAGE}"),
-                Some(token) => format!("limit={PAGE}&continue={}", escaped(token)),
-            };
-            let mut page = self.page(&self.collection.path_with(&parameters)).await?;
-            bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len()).sum());
-            if bytes > MAX_LIST {
-                let resource = self.collection.resource.clone();
-                return Err(RequestError::Other(ReflectorError::TooLarge { resource, limit: MAX_LIST }));
-            }
-            objects.append(&mut page.objects);
-            token = match page.continue_token {
-                Some(next) if Some(&next) == token.as_ref() => {
-                    return Err(self.client().invalid_response("a page names itself as the next one"));
-                }
-                next => next,
-            };
-            if self.sources.is_peer() && page.version < self.store.snapshot().version {
-                return Err(self.client().unavailable("the peer is behind this node"));
-            }
-            if token.is_none() {
-                self.store.replace(page.format, objects, page.version);
-                return Ok(());
-            }
+    /// Watches, and verifies the version of the store if the API server has sent nothing for the whole time.
+    ///
+    /// An API server sends bookmarks. It sends neither these nor events before the version of the watch, so that a store
+    /// whose version is ahead of the server would never change again.
+    async fn watch_or_verify(&self) -> Result<Phase, RequestError> {
+        let started = tokio::time::Instant::now();
+        let received = self.watch().await?;
+        if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {
+            return Ok(Phase::Watch);
         }
+        let (newest, version) = (self.newest_version().await?, self.store.snapshot().version);
+        if newest >= version {
+            return Ok(Phase::Watch);
+        }
+        tracing::warn!(collection = %self.collection, version, newest, "the store is ahead of the API server, listing again");
+        Ok(Phase::List)
     }
 
-    async fn page(&self, path: &str) -> Result<Page, RequestError> {
-        let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
-        let response = self.client().get(path, self.collection.accept_list(), true).await?;
-        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
-        let mut chunks = chunks.counted(self.store.received());
-        let mut decoder = PageDecoder::new(self.encoding);
-        let mut items = Vec::new();
-        loop {
-            match tokio::time::timeout(self.timing.response_timeout, chunks.next()).await {
-                Ok(Ok(Some(chunk))) => {
-                    decoder.push(chunk);
-                    decoder.items(&mut items).map_err(invalid)?;
-                }
-                Ok(Ok(None)) => break,
-                Ok(Err(reason)) => return Err(self.client().unavailable(reason)),
-                Err(_) => {
-                    let reason = format!("the list stalled for {:?}", self.timing.response_timeout);
-                    return Err(self.client().unavailable(reason));
-                }
-            }
-        }
-        decoder.finish();
-        decoder.items(&mut items).map_err(invalid)?;
-        let meta = decoder.meta();
-        let format = decode::list_format(self.encoding, meta).map_err(invalid)?;
-        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let version = version
-            .ok_or_else(|| self.client().invalid_response("the list has no numeric metadata.resourceVersion"))?;
-        let objects =
-            items.iter().map(|item| decode::object(&format, self.collection.content, item)).collect::<Result<_, _>>();
-        Ok(Page { objects: objects.map_err(invalid)?, format, version, continue_token: meta.continue_token.clone() })
-    }
-
-    /// Watches until the server or the timeout ends the watch.
-    async fn watch(&self) -> Result<(), RequestError> {
+    /// Watches until the server or the timeout ends the watch. Returns whether it sent an event.
+    async fn watch(&self) -> Result<bool, RequestError> {
         let timeout = jitter(self.timing.watch_timeout).max(Duration::from_secs(1));
         let snapshot = self.store.snapshot();
         let (version, seconds) = (snapshot.version, timeout.as_secs());
@@ -259,14 +245,16 @@ impl ResourceReflector {
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
+        let mut received = false;
         loop {
             let chunk = tokio::select! {
                 chunk = chunks.next() => chunk,
-                () = &mut end => return Ok(()),
-                () = self.sources.outdated() => return Ok(()),
+                () = &mut end => return Ok(received),
+                () = self.sources.outdated() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
-            let Ok(Some(chunk)) = chunk else { return Ok(()) };
+            let Ok(Some(chunk)) = chunk else { return Ok(received) };
+            received = true;
             decoder.push(chunk);
             let mut deltas = Vec::new();
             let result = self.events(&mut decoder, &snapshot.format, &mut deltas);
@@ -296,12 +284,4 @@ impl ResourceReflector {
         }
         Ok(())
     }
-}
-
-/// One page of a list.
-struct Page {
-    objects: Vec<Object>,
-    format: ObjectFormat,
-    version: u64,
-    continue_token: Option<String>,
 }

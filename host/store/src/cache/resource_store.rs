@@ -132,6 +132,11 @@ impl ResourceStore {
         self.history().appended()
     }
 
+    /// Whether the objects are known to be those of the API server's cluster, at their version.
+    pub(super) fn is_followed(&self) -> bool {
+        self.origin.load(Ordering::Acquire) != FOREIGN
+    }
+
     /// What the API server sent for this store.
     #[must_use]
     pub fn received(&self) -> Arc<Received> {
@@ -323,6 +328,10 @@ impl Snapshot {
             }
             Delta::Remove(key, version) => {
                 let old = self.objects.get(&key).cloned()?;
+                // A deletion before the object's present version is a repeated event: the object was created again since.
+                if version < old.version {
+                    return None;
+                }
                 self.version = self.version.max(version);
                 self.objects.remove_mut(&key);
                 Some(StoreEvent { version: self.version, old: Some(old), new: None })

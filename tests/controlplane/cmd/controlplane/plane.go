@@ -76,7 +76,8 @@ func startPlane(ctx context.Context, folder string, o *options) (*plane, error) 
 		"--profiling=false", "--v=0",
 	}}
 	if o.realNode {
-		p.arguments = append(p.arguments, "--allow-privileged")
+		// The control plane's network has no Service addresses: webhooks in pods are called at the pods' own addresses.
+		p.arguments = append(p.arguments, "--allow-privileged", "--enable-aggregator-routing=true")
 	} else {
 		// Without controllers no namespace gets its default service account.
 		p.arguments = append(p.arguments, "--disable-admission-plugins=ServiceAccount")

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_document::{Document, Path};
 
-use super::Filter;
+use super::FilterState;
 use crate::FailurePolicy;
 use crate::filter::breaker::{Admission, Transition};
 use crate::filter::outcome::{Failure, Filtered};
@@ -16,7 +16,7 @@ use crate::{Called, Checkout, FailureClass, Fault, Snapshot, Trace, Verdict};
 
 /// A running batch. Dropping it discards the checked-out instance and the recorded traces.
 pub(super) struct Batch<'a> {
-    filter: &'a Filter,
+    filter: &'a FilterState,
     began: Instant,
     counts: BatchCounts,
     /// The guards of this filter. The next filter of the chain sets its own.
@@ -30,7 +30,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn begin(filter: &'a Filter, guarded: bool) -> Self {
+    pub(super) fn begin(filter: &'a FilterState, guarded: bool) -> Self {
         let admission = filter.breaker.admit();
         Self {
             filter,
@@ -185,13 +185,13 @@ impl<'a> Batch<'a> {
                 filter = %filter.name,
                 digest = %filter.digest,
                 class = fault.class.label(),
-                policy = filter.entry.failure_policy.as_str(),
+                policy = filter.failure_policy.as_str(),
                 namespace = before.namespace().ok().flatten().as_deref().unwrap_or_default(),
                 object = before.name().ok().as_deref().unwrap_or_default(),
                 "filter failed on an object: {fault}"
             );
         }
-        match filter.entry.failure_policy {
+        match filter.failure_policy {
             FailurePolicy::Ignore => Filtered::Kept(before),
             FailurePolicy::Hide => Filtered::Hidden,
             FailurePolicy::Fail => Filtered::Failed(Failure {
@@ -210,7 +210,7 @@ impl<'a> Batch<'a> {
                 tracing::error!(
                     filter = %filter.name,
                     digest = %filter.digest,
-                    policy = filter.entry.failure_policy.as_str(),
+                    policy = filter.failure_policy.as_str(),
                     "filter failed too often: circuit breaker open for {pause:?}, its failure policy applies"
                 );
                 filter.metrics.breaker(&filter.name, true);

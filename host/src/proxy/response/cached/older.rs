@@ -53,7 +53,7 @@ impl OlderEvents {
         let resource = request.parsed.resource()?;
         let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, request.identity);
-        headers::request_form(&mut headers, media_type.upstream_accept(), false);
+        headers::request_form(&mut headers, media_type.upstream_accept(false), false);
         let head = RequestHead { method: http::Method::GET, path: request.parsed.forward.clone(), headers };
         let response = proxy.upstream.send(request.identity, Purpose::Stream, head, no_request_body()).await.ok()?;
         let (parts, body) = response.into_parts();

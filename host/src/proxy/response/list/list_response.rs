@@ -74,7 +74,7 @@ impl ListResponse {
     ) -> Self {
         let decoder = ListDecoder::new(encoding, read.object_type.clone(), read.resource.api_version(), ITEM);
         Self {
-            progress: ListProgress::begin(&proxy.resume, read.client, read.chain_version, &read.query),
+            progress: ListProgress::begin(&proxy.resume, read.client, read.any_read, read.chain_version, &read.query),
             proxy,
             encoder: ListEncoder::new(encoding, read.media_type.transform),
             decoder,
@@ -92,8 +92,9 @@ impl ListResponse {
                 Some(ListPiece::Items(items)) => return self.filter(items).await.map(Some),
                 Some(ListPiece::Tail(bytes)) => {
                     let meta = self.decoder.meta();
-                    self.proxy.hand_out(&self.read.resource.resource, meta.resource_version.as_deref());
-                    self.progress.save(&self.proxy.resume, meta);
+                    let (proxy, resource) = (&self.proxy, &self.read.resource.resource);
+                    proxy.hand_out(resource, meta.resource_version.as_deref());
+                    self.progress.save(&proxy.resume, &proxy.chain_starts, resource, meta);
                     return Ok(Some(self.encoder.tail(bytes)?));
                 }
                 None if self.upstream_ended => return Ok(None),

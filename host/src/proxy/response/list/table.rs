@@ -42,7 +42,7 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
     let Some(mut codec) = TableListCodec::open(body, read.object_type.clone(), version, include)? else {
         return Ok(None);
     };
-    let mut progress = ListProgress::begin(&proxy.resume, read.client, read.chain_version, &read.query);
+    let mut progress = ListProgress::begin(&proxy.resume, read.client, read.any_read, read.chain_version, &read.query);
     loop {
         let rows = match codec.next() {
             Ok(Some(rows)) => rows,
@@ -60,6 +60,6 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
         }
     }
     proxy.hand_out(&read.resource.resource, codec.meta().resource_version.as_deref());
-    progress.save(&proxy.resume, codec.meta());
+    progress.save(&proxy.resume, &proxy.chain_starts, &read.resource.resource, codec.meta());
     Ok(Some(codec.finish()?))
 }

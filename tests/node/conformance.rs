@@ -1,0 +1,106 @@
+//! Kubernetes' own conformance suite against the node: once with its client at the API server, once at Weir's HTTPS port
+//! with a filter that reads and keeps every object. Whatever then differs is Weir's.
+//!
+//! `make conformance` sets the variables: `FOCUS` selects SIGs, regular expressions of test names, or `short`, `RELOADS=1` changes
+//! the filter set every 5 s while the tests run through Weir, `DIRECT=0` compares with the last direct run, `DIRECT=failed`
+//! runs only those directly that fail through Weir, `PROCS` is the number of tests at a time.
+
+mod filters;
+mod images;
+mod report;
+mod suite;
+
+use std::path::PathBuf;
+
+use weir_tests::built;
+
+use self::report::{Results, compare};
+use self::suite::{Suite, Target};
+use crate::checks::{World, prepare};
+use crate::machine::Machine;
+use crate::runner::Runner;
+
+/// The SIGs whose tests run by default.
+const SIGS: &[&str] = &["sig-api-machinery", "sig-auth", "sig-cli", "sig-instrumentation", "sig-network", "sig-apps"];
+
+/// The tests of `FOCUS=short`: watches from all kinds of versions, custom resources, and forms of lists.
+const SHORT: &[&str] = &[
+    "Watchers should",
+    "CustomResourceDefinition Watch",
+    "CustomResourceFieldSelectors",
+    "FieldValidation should",
+    "AggregatedDiscovery should",
+    "API chunking",
+    "Table transformation",
+    "CSR API operations",
+    "ResourceQuota .*status",
+    "lifecycle of an Endpoint",
+    "IngressClass API",
+    "service status lifecycle",
+];
+
+/// The folder of the suite's programs, and of the results of direct runs.
+fn programs() -> PathBuf {
+    built::target().join("node").join("e2e")
+}
+
+/// A variable, unless it is empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
+    let Some(world) = prepare(machine, runner) else { return };
+    let suite = runner.check("images_filter_and_credential_of_the_suite", || {
+        images::import(machine);
+        filters::install(&world.admin);
+        Suite::prepare(&world, &focus())
+    });
+    let Some(suite) = suite else { return };
+    let different = runner.check("suite_runs_directly_and_through_weir", || tests(&suite, &world));
+    if let Some(different) = different.filter(|different| !different.is_empty()) {
+        runner.fail(&format!("{} tests pass directly, but not through Weir", different.len()));
+    }
+}
+
+/// The regular expressions of the test names.
+fn focus() -> Vec<String> {
+    match variable("FOCUS").as_deref() {
+        Some("short") => SHORT.iter().map(|words| format!(r"{words}.*\[Conformance\]")).collect(),
+        None => SIGS.iter().map(|sig| format!(r"\[{sig}\].*\[Conformance\]")).collect(),
+        Some(words) => words
+            .split(',')
+            .map(|word| match word.starts_with("sig-") {
+                true => format!(r"\[{word}\].*\[Conformance\]"),
+                false => word.to_owned(),
+            })
+            .collect(),
+    }
+}
+
+/// Runs the tests both ways. Returns those that pass directly, but not through Weir.
+fn tests(suite: &Suite, world: &World<'_>) -> Vec<String> {
+    let saved = programs().join("direct.json");
+    let before = Results::load(&saved);
+    let mut direct = match variable("DIRECT").as_deref() {
+        Some("0") => before,
+        Some("failed") => Results::default(),
+        _ => {
+            let direct = suite.run(Target::Direct, None);
+            before.updated(&direct).save(&saved);
+            direct
+        }
+    };
+    let reloads = variable("RELOADS").is_some_and(|value| value != "0").then(|| filters::Reloads::start(&world.admin));
+    let mut weir = suite.run(Target::Weir, None);
+    // Some tests depend on times that a busy machine does not keep: a difference must appear twice.
+    let suspects = report::suspects(&direct, &weir);
+    if !suspects.is_empty() {
+        println!("{} tests fail only through Weir; they run once more, both ways", suspects.len());
+        direct = direct.passed_in_any(&suite.run(Target::Direct, Some(&suspects)));
+        weir = weir.passed_in_any(&suite.run(Target::Weir, Some(&suspects)));
+    }
+    let reloaded = reloads.map(filters::Reloads::stop);
+    report::print(&direct, &weir, reloaded);
+    compare(&direct, &weir)
+}
