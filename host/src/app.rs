@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
 use weir_store::{
-    ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UplinkLimit, UserClients,
-    watch_addresses,
+    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UplinkLimit,
+    UserClients, watch_addresses,
 };
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
@@ -29,6 +29,7 @@ use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCert
 use crate::disk_cache::{close_disk, open_disk};
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
+use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
 use crate::reload::{LastGood, Reloader, watch_source};
@@ -118,13 +119,15 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The API servers, for clients' requests and for the daemon's own.
     let loaded = config.upstream.load().await?;
     let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
-    let upstream = connect(&config, loaded, metrics.upstream, &tasks).await?;
+    let upstream_metrics = metrics.upstream;
+    let upstream = connect(&config, loaded, upstream_metrics.clone(), &tasks).await?;
     let client = upstream.client();
 
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let stores = resource_stores(&config, &upstream, disk.clone(), &tasks);
+    let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
+    let stores = resource_stores(&config, &upstream, peers, disk.clone(), &tasks);
     let views = open_views(&config, stores.clone(), client.clone(), metrics.caches.clone(), served.clone(), &tasks);
     let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
     let proxy =
@@ -267,6 +270,7 @@ async fn connect(
 fn resource_stores(
     config: &ServeConfig,
     upstream: &Arc<Upstream>,
+    peers: Peers,
     disk: Option<Arc<DiskCache>>,
     tasks: &Tasks,
 ) -> ResourceStores {
@@ -282,6 +286,7 @@ fn resource_stores(
         users: Some(users),
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
+        peers,
         timing: ReflectorTiming::default(),
         uplink: config.uplink_rate.map(UplinkLimit::new),
         disk,
@@ -318,6 +323,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         compression: config.compression,
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
+        peer_nodes: config.peers.iter().flat_map(|peers| &peers.peers).map(|(node, _)| node.clone()).collect(),
         ..ProxyConfig::default()
     }
 }

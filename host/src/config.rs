@@ -8,6 +8,7 @@ mod flags;
 mod keys;
 mod manifest;
 mod model;
+mod peers;
 mod secure;
 mod serve;
 mod upstream;
@@ -21,5 +22,6 @@ pub use flags::{CheckFlags, Command, CompileFlags, RunFlags, UsageMessage, parse
 #[cfg(test)]
 pub(crate) use keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 pub use model::Configuration;
+pub use peers::{PEER_PATH, PeersConfig};
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};

@@ -13,6 +13,7 @@ mod disk_cache;
 mod documents;
 pub mod lookups;
 pub mod metrics;
+mod peers;
 pub mod pods;
 pub mod proxy;
 pub mod reload;

@@ -66,6 +66,8 @@ pub struct ProxyConfig {
     pub response_memory: usize,
     /// The longest time to finish open requests when the daemon stops.
     pub drain: Duration,
+    /// The nodes of the other Weirs of the pool, which may read what every node may read.
+    pub peer_nodes: Vec<String>,
     /// How long a client's permission holds while no API server can be reached.
     pub offline_grace: Duration,
 }
@@ -81,6 +83,7 @@ impl Default for ProxyConfig {
             compression: Compression::default(),
             response_memory: 256 << 20,
             drain: Duration::from_secs(10),
+            peer_nodes: Vec::new(),
             offline_grace: Duration::from_secs(24 * 3600),
         }
     }
@@ -112,6 +115,7 @@ pub struct Proxy {
     allow_remote_plaintext: bool,
     max_connections: usize,
     drain: Duration,
+    peer_nodes: Vec<String>,
 }
 
 impl std::fmt::Debug for Proxy {
@@ -153,6 +157,7 @@ impl Proxy {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             drain: config.drain,
+            peer_nodes: config.peer_nodes,
         })
     }
 

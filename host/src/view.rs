@@ -35,5 +35,5 @@ pub(crate) use self::request_selector::RequestSelector;
 pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;
-pub(crate) use self::watch_start::{CatchUp, WatchStart};
+pub(crate) use self::watch_start::{CatchUp, HeldState, WatchStart};
 pub(crate) use self::watchers::OpenWatch;

@@ -54,6 +54,14 @@ impl Authority {
         self.sign(Self::server_parameters())
     }
 
+    /// Issues a certificate for a server at this address.
+    #[must_use]
+    pub fn server_at(&self, address: &str) -> Pair {
+        let mut parameters = CertificateParams::new(vec![address.to_owned()]).unwrap();
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(parameters)
+    }
+
     /// Issues a certificate for a server at 127.0.0.1 that expired long ago.
     #[must_use]
     pub fn expired_server(&self) -> Pair {

@@ -61,6 +61,7 @@ fn store(cache: &CacheStatus) -> Value {
         "state": cache.state(),
         "synced": store.synced,
         "stale": store.stale,
+        "peer": store.peer.as_deref(),
         "error": store.error.as_ref().map(ToString::to_string),
         "resourceVersion": store.version.to_string(),
         "objects": store.objects,

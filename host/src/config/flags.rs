@@ -162,6 +162,12 @@ pub(super) struct ServeFlags {
     /// CA bundle for client certificates on the HTTPS port. Without it, Weir requests no client certificates
     #[arg(long, env = "WEIR_CLIENT_CA_FILE", value_name = "FILE")]
     pub(super) client_ca_file: Option<PathBuf>,
+    /// Other Weirs of the pool, which fill each other's caches over mTLS: the HTTPS port of each by its node. The list may name this node, too
+    #[arg(long, env = "WEIR_PEER", value_name = "NODE=URL[,…]", value_delimiter = ',')]
+    pub(super) peer: Vec<String>,
+    /// CA bundle of the peers' serving certificates [default: the one of --node-kubeconfig]
+    #[arg(long, env = "WEIR_PEER_CA_FILE", value_name = "FILE")]
+    pub(super) peer_ca_file: Option<PathBuf>,
     /// Address of the HTTPS port [default: --pod-address, else --bind-address]
     #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
     pub(super) secure_bind_address: Option<IpAddr>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::cached_resources::CachedResources;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
+use super::peers::PeersConfig;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
 use weir_runtime::{Endpoint, duration, quantity};
@@ -35,6 +36,8 @@ pub struct ServeConfig {
     pub secure: Option<SecureConfig>,
     /// The address for pods, if they can reach the daemon.
     pub pods: Option<PodsConfig>,
+    /// The other Weirs of the pool, if they are named.
+    pub peers: Option<PeersConfig>,
     /// The admin port.
     pub admin: SocketAddr,
     /// The source of the filters' configuration.
@@ -119,6 +122,7 @@ impl ServeConfig {
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
         let secure = SecureConfig::from_flags(&flags, &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
+        let peers = PeersConfig::from_flags(&flags, secure.as_ref(), &mut errors);
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
@@ -170,6 +174,7 @@ impl ServeConfig {
                     allow_remote_plaintext: flags.allow_remote_plaintext,
                     secure,
                     pods,
+                    peers,
                     admin: SocketAddr::new(flags.admin_address, flags.admin_port),
                     source,
                     modules_dir: flags.modules_dir,

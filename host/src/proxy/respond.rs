@@ -72,6 +72,15 @@ pub(super) enum StatusError {
         /// Whether the filter hides the object.
         hidden: bool,
     },
+    /// 403: the path is for other Weirs of the pool, and the request has no certificate of one of their nodes.
+    #[error("only the client certificate of a node that --peer names is allowed here")]
+    NotAPeer,
+    /// 403: a peer asks for something else than a list or a watch of a shared resource.
+    #[error("peers serve each other only lists and watches of resources that every node may read")]
+    NotShared,
+    /// 503: this Weir has nothing that is newer than what the peer may have.
+    #[error("this peer cannot serve the request: {0}")]
+    PeerUnavailable(&'static str),
     /// 404: filters hide the object from this client. The message is the one of the API server.
     #[error("{resource} {name:?} not found")]
     NotFound {
@@ -155,6 +164,8 @@ impl StatusError {
             | Self::Page(_)
             | Self::Uid
             | Self::Impersonation
+            | Self::NotAPeer
+            | Self::NotShared
             | Self::Forbidden { .. }
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
@@ -162,7 +173,9 @@ impl StatusError {
             Self::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
             Self::InvalidResponse(_) | Self::Interrupted(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
-            Self::Starting | Self::Review(_) | Self::Offline { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting | Self::Review(_) | Self::Offline { .. } | Self::PeerUnavailable(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::TooLargeVersion { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expired(_) => StatusCode::GONE,

@@ -136,6 +136,7 @@ impl ResumeState {
                 entry
                     .points
                     .iter()
+                    .filter(|point| point.chain_version != ChainVersion::UNFILTERED)
                     .any(|point| number(&point.at).zip(version).is_none_or(|(at, version)| at >= version))
             })
         })
@@ -148,7 +149,22 @@ impl ResumeState {
         })
     }
 
-    /// Whether the client has a resume state, that is, whether filters made the state that it holds.
+    /// Saves that the client has listed without filters. The version is in the response, which is forwarded unread.
+    pub(super) fn save_unfiltered(&self, key: ClientKey) {
+        self.save(key, ChainVersion::UNFILTERED, "", Arc::default());
+    }
+
+    /// Whether `chain_version` made the state that the client holds at `version`.
+    pub(super) fn was_made_by(&self, key: &ClientKey, chain_version: ChainVersion, version: &str) -> bool {
+        self.locked(|clients| {
+            let Some(ClientEntry { points, .. }) = clients.touch(key) else { return false };
+            let exact = points.iter().rev().find(|point| *point.at == *version);
+            let last = points.back().filter(|point| point.at.is_empty());
+            exact.or(last).is_some_and(|point| point.chain_version == chain_version)
+        })
+    }
+
+    /// Whether the client has a resume state, that is, whether this process made the state that it holds.
     pub(super) fn contains(&self, key: &ClientKey) -> bool {
         self.locked(|clients| clients.entries.contains_key(key))
     }

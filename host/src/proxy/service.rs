@@ -56,6 +56,9 @@ impl Proxy {
         peer: Peer,
     ) -> Response<ResponseBody> {
         let started = Instant::now();
+        if let Some(response) = self.respond_to_peer(&request, &peer, started).await {
+            return response;
+        }
         let RequestContext { parsed, upgrade, component, identity, route } = match self
             .examine(&mut request, &peer)
             .await

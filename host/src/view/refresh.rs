@@ -24,8 +24,8 @@ const MAX_RETRY: Duration = Duration::from_secs(30);
 /// Keeps one view up to date while [`Refresh::run`] runs.
 pub(super) struct Refresh {
     view: Arc<View>,
-    /// The client component whose chain filters the view.
-    component: String,
+    /// The client component whose chain filters the view; `None` filters nothing.
+    component: Option<String>,
     serving: ServingReceiver,
     chain: Option<Chain>,
     /// The position in the store's history.
@@ -47,10 +47,10 @@ enum Wake {
 }
 
 impl Refresh {
-    pub(super) fn new(view: Arc<View>, component: &str, serving: ServingReceiver) -> Self {
+    pub(super) fn new(view: Arc<View>, component: Option<String>, serving: ServingReceiver) -> Self {
         Self {
             view,
-            component: component.to_owned(),
+            component,
             serving,
             chain: None,
             position: 0,
@@ -107,7 +107,9 @@ impl Refresh {
     async fn live_chain(&mut self) -> Option<()> {
         loop {
             if let Serving::Live(set) = &*self.serving.borrow_and_update() {
-                self.chain = set.chain(&self.component, &self.view.collection.resource, VerbClass::Read);
+                let resource = &self.view.collection.resource;
+                self.chain =
+                    self.component.as_ref().and_then(|component| set.chain(component, resource, VerbClass::Read));
                 return Some(());
             }
             self.serving.changed().await.ok()?;
@@ -260,7 +262,7 @@ impl Refresh {
         if !retry {
             next.chain = chain_version;
             tracing::debug!(
-                collection = %self.view.collection, component = self.component, objects = objects.len(),
+                collection = %self.view.collection, component = self.component.as_deref().unwrap_or("peers"), objects = objects.len(),
                 changed = published.len(), duration = ?started.elapsed(), "view filtered again"
             );
         } else if !self.failed.is_empty() {

@@ -55,8 +55,15 @@ struct ViewKey {
     /// The identity with which the objects are read upstream.
     reader: StoreReader,
     collection: Collection,
-    /// The client component, in lower case.
-    component: String,
+    /// The client component, in lower case; `None` for the unfiltered view that peers read.
+    component: Option<String>,
+}
+
+impl ViewKey {
+    /// The component in logs and in `/caches`.
+    fn label(&self) -> &str {
+        self.component.as_deref().unwrap_or("peers")
+    }
 }
 
 /// All views.
@@ -150,9 +157,9 @@ impl Views {
         request: &ResourceRequest,
         query: &Query,
     ) -> Option<Arc<View>> {
-        let component = component.to_ascii_lowercase();
+        let component = Some(component.to_ascii_lowercase());
         if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
-            return self.find(&component, reader, request, name);
+            return self.find(component.as_deref(), reader, request, name);
         }
         let collection = scope::collection(reader, request, query)?;
         self.open_view(&ViewKey { reader: reader.clone(), collection, component })
@@ -162,7 +169,7 @@ impl Views {
     pub(crate) fn hold(&self, component: &str, reader: &StoreReader, request: &ResourceRequest) -> bool {
         let Some(name) = &request.name else { return false };
         match ScopePolicy::of(&request.resource) {
-            ScopePolicy::Requested => self.find(&component.to_ascii_lowercase(), reader, request, name).is_some(),
+            ScopePolicy::Requested => self.find(Some(&component.to_ascii_lowercase()), reader, request, name).is_some(),
             ScopePolicy::Whole => {
                 let collection = Collection::whole(request);
                 let open = self.open();
@@ -172,12 +179,27 @@ impl Views {
         }
     }
 
+    /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.
+    pub(crate) fn unfiltered(self: &Arc<Self>, request: &ResourceRequest) -> Option<Arc<View>> {
+        let cached = self.named.contains(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
+        let collection = cached.then(|| Collection::whole(request))?;
+        self.open_view(&ViewKey { reader: StoreReader::Daemon, collection, component: None })
+    }
+
     /// Finds an open view that has an object, or that knows that it does not exist.
-    fn find(&self, component: &str, reader: &StoreReader, request: &ResourceRequest, name: &str) -> Option<Arc<View>> {
+    fn find(
+        &self,
+        component: Option<&str>,
+        reader: &StoreReader,
+        request: &ResourceRequest,
+        name: &str,
+    ) -> Option<Arc<View>> {
         let open = self.open();
         let namespace = request.namespace.as_deref();
         let same = |key: &ViewKey| {
-            key.component == component && key.reader == *reader && key.collection.resource == request.resource
+            key.component.as_deref() == component
+                && key.reader == *reader
+                && key.collection.resource == request.resource
         };
         let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
         let key = StoreKey::new(namespace.unwrap_or_default(), name);
@@ -200,7 +222,7 @@ impl Views {
         }
         let mut open = self.open();
         if open.views.len() >= MAX_VIEWS {
-            tracing::warn!(collection = %key.collection, component = key.component, limit = MAX_VIEWS, "too many views, the request is forwarded");
+            tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;
         }
         let store = self.stores.open(&key.reader, &key.collection)?;
@@ -208,10 +230,10 @@ impl Views {
         let counters = self.metrics.counters(&key.collection.resource);
         let view = Arc::new(View::new(store, handed_out, counters, self.watch_memory.clone()));
         let stop = CancellationToken::new();
-        let refresh = Refresh::new(view.clone(), &key.component, self.serving.clone());
+        let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
         open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
-        tracing::info!(collection = %key.collection, component = key.component, "view opened");
+        tracing::info!(collection = %key.collection, component = key.label(), "view opened");
         Some(view)
     }
 
@@ -236,7 +258,7 @@ impl Views {
         let views = |store: &StoreHandle| {
             let same = |key: &ViewKey| key.reader == *store.reader() && key.collection == *store.collection();
             let found = open.views.iter().filter(|(key, _)| same(key));
-            let mut views: Vec<_> = found.map(|(key, found)| (key.component.clone(), found.view.clone())).collect();
+            let mut views: Vec<_> = found.map(|(key, found)| (key.label().to_owned(), found.view.clone())).collect();
             views.sort_by(|one, two| one.0.cmp(&two.0));
             views
         };
@@ -266,7 +288,7 @@ impl Views {
                 let keep = !idle(found);
                 if !keep {
                     found.stop.cancel();
-                    tracing::info!(collection = %key.collection, component = key.component, "view closed, no client reads it");
+                    tracing::info!(collection = %key.collection, component = key.label(), "view closed, no client reads it");
                 }
                 keep
             });

@@ -120,6 +120,11 @@ impl View {
         self.store.state()
     }
 
+    /// Whether the objects come from the API server itself, and not from a peer or only from disk.
+    pub(crate) fn follows_api_server(&self) -> bool {
+        !self.store.is_stale() && self.store.peer().is_none()
+    }
+
     /// Whether an object that the view does not have does not exist.
     pub(crate) fn covers(&self, namespace: Option<&str>, name: &str) -> bool {
         let Collection { path, field_selector, label_selector, .. } = &self.collection;

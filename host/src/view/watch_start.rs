@@ -24,6 +24,17 @@ pub(crate) enum WatchStart {
     TooOld,
 }
 
+/// What is known of the state that a client holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeldState {
+    /// Nothing: another process may have served it.
+    Unknown,
+    /// This process has served it, with any chain version.
+    Served,
+    /// The chain version of the view's present objects made it.
+    Present,
+}
+
 /// What a client lacks although its version is that of the position.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
@@ -38,8 +49,8 @@ impl View {
     /// Finds the start of a watch that continues from `version`.
     ///
     /// An event without a version of its own may be missing in what the client holds if the client's version is not above
-    /// the event's stamp. Such a client gets it once more. `known` tells whether this process has served the client before.
-    pub(crate) fn watch_start(&self, version: u64, known: bool) -> WatchStart {
+    /// the event's stamp. Such a client gets it once more.
+    pub(crate) fn watch_start(&self, version: u64, held: HeldState) -> WatchStart {
         let log = self.log();
         let snapshot = self.snapshot();
         if version > snapshot.version {
@@ -54,7 +65,10 @@ impl View {
             .iter()
             .find(|(_, event)| event.version > version)
             .map_or(log.history.end(), |(position, _)| position);
-        if version <= log.unknown_until || (!known && version <= log.first_version) {
+        if held == HeldState::Present {
+            return WatchStart::At { position, catch_up: CatchUp::Events(Vec::new()) };
+        }
+        if version <= log.unknown_until || (held == HeldState::Unknown && version <= log.first_version) {
             return WatchStart::At { position, catch_up: CatchUp::Everything };
         }
         let mut lacking: BTreeMap<StoreKey, Arc<ViewEvent>> = BTreeMap::new();

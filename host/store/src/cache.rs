@@ -17,6 +17,7 @@ mod list;
 mod object;
 mod reflector;
 mod resource_store;
+mod sources;
 mod store_status;
 
 pub use self::collection::{Collection, ObjectContent};

@@ -12,6 +12,7 @@ use weir_upstream::Tasks;
 
 use super::cache::{Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
+use super::peers::{PeerOrder, Peers};
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
 use super::uplink::UplinkLimit;
@@ -26,6 +27,8 @@ pub struct ResourceStoresConfig {
     pub node: Option<ReflectorClient>,
     /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
     pub users: Option<UserClients>,
+    /// The other Weirs of the pool, from which stores of the daemon's identity may be filled.
+    pub peers: Peers,
     /// Timeouts and intervals of reflectors.
     pub timing: ReflectorTiming,
     /// Bounds what lists take from the link to the API server.
@@ -174,8 +177,13 @@ impl Inner {
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
         let client = self.client(&id.reader)?;
+        let peers = match id.reader {
+            StoreReader::Daemon => self.config.peers.order(&id.collection),
+            StoreReader::Node | StoreReader::User(_) => PeerOrder::default(),
+        };
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)
-            .with_uplink_limit(self.config.uplink.clone());
+            .with_uplink_limit(self.config.uplink.clone())
+            .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
         let opened =

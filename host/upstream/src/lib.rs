@@ -61,7 +61,7 @@ pub use request::{Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;
 pub use server_source::{ServerConfig, ServerSource, SourceError};
 pub use tasks::Tasks;
-pub use upstream::{ReloadedCredential, Upstream, UpstreamConfig};
+pub use upstream::{ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
 pub use upstream_body::UpstreamBody;
 pub use watched_files::WatchedFiles;
 pub use workers::Workers;

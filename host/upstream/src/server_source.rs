@@ -20,6 +20,16 @@ pub enum ServerSource {
     },
     /// The current context of this kubeconfig.
     Kubeconfig(PathBuf),
+    /// Another Weir, with the client certificate of a kubeconfig. Its tokens and plugins are never used: a peer must not get a
+    /// credential that it could pass on.
+    Peer {
+        /// The URL of the peer, with the path below which it serves peers.
+        url: http::Uri,
+        /// The kubeconfig of the node credential.
+        kubeconfig: PathBuf,
+        /// A PEM bundle for the peer's certificate. `None` uses the kubeconfig's.
+        certificate_authority: Option<PathBuf>,
+    },
 }
 
 /// The loaded configuration.
@@ -43,6 +53,12 @@ pub enum SourceError {
         /// The cause.
         #[source]
         source: Box<KubeconfigError>,
+    },
+    /// The credential of a kubeconfig is no client certificate.
+    #[error("kubeconfig {}: a peer accepts a client certificate only", path.display())]
+    NoCertificate {
+        /// The path of the file.
+        path: PathBuf,
     },
     /// The file of a flag is not readable.
     #[error("{flag} {}", path.display())]
@@ -68,7 +84,7 @@ impl ServerSource {
         config.default_retry = false;
         let servers = match self {
             Self::Server { urls, .. } => urls.clone(),
-            Self::Kubeconfig(_) => vec![config.cluster_url.clone()],
+            Self::Kubeconfig(_) | Self::Peer { .. } => vec![config.cluster_url.clone()],
         };
         Ok(ServerConfig { config, servers })
     }
@@ -81,15 +97,10 @@ impl ServerSource {
                 let pair = client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
                 certificate_authority.iter().chain(pair).chain(token_file).cloned().collect()
             }
-            Self::Kubeconfig(path) => {
-                let mut files = vec![path.clone()];
-                if let Ok(config) = Kubeconfig::read_from(path) {
-                    let clusters = config.clusters.into_iter().filter_map(|named| named.cluster);
-                    files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
-                    let users = config.auth_infos.into_iter().filter_map(|named| named.auth_info);
-                    let named = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
-                    files.extend(named.flatten().map(PathBuf::from));
-                }
+            Self::Kubeconfig(path) => files_of_kubeconfig(path),
+            Self::Peer { kubeconfig, certificate_authority, .. } => {
+                let mut files = files_of_kubeconfig(kubeconfig);
+                files.extend(certificate_authority.clone());
                 files
             }
         }
@@ -98,6 +109,9 @@ impl ServerSource {
     async fn read(&self) -> Result<kube::Config, SourceError> {
         let (urls, authority, certificate, token) = match self {
             Self::Kubeconfig(path) => return from_kubeconfig(path).await,
+            Self::Peer { url, kubeconfig, certificate_authority } => {
+                return peer(url, kubeconfig, certificate_authority.as_deref()).await;
+            }
             Self::Server { urls, certificate_authority, client_certificate, token_file } => {
                 (urls, certificate_authority, client_certificate, token_file)
             }
@@ -129,6 +143,42 @@ async fn from_kubeconfig(path: &Path) -> Result<kube::Config, SourceError> {
     let failed = |source| SourceError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(failed)?;
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
+}
+
+/// Returns the configuration of a peer: the kubeconfig's client certificate, and no other credential.
+async fn peer(url: &http::Uri, path: &Path, certificate_authority: Option<&Path>) -> Result<kube::Config, SourceError> {
+    let mut config = from_kubeconfig(path).await?;
+    config.cluster_url = url.clone();
+    config.tls_server_name = None;
+    config.proxy_url = None;
+    config.accept_invalid_certs = false;
+    if let Some(path) = certificate_authority {
+        check_readable("--peer-ca-file", path).await?;
+        config.root_cert = None;
+        config.root_cert_file = Some(path.to_owned());
+    }
+    let own = std::mem::take(&mut config.auth_info);
+    config.auth_info.client_certificate = own.client_certificate;
+    config.auth_info.client_certificate_data = own.client_certificate_data;
+    config.auth_info.client_key = own.client_key;
+    config.auth_info.client_key_data = own.client_key_data;
+    let auth = &config.auth_info;
+    if auth.client_certificate.is_none() && auth.client_certificate_data.is_none() {
+        return Err(SourceError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(config)
+}
+
+fn files_of_kubeconfig(path: &Path) -> Vec<PathBuf> {
+    let mut files = vec![path.to_owned()];
+    if let Ok(config) = Kubeconfig::read_from(path) {
+        let clusters = config.clusters.into_iter().filter_map(|named| named.cluster);
+        files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
+        let users = config.auth_infos.into_iter().filter_map(|named| named.auth_info);
+        let named = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
+        files.extend(named.flatten().map(PathBuf::from));
+    }
+    files
 }
 
 /// Checks that a file is readable, so that the error names its flag.

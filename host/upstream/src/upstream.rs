@@ -23,6 +23,7 @@ use arc_swap::ArcSwap;
 use http::{Method, Response};
 use http_body::Body as _;
 use kube::config::AuthInfo;
+use tokio::sync::watch;
 
 pub use self::credential_reload::ReloadedCredential;
 use crate::connect::SetupError;
@@ -47,8 +48,28 @@ pub struct UpstreamConfig {
     ///
     /// `None` attaches nothing. An error says why the credential is not usable yet, and such clients receive it.
     pub node_credential: Option<Result<kube::Config, String>>,
+    /// What the servers are.
+    pub role: ServerRole,
     /// The timeout of connecting to a server, including TLS.
     pub connect_timeout: Duration,
+}
+
+/// What servers are. `Display` is their name in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerRole {
+    /// The API servers of the cluster.
+    ApiServer,
+    /// Another Weir of the pool. There is always another way: the API server.
+    Peer,
+}
+
+impl std::fmt::Display for ServerRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ApiServer => "API server",
+            Self::Peer => "peer",
+        })
+    }
 }
 
 impl UpstreamConfig {
@@ -60,6 +81,7 @@ impl UpstreamConfig {
             other_servers: Vec::new(),
             server_mode: ServerMode::default(),
             node_credential: None,
+            role: ServerRole::ApiServer,
             connect_timeout: Duration::from_secs(10),
         }
     }
@@ -78,6 +100,9 @@ pub struct Upstream {
     daemon: ArcSwap<Transport>,
     /// For [`Identity::Node`].
     node: ArcSwap<NodeCredential>,
+    role: ServerRole,
+    /// Whether a server is up.
+    reachable: watch::Sender<bool>,
     connect_timeout: Duration,
     metrics: Arc<UpstreamMetrics>,
     connectivity: Connectivity,
@@ -132,6 +157,8 @@ impl Upstream {
             passthrough: ArcSwap::from_pointee(passthrough),
             daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, count, timeout)?),
             node: ArcSwap::from_pointee(node),
+            role: config.role,
+            reachable: watch::Sender::new(true),
             servers,
             connect_timeout: timeout,
             metrics,
@@ -155,6 +182,18 @@ impl Upstream {
     #[must_use]
     pub fn is_failing(&self) -> bool {
         !self.is_reachable() || self.connectivity.is_failing()
+    }
+
+    /// Whether requests have another way than one server. Then idle servers are probed, too, and one unanswered probe is enough
+    /// to mark a server as down.
+    fn has_alternative(&self) -> bool {
+        self.servers.len() > 1 || self.role == ServerRole::Peer
+    }
+
+    /// Resolves when no server responds any more. Cancel safe.
+    pub async fn unreachable(&self) {
+        // The client owns the sender.
+        let _ = self.reachable.subscribe().wait_for(|reachable| !reachable).await;
     }
 
     /// Returns when the last API server went down; `None` while one is up.

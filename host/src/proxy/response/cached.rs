@@ -2,12 +2,13 @@
 //!
 //! Informers are served from views: lists at `resourceVersion` 0 or N, watches, and watch-lists. All other reads go
 //! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
-//! gets and lists, too, with a `Warning` header.
+//! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views.
 
 mod bookmark;
 mod get;
 mod list;
 mod older;
+mod peer;
 mod table;
 mod watch;
 mod watch_events;
@@ -46,6 +47,8 @@ pub(in crate::proxy) struct CachedRead {
     selector: RequestSelector,
     start: Start,
     client: ClientKey,
+    /// All that the client reads of the resource.
+    any_read: ClientKey,
 }
 
 /// The state that a read asks for.
@@ -94,6 +97,7 @@ impl CachedRead {
             component: component.to_owned(),
             selector: RequestSelector::of(resource, query)?,
             client: ClientKey::of(headers, identity, resource, query),
+            any_read: ClientKey::of_resource(headers, identity, resource),
             resource: resource.clone(),
             query: query.clone(),
             media_type,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -58,6 +58,7 @@ pub(in crate::proxy) async fn forward(
         return meter.attach(relist("no filter matches this resource any more", encoding));
     }
 
+    let unfiltered_list = unfiltered_list(proxy, &request, &parsed, identity, component);
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
@@ -81,6 +82,9 @@ pub(in crate::proxy) async fn forward(
     }
     if let Some(key) = resume_key.filter(|_| response.status().is_success() && !continues) {
         proxy.resume.remove(&key);
+    }
+    if let Some(key) = unfiltered_list.filter(|_| response.status().is_success()) {
+        proxy.resume.save_unfiltered(key);
     }
     let (mut parts, body) = response.into_parts();
     headers::prepare_response(&mut parts);
@@ -153,6 +157,20 @@ fn resume_key(
     }
     let key = ClientKey::of(request.headers(), identity, resource, &parsed.query);
     proxy.resume.contains(&key).then_some(key)
+}
+
+/// Returns the client of a list whose watch a view may serve.
+fn unfiltered_list(
+    proxy: &Proxy,
+    request: &http::Request<Incoming>,
+    parsed: &RequestInfo,
+    identity: Identity,
+    component: &str,
+) -> Option<ClientKey> {
+    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
+    let is_list = resource.verb == Verb::List && request.method() == Method::GET && resource.subresource.is_none();
+    (is_list && views.serve(component, resource))
+        .then(|| ClientKey::of(request.headers(), identity, resource, &parsed.query))
 }
 
 fn switch(

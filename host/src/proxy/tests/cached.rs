@@ -102,6 +102,22 @@ async fn a_new_filter_set_without_another_outcome_is_not_noticed() {
 }
 
 #[tokio::test]
+async fn a_watch_after_a_list_of_the_latest_state_gets_no_object_again() {
+    let (fixture, _script, _) = cached().await;
+    for filtered in [true, false] {
+        if !filtered {
+            fixture.no_filters();
+        }
+        // The list goes to the API server, and the watch opens the view.
+        let (_, list) = fixture.json(&format!("{SERVICES}?limit=500")).await;
+        let mut events = informer_watch(&fixture, version(&list)).await;
+        let name = if filtered { "d" } else { "e" };
+        fixture.service(name, "ClusterIP");
+        assert_eq!(events.next_summary().await, format!("ADDED {name}"), "filtered: {filtered}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_between_two_watches_gets_what_changed_meanwhile() {
     let (fixture, script, hidden) = cached().await;
     let list = informer_list(&fixture).await;
@@ -254,8 +270,8 @@ impl FixtureConfig {
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));
-        let stores =
-            ResourceStoresConfig { daemon: Some(daemon), node: None, users: None, timing, uplink: None, disk, shared };
+        let daemon = Some(daemon);
+        let stores = ResourceStoresConfig { daemon, timing, disk, shared, ..ResourceStoresConfig::default() };
         let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
         let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };

@@ -33,7 +33,7 @@ impl ResourceReflector {
     pub(super) async fn changed_objects(&self) -> Result<Option<ListedObjects>, RequestError> {
         let present = self.store.snapshot();
         let complete = self.collection.content == ObjectContent::Complete;
-        if !complete || !self.store.is_followed() || !is_worthwhile(&present) {
+        if !complete || self.reads_from_peer() || !self.store.is_followed() || !is_worthwhile(&present) {
             return Ok(None);
         }
         let metadata = match self.pages(ListForm::Metadata, "").await {

@@ -51,6 +51,9 @@ impl ResourceReflector {
             Some(listed) => listed,
             None => self.pages(ListForm::Objects, "").await?,
         };
+        if self.reads_from_peer() && listed.version < self.store.snapshot().version {
+            return Err(self.client().unavailable("the peer is behind this node"));
+        }
         self.store.replace(listed.format, listed.objects, listed.version);
         Ok(())
     }
@@ -80,12 +83,12 @@ impl ResourceReflector {
             }
             empty = if page.objects.is_empty() { empty + 1 } else { 0 };
             if empty > MAX_EMPTY_PAGES {
-                return Err(self.client.invalid_response("the list does not end: its pages contain nothing"));
+                return Err(self.client().invalid_response("the list does not end: its pages contain nothing"));
             }
             let all = match listed.take() {
                 None => ListedObjects { format: page.format, objects: page.objects, version: page.version },
                 Some(all) if all.version != page.version || all.format != page.format => {
-                    return Err(self.client.invalid_response("the list changed between two pages"));
+                    return Err(self.client().invalid_response("the list changed between two pages"));
                 }
                 Some(mut all) => {
                     all.objects.append(&mut page.objects);
@@ -94,7 +97,7 @@ impl ResourceReflector {
             };
             token = match page.continue_token {
                 Some(next) if Some(&next) == token.as_ref() => {
-                    return Err(self.client.invalid_response("a page names itself as the next one"));
+                    return Err(self.client().invalid_response("a page names itself as the next one"));
                 }
                 next => next,
             };
@@ -108,17 +111,17 @@ impl ResourceReflector {
     /// The items of the next page: some seconds of the uplink's rate, so that a page does not block the link, and so that it
     /// is complete before the API server times out.
     fn page_size(&self, listed: usize) -> usize {
-        match &self.uplink {
+        match self.uplink() {
             Some(uplink) => uplink.page_size(self.store.received().bytes(), listed).min(PAGE),
             None => PAGE,
         }
     }
 
     async fn page(&self, form: ListForm, path: &str) -> Result<Page, RequestError> {
-        let invalid = |error: decode::DecodeError| self.client.invalid_response(error);
-        let response = self.client.get(path, self.accept(form), true).await?;
+        let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
+        let response = self.client().get(path, self.accept(form), true).await?;
         let received = self.store.received();
-        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
+        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(received.clone());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
@@ -130,13 +133,13 @@ impl ResourceReflector {
                     decoder.items(&mut items).map_err(invalid)?;
                 }
                 Ok(Ok(None)) => break,
-                Ok(Err(reason)) => return Err(self.client.unavailable(reason)),
+                Ok(Err(reason)) => return Err(self.client().unavailable(reason)),
                 Err(_) => {
                     let reason = format!("the list stalled for {:?}", self.timing.response_timeout);
-                    return Err(self.client.unavailable(reason));
+                    return Err(self.client().unavailable(reason));
                 }
             }
-            if let Some(uplink) = &self.uplink {
+            if let Some(uplink) = self.uplink() {
                 uplink.take(received.bytes().saturating_sub(before)).await;
             }
         }
@@ -145,8 +148,8 @@ impl ResourceReflector {
         let meta = decoder.meta();
         let format = decode::list_format(self.encoding, meta).map_err(invalid)?;
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let version =
-            version.ok_or_else(|| self.client.invalid_response("the list has no numeric metadata.resourceVersion"))?;
+        let version = version
+            .ok_or_else(|| self.client().invalid_response("the list has no numeric metadata.resourceVersion"))?;
         let content = match form {
             ListForm::Objects => self.collection.content,
             ListForm::Metadata => ObjectContent::Complete,

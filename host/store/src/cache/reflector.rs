@@ -12,7 +12,9 @@ use super::collection::Collection;
 use super::decode::{EventDecoder, WatchEvent};
 use super::object::ObjectFormat;
 use super::resource_store::{Delta, ResourceStore, Snapshot};
+use super::sources::Sources;
 use crate::error::ReflectorError;
+use crate::peers::PeerOrder;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
 use crate::timing::ReflectorTiming;
 use crate::uplink::UplinkLimit;
@@ -32,14 +34,14 @@ pub struct ReflectorClient {
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
-    pub(super) client: ResourceClient,
+    sources: Sources,
     pub(super) collection: Collection,
     pub(super) encoding: Encoding,
     pub(super) timing: ReflectorTiming,
     reconnects: Reconnects,
     pub(super) store: Arc<ResourceStore>,
     /// Bounds what lists take from the link.
-    pub(super) uplink: Option<UplinkLimit>,
+    uplink: Option<UplinkLimit>,
 }
 
 /// What a reflector does next.
@@ -64,11 +66,14 @@ impl ResourceReflector {
         let format = ObjectFormat { encoding, type_meta: Arc::new(TypeMeta { api_version, kind }) };
         let resource = collection.resource.clone();
         Self {
-            client: ResourceClient { client, resource, response_timeout: timing.response_timeout },
             collection,
             encoding,
             timing,
             reconnects: connectivity.reconnects(),
+            sources: Sources::new(
+                ResourceClient { client, resource, response_timeout: timing.response_timeout },
+                connectivity,
+            ),
             store: Arc::new(ResourceStore::new(format)),
             uplink: None,
         }
@@ -78,6 +83,13 @@ impl ResourceReflector {
     #[must_use]
     pub fn with_uplink_limit(self, uplink: Option<UplinkLimit>) -> Self {
         Self { uplink, ..self }
+    }
+
+    /// Also reads from other Weirs of the pool, in this order.
+    #[must_use]
+    pub(crate) fn with_peers(mut self, peers: PeerOrder) -> Self {
+        self.sources.set_peers(peers);
+        self
     }
 
     /// The store that the reflector fills.
@@ -111,6 +123,7 @@ impl ResourceReflector {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
         let mut unknown_versions = 0;
         loop {
+            self.select_source();
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;
             let result = match phase {
@@ -128,6 +141,11 @@ impl ResourceReflector {
                     }
                     unknown_versions = 0;
                     next
+                }
+                // The next source goes on at once, where the store is.
+                (Err(error), current) if !matches!(error, RequestError::Expired) && self.sources.peer_failed() => {
+                    tracing::debug!(collection = %self.collection, ?error, "the peer failed, reading from another source");
+                    current
                 }
                 (Err(RequestError::UnknownVersion), current) => {
                     unknown_versions += 1;
@@ -160,6 +178,31 @@ impl ResourceReflector {
         }
     }
 
+    fn select_source(&mut self) {
+        let before = self.store.peer();
+        let peer = self.sources.select();
+        if before != peer {
+            let source = peer.as_deref().unwrap_or("the API server");
+            tracing::info!(collection = %self.collection, source, "reading from another source");
+            self.store.set_peer(peer);
+        }
+    }
+
+    /// The client of the source.
+    pub(super) fn client(&self) -> &ResourceClient {
+        self.sources.client()
+    }
+
+    /// Whether the source is another Weir of the pool.
+    pub(super) fn reads_from_peer(&self) -> bool {
+        self.sources.is_peer()
+    }
+
+    /// Bounds what lists take from the link to the API server. Peers are near.
+    pub(super) fn uplink(&self) -> Option<&UplinkLimit> {
+        self.uplink.as_ref().filter(|_| !self.reads_from_peer())
+    }
+
     fn report(&self, error: ReflectorError) {
         let text = error.to_string();
         if self.store.set_error(error) {
@@ -173,7 +216,8 @@ impl ResourceReflector {
     /// whose version is ahead of the server would never change again.
     async fn watch_or_verify(&self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
-        if self.watch().await? || started.elapsed() < self.timing.watch_timeout / 2 {
+        let received = self.watch().await?;
+        if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {
             return Ok(Phase::Watch);
         }
         let (newest, version) = (self.newest_version().await?, self.store.snapshot().version);
@@ -196,8 +240,8 @@ impl ResourceReflector {
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
-        let response = self.client.get(&path, self.collection.accept_watch(), false).await?;
-        let chunks = ResponseChunks::new(&self.client, response, self.encoding)?;
+        let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
+        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
@@ -206,6 +250,7 @@ impl ResourceReflector {
             let chunk = tokio::select! {
                 chunk = chunks.next() => chunk,
                 () = &mut end => return Ok(received),
+                () = self.sources.outdated() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
             let Ok(Some(chunk)) = chunk else { return Ok(received) };
@@ -228,13 +273,13 @@ impl ResourceReflector {
         deltas: &mut Vec<Delta>,
     ) -> Result<(), RequestError> {
         while let Some(event) =
-            decoder.next(format, self.collection.content).map_err(|error| self.client.invalid_response(error))?
+            decoder.next(format, self.collection.content).map_err(|error| self.client().invalid_response(error))?
         {
             deltas.push(match event {
                 WatchEvent::Put(object) => Delta::Put(object),
                 WatchEvent::Delete(key, version) => Delta::Remove(key, version),
                 WatchEvent::Bookmark(version) => Delta::Bookmark(version),
-                WatchEvent::Error(status) => return Err(self.client.error_event(&status)),
+                WatchEvent::Error(status) => return Err(self.client().error_event(&status)),
             });
         }
         Ok(())

@@ -44,6 +44,8 @@ pub struct ResourceStore {
     origin: AtomicU8,
     /// Whether objects may still come from disk.
     restoring: watch::Sender<bool>,
+    /// The node of the peer that fills the store; `None`: the API server does.
+    peer: Mutex<Option<Arc<str>>>,
     /// The bytes of the objects. Written under the lock of the history.
     bytes: AtomicUsize,
     received: Arc<Received>,
@@ -78,6 +80,7 @@ impl ResourceStore {
             state: watch::Sender::new(ReflectorState::default()),
             origin: AtomicU8::new(FOLLOWED),
             restoring: watch::Sender::new(false),
+            peer: Mutex::default(),
             bytes: AtomicUsize::new(0),
             received: Arc::default(),
         }
@@ -155,6 +158,7 @@ impl ResourceStore {
             version: snapshot.version,
             synced: state.synced,
             stale: self.is_stale(),
+            peer: self.peer(),
             error: state.error,
             lag: self.received.lag(),
             received: self.received.bytes(),
@@ -167,6 +171,17 @@ impl ResourceStore {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.origin.load(Ordering::Acquire) != FOLLOWED
+    }
+
+    /// The node of the peer that fills the store; `None` if the API server does.
+    #[must_use]
+    pub fn peer(&self) -> Option<Arc<str>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes who fills the store from now on.
+    pub(crate) fn set_peer(&self, peer: Option<Arc<str>>) {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
 
     /// Announces that objects may come from disk, until a reflector runs.

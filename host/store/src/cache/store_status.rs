@@ -1,5 +1,6 @@
 //! What a store reports of itself: its size, its version, and how far it may be behind the API server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ReflectorError;
@@ -17,6 +18,8 @@ pub struct StoreStatus {
     pub synced: bool,
     /// Whether the objects come from disk, and the API server has not confirmed their version yet.
     pub stale: bool,
+    /// The node of the peer that fills the store; `None` if the API server does.
+    pub peer: Option<Arc<str>>,
     /// Why the last list or watch failed.
     pub error: Option<ReflectorError>,
     /// The time since the API server sent anything; `None` if it has not sent anything yet.

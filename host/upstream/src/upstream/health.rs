@@ -1,7 +1,7 @@
 //! Health probes of the API servers.
 //!
 //! Weir probes a server that is slow to respond to a request, and one that is down until it is up again. If there are
-//! several servers, it also probes idle ones in the background.
+//! several servers, or another way than these, it also probes idle ones in the background.
 //!
 //! A probe requests `/readyz`, or `/healthz` if the former does not exist, with the daemon's credential on its own
 //! connection. Probes cost traffic on thin links. So background probes are rare and jittered, and requests share probes.
@@ -53,8 +53,8 @@ impl Upstream {
             if server.is_up() {
                 interval = DOWN_INTERVAL;
                 let went_down = server.went_down.notified();
-                // With a single server there is nothing to choose. Keep its link quiet until a request needs it.
-                if self.servers.len() > 1 {
+                // Without an alternative there is nothing to choose. Keep the link quiet until a request needs it.
+                if self.has_alternative() {
                     let _ = timeout(jitter(UP_INTERVAL), went_down).await;
                 } else {
                     went_down.await;
@@ -68,6 +68,16 @@ impl Upstream {
             }
             self.check(index).await;
         }
+    }
+
+    /// Returns whether a server responds. It probes them, unless they were probed within the last ten seconds. Cancel safe.
+    pub async fn responds(&self) -> bool {
+        for index in 0..self.servers.len() {
+            if self.check_within(index, UP_INTERVAL).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// Resolves when probes find that a server is down while a request waits for its response.
@@ -88,9 +98,13 @@ impl Upstream {
     ///
     /// Cancel safe: a cancelled probe leaves the last result in place.
     async fn check(&self, index: usize) -> bool {
+        self.check_within(index, PROBE_VALIDITY).await
+    }
+
+    async fn check_within(&self, index: usize, validity: Duration) -> bool {
         let Some(server) = self.servers.get(index) else { return false };
         let mut last_probe = server.last_probe.lock().await;
-        if let Some((_, up)) = last_probe.filter(|(time, _)| time.elapsed() < PROBE_VALIDITY) {
+        if let Some((_, up)) = last_probe.filter(|(time, _)| time.elapsed() < validity) {
             return up;
         }
         let result = timeout(PROBE_TIMEOUT, self.probe(index)).await;
@@ -101,8 +115,8 @@ impl Upstream {
             Err(_) => {
                 server.unanswered_probes.count();
                 self.daemon.load().disconnect_probe(index);
-                // A single server keeps its connections after one slow response, since there is no alternative.
-                if self.servers.len() > 1 || server.unanswered_probes.is_unresponsive() {
+                // Without an alternative, a server keeps its connections after one slow response.
+                if self.has_alternative() || server.unanswered_probes.is_unresponsive() {
                     self.set_server_up(index, false, &format!("no response within {PROBE_TIMEOUT:?}"));
                 }
             }
@@ -146,11 +160,12 @@ impl Upstream {
             return;
         }
         self.metrics.server_up(&server.name, up);
+        self.reachable.send_replace(!self.servers.are_down());
         if up {
-            tracing::info!(server = %server.name, reason, "the API server is up again");
+            tracing::info!(server = %server.name, reason, "the {} is up again", self.role);
             self.connectivity.record_success();
         } else {
-            tracing::warn!(server = %server.name, reason, "the API server is down");
+            tracing::warn!(server = %server.name, reason, "the {} is down", self.role);
             if self.servers.are_down() {
                 self.connectivity.record_failure();
             }

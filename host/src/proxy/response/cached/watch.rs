@@ -20,6 +20,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 use weir_document::json::EventType;
 use weir_kube::Verb;
+use weir_runtime::ChainVersion;
 use weir_store::cache::ObjectFormat;
 
 use super::older::{OlderBatch, OlderEvents};
@@ -27,7 +28,7 @@ use super::{CacheableRequest, CachedRead, Start, head};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{CatchUp, OpenWatch, View, ViewObject, ViewSnapshot, WatchStart};
+use crate::view::{CatchUp, HeldState, OpenWatch, View, ViewObject, ViewSnapshot, WatchStart};
 
 /// The most events that are taken from the history at once.
 const BATCH: usize = 64;
@@ -86,15 +87,44 @@ pub(super) async fn watch(
     read: CachedRead,
     view: Arc<View>,
 ) -> Option<Response<ResponseBody>> {
-    let phase = match read.start {
-        Start::Any => initial(&view),
+    let phase = match phase(&read, &view) {
+        Some(phase) => phase,
+        None => Phase::Older(Box::new(OlderEvents::start(proxy, request, read.media_type).await?)),
+    };
+    respond(proxy, request, read, view, phase)
+}
+
+/// Responds to a watch; `None` if it begins before the view's history.
+pub(super) fn watch_within_history(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    read: CachedRead,
+    view: Arc<View>,
+) -> Option<Response<ResponseBody>> {
+    let phase = phase(&read, &view)?;
+    respond(proxy, request, read, view, phase)
+}
+
+/// How a watch begins; `None` if it begins before the view's history.
+fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
+    Some(match read.start {
+        Start::Any => initial(view),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
-        Start::After(version) if matches!(view.watch_start(version, true), WatchStart::TooOld) => {
-            Phase::Older(Box::new(OlderEvents::start(proxy, request, read.media_type).await?))
+        Start::After(version) if matches!(view.watch_start(version, HeldState::Served), WatchStart::TooOld) => {
+            return None;
         }
         Start::After(version) => Phase::After(version),
-    };
+    })
+}
+
+fn respond(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    read: CachedRead,
+    view: Arc<View>,
+    phase: Phase,
+) -> Option<Response<ResponseBody>> {
     let encoding = read.media_type.encoding;
     let watch = CachedWatch::new(proxy.clone(), request.clone(), read, view, phase);
     let events = stream::unfold(watch, |mut watch| async move {
@@ -204,7 +234,7 @@ impl CachedWatch {
             }
             Phase::After(version) => {
                 let version = *version;
-                match self.view.watch_start(version, self.proxy.resume.contains(&self.read.client)) {
+                match self.view.watch_start(version, self.held(version)) {
                     WatchStart::Ahead => return Ok(false),
                     // The history has moved on meanwhile. The client continues with another watch.
                     WatchStart::TooOld => self.over = true,
@@ -262,6 +292,21 @@ impl CachedWatch {
         }
     }
 
+    /// What is known of the state that the client holds at a version.
+    fn held(&self, version: u64) -> HeldState {
+        let Proxy { resume, chain_starts, .. } = &*self.proxy;
+        let chain = self.view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
+        let version = version.to_string();
+        let is_present = resume.was_made_by(&self.read.client, chain, &version)
+            || resume.was_made_by(&self.read.any_read, chain, &version)
+            || chain_starts.covers(chain, &self.read.resource.resource, &version);
+        match is_present {
+            true => HeldState::Present,
+            false if resume.contains(&self.read.client) => HeldState::Served,
+            false => HeldState::Unknown,
+        }
+    }
+
     /// Sends the events of the API server until they reach the view's history, then the whole state of the view.
     async fn follow_older(&mut self) -> Result<(), StatusError> {
         let Phase::Older(older) = &mut self.phase else { return Ok(()) };
@@ -274,7 +319,7 @@ impl CachedWatch {
         self.over |= batch.ended;
         let Some(version) = batch.version else { return Ok(()) };
         self.version = version;
-        match self.view.watch_start(version, false) {
+        match self.view.watch_start(version, HeldState::Unknown) {
             WatchStart::At { position, .. } => self.phase = Phase::Events { position, reconcile: true },
             WatchStart::Ahead => self.phase = Phase::After(version),
             WatchStart::TooOld => {}

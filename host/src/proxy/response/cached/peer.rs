@@ -1,0 +1,141 @@
+//! Answers to other Weirs of the pool: lists and watches of shared resources, unfiltered, below [`PEER_PATH`].
+//!
+//! A peer is recognized by the client certificate of its node. It gets only what each node's Weir may read by itself, and
+//! only while this node follows the API server: what a third node sent, or what is on disk, is not passed on.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::stream;
+use http::{Method, Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Incoming;
+use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
+use weir_store::is_shared;
+use weir_upstream::Identity;
+
+use super::{CacheableRequest, CachedRead, list, ready, watch};
+use crate::config::PEER_PATH;
+use crate::proxy::Proxy;
+use crate::proxy::body::{AbortError, Meter, ResponseBody, full};
+use crate::proxy::respond::StatusError;
+use crate::proxy::server::client_certificate::Subject;
+use crate::proxy::server::listener::Peer;
+use crate::view::View;
+
+/// The user of a node's client certificate, before the name of the node.
+const NODE_USER: &str = "system:node:";
+/// The group of all nodes.
+const NODES: &str = "system:nodes";
+
+impl Proxy {
+    /// Responds to another Weir of the pool; `None` if the path is not one for peers.
+    pub(in crate::proxy) async fn respond_to_peer(
+        self: &Arc<Self>,
+        request: &Request<Incoming>,
+        peer: &Peer,
+        started: Instant,
+    ) -> Option<Response<ResponseBody>> {
+        let path = request.uri().path().strip_prefix(PEER_PATH).filter(|rest| rest.starts_with('/'))?;
+        if self.peer_nodes.is_empty() {
+            return None;
+        }
+        let meter = Meter::new(self.metrics.clone(), "peer", started);
+        let response = self.answer_peer(request, peer, path, started).await;
+        let response = response.unwrap_or_else(|error| {
+            tracing::debug!(peer = %peer.address, uri = %request.uri(), %error, "peer refused");
+            error.response(Encoding::for_errors(request.headers()))
+        });
+        Some(meter.attach(response))
+    }
+
+    async fn answer_peer(
+        self: &Arc<Self>,
+        request: &Request<Incoming>,
+        peer: &Peer,
+        path: &str,
+        started: Instant,
+    ) -> Result<Response<ResponseBody>, StatusError> {
+        if !peer.subject.as_deref().is_some_and(|subject| self.is_peer(subject)) {
+            return Err(StatusError::NotAPeer);
+        }
+        if path == "/readyz" {
+            return match self.upstream.responds().await {
+                true => Ok(Response::new(full("ok".into()))),
+                false => Err(StatusError::PeerUnavailable("it cannot reach the API server")),
+            };
+        }
+        let uri = match request.uri().query() {
+            Some(query) => format!("{path}?{query}").parse::<Uri>(),
+            None => path.parse::<Uri>(),
+        };
+        let parsed = RequestInfo::parse(request.method(), &uri.map_err(|_| StatusError::NotShared)?)?;
+        let resource = parsed.resource().filter(|resource| is_shared_read(request.method(), resource));
+        let resource = resource.ok_or(StatusError::NotShared)?.clone();
+        let read = Arc::new(CacheableRequest {
+            headers: request.headers().clone(),
+            parsed,
+            component: String::new(),
+            identity: Identity::Daemon,
+            client: peer.address.ip(),
+            close: peer.close.clone(),
+            started,
+        });
+        self.answer_shared_read(read, &resource).await
+    }
+
+    /// Answers from the unfiltered view of a shared resource.
+    async fn answer_shared_read(
+        self: &Arc<Self>,
+        request: Arc<CacheableRequest>,
+        resource: &ResourceRequest,
+    ) -> Result<Response<ResponseBody>, StatusError> {
+        let CacheableRequest { headers, parsed, .. } = &*request;
+        let read = CachedRead::of(headers, Identity::Daemon, "", parsed, false).ok_or(StatusError::NotShared)?;
+        let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
+        ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
+        if !view.follows_api_server() || !self.upstream.is_reachable() {
+            return Err(StatusError::PeerUnavailable("it does not follow the API server itself"));
+        }
+        match resource.verb {
+            Verb::Watch => {
+                let watch = watch::watch_within_history(self, &request, read, view.clone());
+                let response = watch.ok_or(StatusError::Expired("the peer's history begins later"))?;
+                Ok(response.map(|body| while_reachable(self.clone(), view, body)))
+            }
+            _ => list::list(self, &read, &view).await,
+        }
+    }
+
+    /// Whether a verified certificate is the one of a peer's node.
+    fn is_peer(&self, subject: &Subject) -> bool {
+        let node = subject.user.strip_prefix(NODE_USER);
+        node.is_some_and(|node| self.peer_nodes.iter().any(|peer| **peer == *node))
+            && subject.groups.iter().any(|group| group == NODES)
+    }
+}
+
+/// Whether a request is a list or a watch of a resource that peers share.
+fn is_shared_read(method: &Method, resource: &ResourceRequest) -> bool {
+    *method == Method::GET
+        && matches!(resource.verb, Verb::List | Verb::Watch)
+        && resource.name.is_none()
+        && resource.subresource.is_none()
+        && is_shared(&resource.resource)
+}
+
+/// Ends a watch when the API server cannot be reached, so that the peer goes on elsewhere.
+fn while_reachable(proxy: Arc<Proxy>, view: Arc<View>, body: ResponseBody) -> ResponseBody {
+    let frames = stream::unfold((proxy, view, body), |(proxy, view, mut body)| async move {
+        if !view.follows_api_server() {
+            return None;
+        }
+        let frame: Result<Frame<_>, AbortError> = tokio::select! {
+            frame = body.frame() => frame?,
+            () = proxy.upstream.unreachable() => return None,
+        };
+        Some((frame, (proxy, view, body)))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}

@@ -1,0 +1,179 @@
+//! Other Weirs of the node's pool, from which stores may be filled instead of the API server.
+//!
+//! For each collection, the nodes of a pool have an order, by a hash of their names. A node asks the peers before it, then
+//! the API server. So one node of a pool reads each collection over the uplink, different collections over different
+//! uplinks, and no two nodes wait for each other. A node that cannot reach the API server asks the other peers, too.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+use weir_kube::GroupResource;
+use weir_upstream::Upstream;
+
+use super::cache::Collection;
+
+/// The resources that peers share. Any node's Weir may read all of them with its own identity, and none is confidential.
+const SHARED: [(&str, &str); 9] = [
+    ("services", ""),
+    ("endpoints", ""),
+    ("namespaces", ""),
+    ("endpointslices", "discovery.k8s.io"),
+    ("servicecidrs", "networking.k8s.io"),
+    ("ingresses", "networking.k8s.io"),
+    ("ingressclasses", "networking.k8s.io"),
+    ("nodepools", "apps.openyurt.io"),
+    ("nodebuckets", "apps.openyurt.io"),
+];
+
+/// Returns whether peers serve a resource to each other.
+#[must_use]
+pub fn is_shared(resource: &GroupResource) -> bool {
+    SHARED.contains(&(&*resource.resource, &*resource.group))
+}
+
+/// One other Weir.
+#[derive(Clone)]
+pub struct PeerClient {
+    node: Arc<str>,
+    upstream: Arc<Upstream>,
+}
+
+/// The peers to ask for one collection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PeerOrder {
+    /// In the order to ask them.
+    pub(crate) peers: Vec<PeerClient>,
+    /// So many are asked before the API server. The rest are asked while it cannot be reached.
+    pub(crate) before: usize,
+}
+
+/// The other Weirs of the pool.
+#[derive(Debug, Clone, Default)]
+pub struct Peers {
+    own: Arc<str>,
+    peers: Arc<[PeerClient]>,
+}
+
+impl PeerClient {
+    /// Creates the client of the Weir on a node.
+    #[must_use]
+    pub fn new(node: &str, upstream: Arc<Upstream>) -> Self {
+        Self { node: node.into(), upstream }
+    }
+
+    /// The node of the peer.
+    #[must_use]
+    pub fn node(&self) -> &Arc<str> {
+        &self.node
+    }
+
+    /// The client of the peer.
+    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+}
+
+impl Peers {
+    /// Creates the set of peers of a node.
+    #[must_use]
+    pub fn new(own: &str, peers: Vec<PeerClient>) -> Self {
+        Self { own: own.into(), peers: peers.into() }
+    }
+
+    /// The peers to ask for a collection, in this order.
+    pub(crate) fn order(&self, collection: &Collection) -> PeerOrder {
+        if !is_shared(&collection.resource) {
+            return PeerOrder::default();
+        }
+        let collection = collection.to_string();
+        let own = rank(&self.own, &collection);
+        let mut ranked: Vec<_> = self.peers.iter().map(|peer| (rank(&peer.node, &collection), peer.clone())).collect();
+        ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let before = ranked.iter().filter(|(rank, _)| *rank < own).count();
+        PeerOrder { peers: ranked.into_iter().map(|(_, peer)| peer).collect(), before }
+    }
+}
+
+/// The place of a node in the order for a collection. It is the same in every version of Weir.
+fn rank(node: &str, collection: &str) -> [u8; 32] {
+    let mut rank = [0; 32];
+    let hash = digest(&SHA256, format!("{node}\n{collection}").as_bytes());
+    for (to, from) in rank.iter_mut().zip(hash.as_ref()) {
+        *to = *from;
+    }
+    rank
+}
+
+impl fmt::Debug for PeerClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PeerClient").field(&self.node).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use weir_kube::RequestInfo;
+    use weir_upstream::{UpstreamConfig, UpstreamMetrics};
+
+    use super::*;
+
+    fn collection(path: &str) -> Collection {
+        let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
+        Collection::whole(parsed.resource().unwrap())
+    }
+
+    fn peers(own: &str, all: &[&str]) -> Peers {
+        let metrics: Arc<UpstreamMetrics> = Arc::default();
+        let peer = |node: &&&str| {
+            let config = kube::Config::new(format!("http://{node}/peer").parse().unwrap());
+            let upstream = Upstream::new(&UpstreamConfig::new(config), metrics.clone()).unwrap();
+            PeerClient::new(node, Arc::new(upstream))
+        };
+        Peers::new(own, all.iter().filter(|node| **node != own).map(|node| peer(&node)).collect())
+    }
+
+    const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+    #[test]
+    fn all_nodes_agree_on_one_order_in_which_one_of_them_asks_nobody() {
+        for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/namespaces"] {
+            let collection = collection(path);
+            let mut asked: Vec<usize> = NODES
+                .iter()
+                .map(|own| {
+                    let order = peers(own, &NODES).order(&collection);
+                    assert_eq!(order.peers.len(), 4);
+                    for peer in &order.peers[..order.before] {
+                        let theirs = peers(&peer.node, &NODES).order(&collection);
+                        let asked = &theirs.peers[..theirs.before];
+                        assert!(asked.iter().all(|other| *other.node != **own), "no two ask each other");
+                    }
+                    order.before
+                })
+                .collect();
+            asked.sort_unstable();
+            assert_eq!(asked, [0, 1, 2, 3, 4], "{path}");
+        }
+    }
+
+    #[test]
+    fn collections_are_read_by_different_nodes() {
+        let first = |path: &str| {
+            let collection = collection(path);
+            NODES.iter().find(|own| peers(own, &NODES).order(&collection).before == 0).unwrap().to_string()
+        };
+        let readers: std::collections::BTreeSet<_> =
+            ["services", "endpoints", "namespaces"].map(|resource| first(&format!("/api/v1/{resource}"))).into();
+        assert!(readers.len() > 1, "{readers:?}");
+    }
+
+    #[test]
+    fn what_only_one_node_may_read_is_not_asked_of_peers() {
+        for path in ["/api/v1/secrets", "/api/v1/configmaps", "/api/v1/pods", "/api/v1/nodes"] {
+            let collection = collection(path);
+            assert!(NODES.iter().all(|own| peers(own, &NODES).order(&collection).peers.is_empty()), "{path}");
+        }
+    }
+}
