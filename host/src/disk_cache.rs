@@ -62,6 +62,7 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
             Ok(Err(error)) => error_report(&error),
             Err(_) => format!("no response within {TIMEOUT:?}"),
         };
+        disk.cluster_unreachable();
         if reason != last {
             tracing::warn!(
                 namespace = IDENTITY,

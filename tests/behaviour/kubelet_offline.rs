@@ -75,6 +75,7 @@ async fn without_the_api_server_kubelet_gets_its_secrets_services_and_tokens_and
         assert_eq!(edge.kubelet.get(path).await.status, 200, "{path}");
     }
     drop(edge.server);
+    edge.weir.logged("the API server is down").await;
     for path in [SECRET, SERVICES] {
         assert_eq!(edge.kubelet.get(path).await.status, 200, "{path}");
         assert_eq!(edge.stranger.get(path).await.status, 503, "{path}");

@@ -33,19 +33,23 @@ impl End {
 }
 
 /// The link to an API server. While it is down, connections are refused.
-struct Link {
+pub(super) struct Link {
     address: SocketAddr,
     server: SocketAddr,
     connections: JoinSet<()>,
 }
 
 impl Link {
-    async fn to(server: &ApiServer) -> Self {
+    pub(super) async fn to(server: &ApiServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut link = Self { address, server: server.address(), connections: JoinSet::new() };
         link.serve(listener);
         link
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     fn serve(&mut self, listener: TcpListener) {
@@ -61,7 +65,7 @@ impl Link {
         });
     }
 
-    async fn down(&mut self) {
+    pub(super) async fn down(&mut self) {
         self.connections.shutdown().await;
     }
 
@@ -79,7 +83,7 @@ async fn cluster() -> ApiServer {
 }
 
 fn setup(link: &Link, cache: &Path) -> Setup {
-    Setup::new(&format!("http://{}", link.address))
+    Setup::new(&link.url())
         .bundled("servicetopology")
         .flag("--cache-dir", &cache.display().to_string())
         .flag("--cache-size", "64Mi")

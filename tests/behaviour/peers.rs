@@ -4,10 +4,11 @@ use std::net::Ipv4Addr;
 
 use http::Method;
 use weir_apiserver::{ApiServer, Recorded};
-use weir_tests::client::{Client, PATIENCE, names, whole};
+use weir_tests::client::{Client, names, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::pki::Authority;
 
+use super::offline::Link;
 use super::secure::{base64, kubeconfig};
 use super::{NO_LOAD_BALANCERS, edge, service};
 
@@ -38,13 +39,13 @@ impl Pool {
         format!("https://{}:{PORT}", self.address(index))
     }
 
-    async fn start(&self, server: &ApiServer, index: usize) -> Daemon {
+    async fn start(&self, server: &str, index: usize) -> Daemon {
         let node = self.clients.client(&format!("system:node:{}", NODES[index]), "system:nodes");
         let credential =
             format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
         let peers: Vec<_> = (0..3).map(|index| format!("{}={}", NODES[index], self.url(index))).collect();
         let pair = self.ca.server_at(&self.address(index));
-        Setup::new(server.url())
+        Setup::new(server)
             .filters(NO_LOAD_BALANCERS)
             .bundled("discardcloudservice")
             .flag("--node-name", NODES[index])
@@ -54,7 +55,7 @@ impl Pool {
             .file("--tls-cert-file", "tls.crt", &pair.certificate)
             .file("--tls-private-key-file", "tls.key", &pair.key)
             .file("--client-ca-file", "clients.crt", self.clients.pem())
-            .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), self.ca.pem(), &credential))
+            .file("--node-kubeconfig", "node.yaml", &kubeconfig(server, self.ca.pem(), &credential))
             .flag("--peer", &peers.join(","))
             .start_ready()
             .await
@@ -81,7 +82,7 @@ async fn one_weir_of_a_pool_reads_over_the_uplink_and_the_others_read_from_it() 
     let (server, pool) = (edge().await, Pool::new(0));
     let mut daemons = Vec::new();
     for index in 0..3 {
-        daemons.push(Some(pool.start(&server, index).await));
+        daemons.push(Some(pool.start(server.url(), index).await));
     }
     server.clear_requests();
     let mut watches = Vec::new();
@@ -113,32 +114,25 @@ async fn one_weir_of_a_pool_reads_over_the_uplink_and_the_others_read_from_it() 
 
 #[tokio::test]
 async fn a_weir_without_an_uplink_reads_from_its_peers() {
-    let (server, gone, pool) = (edge().await, edge().await, Pool::new(1));
-    let near = pool.start(&server, 0).await;
-    let cut_off = pool.start(&gone, 1).await;
-    gone.stop().await;
+    let (server, pool) = (edge().await, Pool::new(1));
+    let mut link = Link::to(&server).await;
+    let _near = pool.start(server.url(), 0).await;
+    let cut_off = pool.start(&link.url(), 1).await;
     let client = cut_off.client("kube-proxy");
-    // The first read notices that the link is gone.
-    let list = async {
-        loop {
-            let list = client.get(&format!("{SERVICES}?resourceVersion=0")).await;
-            if list.status == 200 {
-                return list.json();
-            }
-        }
-    };
-    let list = tokio::time::timeout(PATIENCE, list).await.unwrap_or_else(|_| panic!("{}", cut_off.log_text()));
-    assert_eq!(names(&list), near.client("kube-proxy").names(&format!("{SERVICES}?resourceVersion=0")).await);
+    let list = client.json(&format!("{SERVICES}?resourceVersion=0")).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let mut watch = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
+    server.clear_requests();
+    link.down().await;
     server.store().put(service("new", "ClusterIP")).unwrap();
     assert_eq!(watch.next_named().await, "ADDED new");
+    assert_eq!(cut_off.admin().json("/caches").await["stores"][0]["peer"], "edge-a");
 }
 
 #[tokio::test]
 async fn only_nodes_of_the_pool_get_shared_resources_and_nothing_else() {
     let (server, pool) = (edge().await, Pool::new(2));
-    let _weir = pool.start(&server, 0).await;
+    let _weir = pool.start(server.url(), 0).await;
     let peer = pool.client(0, "system:node:edge-b", "system:nodes");
     let list = peer.get("/peer/api/v1/services").await;
     assert_eq!(list.status, 200, "{}", list.text());

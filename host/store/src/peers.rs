@@ -11,8 +11,6 @@ use ring::digest::{SHA256, digest};
 use weir_kube::GroupResource;
 use weir_upstream::Upstream;
 
-use super::cache::Collection;
-
 /// The resources that peers share. Any node's Weir may read all of them with its own identity, and none is confidential.
 const SHARED: [(&str, &str); 9] = [
     ("services", ""),
@@ -81,14 +79,13 @@ impl Peers {
         Self { own: own.into(), peers: peers.into() }
     }
 
-    /// The peers to ask for a collection, in this order.
-    pub(crate) fn order(&self, collection: &Collection) -> PeerOrder {
-        if !is_shared(&collection.resource) {
+    /// The peers to ask for a collection of a resource, in this order.
+    pub(crate) fn order(&self, resource: &GroupResource, collection: &str) -> PeerOrder {
+        if !is_shared(resource) {
             return PeerOrder::default();
         }
-        let collection = collection.to_string();
-        let own = rank(&self.own, &collection);
-        let mut ranked: Vec<_> = self.peers.iter().map(|peer| (rank(&peer.node, &collection), peer.clone())).collect();
+        let own = rank(&self.own, collection);
+        let mut ranked: Vec<_> = self.peers.iter().map(|peer| (rank(&peer.node, collection), peer.clone())).collect();
         ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
         let before = ranked.iter().filter(|(rank, _)| *rank < own).count();
         PeerOrder { peers: ranked.into_iter().map(|(_, peer)| peer).collect(), before }
@@ -113,15 +110,12 @@ impl fmt::Debug for PeerClient {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-    use weir_kube::RequestInfo;
     use weir_upstream::{UpstreamConfig, UpstreamMetrics};
 
     use super::*;
 
-    fn collection(path: &str) -> Collection {
-        let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        Collection::whole(parsed.resource().unwrap())
+    fn order(own: &str, (resource, group): (&str, &str)) -> PeerOrder {
+        peers(own, &NODES).order(&GroupResource::new(resource, group), &format!("/apis/{group}/v1/{resource}"))
     }
 
     fn peers(own: &str, all: &[&str]) -> Peers {
@@ -138,42 +132,36 @@ mod tests {
 
     #[test]
     fn all_nodes_agree_on_one_order_in_which_one_of_them_asks_nobody() {
-        for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/namespaces"] {
-            let collection = collection(path);
+        for resource in SHARED {
             let mut asked: Vec<usize> = NODES
                 .iter()
                 .map(|own| {
-                    let order = peers(own, &NODES).order(&collection);
-                    assert_eq!(order.peers.len(), 4);
-                    for peer in &order.peers[..order.before] {
-                        let theirs = peers(&peer.node, &NODES).order(&collection);
+                    let PeerOrder { peers, before } = order(own, resource);
+                    assert_eq!(peers.len(), 4);
+                    for peer in &peers[..before] {
+                        let theirs = order(&peer.node, resource);
                         let asked = &theirs.peers[..theirs.before];
                         assert!(asked.iter().all(|other| *other.node != **own), "no two ask each other");
                     }
-                    order.before
+                    before
                 })
                 .collect();
             asked.sort_unstable();
-            assert_eq!(asked, [0, 1, 2, 3, 4], "{path}");
+            assert_eq!(asked, [0, 1, 2, 3, 4], "{resource:?}");
         }
     }
 
     #[test]
     fn collections_are_read_by_different_nodes() {
-        let first = |path: &str| {
-            let collection = collection(path);
-            NODES.iter().find(|own| peers(own, &NODES).order(&collection).before == 0).unwrap().to_string()
-        };
-        let readers: std::collections::BTreeSet<_> =
-            ["services", "endpoints", "namespaces"].map(|resource| first(&format!("/api/v1/{resource}"))).into();
+        let first = |resource| NODES.iter().position(|own| order(own, resource).before == 0).unwrap();
+        let readers: std::collections::BTreeSet<_> = SHARED.into_iter().map(first).collect();
         assert!(readers.len() > 1, "{readers:?}");
     }
 
     #[test]
     fn what_only_one_node_may_read_is_not_asked_of_peers() {
-        for path in ["/api/v1/secrets", "/api/v1/configmaps", "/api/v1/pods", "/api/v1/nodes"] {
-            let collection = collection(path);
-            assert!(NODES.iter().all(|own| peers(own, &NODES).order(&collection).peers.is_empty()), "{path}");
+        for resource in ["secrets", "configmaps", "pods", "nodes"] {
+            assert!(NODES.iter().all(|own| order(own, (resource, "")).peers.is_empty()), "{resource}");
         }
     }
 }

@@ -178,7 +178,7 @@ impl Inner {
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
         let client = self.client(&id.reader)?;
         let peers = match id.reader {
-            StoreReader::Daemon => self.config.peers.order(&id.collection),
+            StoreReader::Daemon => self.config.peers.order(&id.collection.resource, &id.collection.to_string()),
             StoreReader::Node | StoreReader::User(_) => PeerOrder::default(),
         };
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)

@@ -138,11 +138,12 @@ fn member(name: &str, out: &mut Vec<u8>) {
 
 fn list(bytes: &[u8], field: &'static Field, at: &Range<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
     let mut records = Records::new(bytes, at.clone());
-    let mut next = b'[';
+    out.push(b'[');
     while let Some(record) = records.of(field.number)? {
         record.written_as(field.wire())?;
-        out.push(next);
-        next = b',';
+        if !out.ends_with(b"[") {
+            out.push(b',');
+        }
         write_value(bytes, &one(bytes, field.kind, record.value)?, out)?;
     }
     out.push(b']');

@@ -17,7 +17,7 @@ pub(crate) enum ValueRef {
         kind: ValueType,
         at: Range<usize>,
     },
-    /// All records of the field in the message with this span, at least one.
+    /// All records of the field in the message with this span. Only the list in a map's entry may have none.
     List {
         field: &'static Field,
         at: Range<usize>,
@@ -132,10 +132,8 @@ pub(crate) fn one(bytes: &[u8], kind: ValueType, at: Range<usize>) -> Result<Val
             }
         }
         ValueType::Time | ValueType::MicroTime if time::read(bytes, at.clone())?.is_none() => Ok(ValueRef::Null),
-        ValueType::Strings => match Records::new(bytes, at.clone()).of(1)? {
-            None => Ok(ValueRef::Null),
-            Some(_) => Ok(ValueRef::List { field: &STRINGS, at }),
-        },
+        // Go reads a message without records as an empty list, not as null.
+        ValueType::Strings => Ok(ValueRef::List { field: &STRINGS, at }),
         _ => Ok(ValueRef::One { kind, at }),
     }
 }

@@ -44,8 +44,10 @@ struct PersistRequests {
 /// Whether what is on disk is of the cluster that the daemon talks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClusterCheck {
-    /// The API server has not been asked, or is unreachable.
+    /// The API server has not answered yet.
     Unknown,
+    /// The API server has given no answer to the first request.
+    Unreachable,
     Same,
     /// What was restored before is of another cluster.
     Other,
@@ -77,7 +79,7 @@ impl DiskCache {
     /// Restores a store, after a short wait for the identity of the cluster. `None` if it is not on disk, or not usable.
     pub async fn restore(self: &Arc<Self>, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
         let mut cluster = self.cluster.subscribe();
-        // An error means that time is up: the API server is unreachable, which is what the cache is for.
+        // An error means that time is up: the link drops packets, perhaps.
         let known = cluster.wait_for(|check| *check != ClusterCheck::Unknown);
         let _ = tokio::time::timeout_at(self.opened + self.identity_wait, known).await;
         let name = name.clone();
@@ -113,6 +115,17 @@ impl DiskCache {
         let foreign = self.blocking(move |state, _| state.confirm_cluster(uid)).await.unwrap_or_default();
         self.cluster.send_replace(if foreign { ClusterCheck::Other } else { ClusterCheck::Same });
         self.wake.notify_one();
+    }
+
+    /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
+    pub fn cluster_unreachable(&self) {
+        self.cluster.send_if_modified(|check| {
+            let first = *check == ClusterCheck::Unknown;
+            if first {
+                *check = ClusterCheck::Unreachable;
+            }
+            first
+        });
     }
 
     /// Resolves when what was restored turns out to be of another cluster.
