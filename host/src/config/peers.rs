@@ -29,7 +29,7 @@ impl PeersConfig {
             }
             return None;
         }
-        if !secure.is_some_and(|secure| secure.client_ca.is_some()) {
+        if secure.is_none_or(|secure| secure.client_ca.is_none()) {
             errors.push("--peer: needs --client-ca-file, by which peers are recognized".to_owned());
         }
         let Some(kubeconfig) = &flags.node_kubeconfig else {

@@ -86,7 +86,7 @@ impl Peers {
         }
         let own = rank(&self.own, collection);
         let mut ranked: Vec<_> = self.peers.iter().map(|peer| (rank(&peer.node, collection), peer.clone())).collect();
-        ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
+        ranked.sort_by_key(|(rank, _)| *rank);
         let before = ranked.iter().filter(|(rank, _)| *rank < own).count();
         PeerOrder { peers: ranked.into_iter().map(|(_, peer)| peer).collect(), before }
     }
