@@ -147,16 +147,22 @@ async fn client(number: usize, url: String, seen: Arc<Seen>, end: CancellationTo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_clients_lose_no_request_over_rolling_restarts() {
+    rolling_restarts(|setup| setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_clients_of_watch_caches_lose_no_request_over_rolling_restarts() {
+    rolling_restarts(Setup::cached).await;
+}
+
+async fn rolling_restarts(caches: impl Fn(Setup) -> Setup) {
     let server = ApiServer::builder().record(100).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
     let start = || {
-        Setup::new(server.url())
-            .filters(NO_LOAD_BALANCERS)
-            .bundled("discardcloudservice")
-            .socket(socket.try_clone().unwrap())
-            .start_ready()
+        let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+        caches(setup).socket(socket.try_clone().unwrap()).start_ready()
     };
     let mut weir = start().await;
     assert_eq!(weir.url(), url);

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use http::{HeaderValue, StatusCode, Version, header};
+use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -204,12 +206,20 @@ where
     let (address, close) = (peer.address, peer.close.clone());
     let (active, mut busy) = watch::channel(0);
     let active = Arc::new(active);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: http::Request<Incoming>| {
         let (proxy, peer, active) = (proxy.clone(), peer.clone(), ActiveRequest::new(&active));
         async move {
+            let (tasks, version) = (proxy.tasks.clone(), request.version());
             // Boxed and dropped with the head. A connection would otherwise keep this memory while it is idle.
-            let response = Box::pin(proxy.handle(request, peer));
-            Ok::<_, std::convert::Infallible>(guarded(response.await, active))
+            let mut response = Box::pin(proxy.handle(request, peer)).await;
+            // A response from memory may end before `shut_down` has noticed its request.
+            if tasks.is_stopping()
+                && version == Version::HTTP_11
+                && response.status() != StatusCode::SWITCHING_PROTOCOLS
+            {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, std::convert::Infallible>(guarded(response, active))
         }
     });
     let mut builder = auto::Builder::new(TaskExecutor(tasks.clone()));
@@ -246,7 +256,7 @@ where
 /// Ends a connection without losing a request.
 ///
 /// An idle HTTP/1.1 client may be sending its next request just now. So an idle connection waits for [`LINGER`]. The
-/// response to such a request then has `Connection: close`. HTTP/2 needs no wait: GOAWAY names the last request.
+/// response to such a request has `Connection: close`. HTTP/2 needs no wait: GOAWAY names the last request.
 async fn shut_down<C: GracefulConnection>(mut connection: Pin<&mut C>, busy: &mut watch::Receiver<usize>) -> C::Output {
     let last = async {
         // Without a sender the connection has ended, and the other branch of the select returns.
