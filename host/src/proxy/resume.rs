@@ -64,6 +64,8 @@ struct ResumePoint {
     /// The resource version handed out last, or the continue token of a page.
     at: Box<str>,
     hidden: Arc<HiddenKeys>,
+    /// Whether a list ended there. What the client of a watch has received is not known.
+    listed: bool,
 }
 
 impl ResumeState {
@@ -72,17 +74,28 @@ impl ResumeState {
         self.locked(|clients| clients.entries.is_empty())
     }
 
-    /// Saves the end of a list or watch that began with `chain_version`: the list's resource version, or the last one that
-    /// the watch delivered.
+    /// Saves the end of a watch that began with `chain_version`: the last resource version that it delivered.
     pub(super) fn save(&self, key: ClientKey, chain_version: ChainVersion, version: &str, hidden: Arc<HiddenKeys>) {
-        let point = ResumePoint { chain_version, at: version.into(), hidden };
+        let point = ResumePoint { chain_version, at: version.into(), hidden, listed: false };
+        self.locked(|clients| clients.add(key, |entry| &mut entry.points, point));
+    }
+
+    /// Saves the end of a list that began with `chain_version`: its resource version.
+    pub(super) fn save_list(
+        &self,
+        key: ClientKey,
+        chain_version: ChainVersion,
+        version: &str,
+        hidden: Arc<HiddenKeys>,
+    ) {
+        let point = ResumePoint { chain_version, at: version.into(), hidden, listed: true };
         self.locked(|clients| clients.add(key, |entry| &mut entry.points, point));
     }
 
     /// Saves a page of a list that began with `chain_version`. `token` requests the next page; `hidden` are the keys of all
     /// pages so far.
     pub(super) fn save_page(&self, key: ClientKey, chain_version: ChainVersion, token: &str, hidden: Arc<HiddenKeys>) {
-        let page = ResumePoint { chain_version, at: token.into(), hidden };
+        let page = ResumePoint { chain_version, at: token.into(), hidden, listed: false };
         self.locked(|clients| clients.add(key, |entry| &mut entry.pages, page));
     }
 
@@ -151,16 +164,17 @@ impl ResumeState {
 
     /// Saves that the client has listed without filters. The version is in the response, which is forwarded unread.
     pub(super) fn save_unfiltered(&self, key: ClientKey) {
-        self.save(key, ChainVersion::UNFILTERED, "", Arc::default());
+        self.save_list(key, ChainVersion::UNFILTERED, "", Arc::default());
     }
 
-    /// Whether `chain_version` made the state that the client holds at `version`.
+    /// Whether a list of `chain_version` made the state that the client holds at `version`. A watch proves nothing: changes of
+    /// outcomes without a version of their own may not have reached its client.
     pub(super) fn was_made_by(&self, key: &ClientKey, chain_version: ChainVersion, version: &str) -> bool {
         self.locked(|clients| {
             let Some(ClientEntry { points, .. }) = clients.touch(key) else { return false };
             let exact = points.iter().rev().find(|point| *point.at == *version);
             let last = points.back().filter(|point| point.at.is_empty());
-            exact.or(last).is_some_and(|point| point.chain_version == chain_version)
+            exact.or(last).is_some_and(|point| point.listed && point.chain_version == chain_version)
         })
     }
 
@@ -197,12 +211,15 @@ impl ClientTable {
         let entry = self.entries.entry(key).or_default();
         entry.used = self.clock;
         let points = of(entry);
+        let same = |old: &ResumePoint| old.chain_version == point.chain_version && old.at == point.at;
+        // The list of before is still what the client holds at that version.
+        let listed = point.listed || points.iter().any(|old| same(old) && old.listed);
         let before: usize = points.iter().map(|point| point.hidden.len()).sum();
-        points.retain(|old| old.chain_version != point.chain_version || old.at != point.at);
+        points.retain(|old| !same(old));
         if points.len() >= POINTS {
             points.pop_front();
         }
-        points.push_back(point);
+        points.push_back(ResumePoint { listed, ..point });
         let after: usize = points.iter().map(|point| point.hidden.len()).sum();
         self.hidden = self.hidden + after - before;
         while self.entries.len() > CLIENTS || (self.hidden > HIDDEN && self.entries.len() > 1) {
@@ -246,6 +263,20 @@ mod tests {
         assert_eq!(state.hidden_keys(&key(1), version(2), "5"), None);
         assert_eq!(state.hidden_keys(&key(2), version(1), "5"), None);
         assert_eq!(state.hidden_keys(&key(1), version(1), "5"), Some(hidden(&["a"])));
+    }
+
+    #[test]
+    fn a_list_tells_what_a_client_holds_and_a_watch_does_not() {
+        let state = ResumeState::default();
+        state.save_list(key(1), version(1), "5", Arc::default());
+        assert!(state.was_made_by(&key(1), version(1), "5"));
+        assert!(!state.was_made_by(&key(1), version(2), "5") && !state.was_made_by(&key(1), version(1), "6"));
+        state.save(key(1), version(1), "5", Arc::default());
+        assert!(state.was_made_by(&key(1), version(1), "5"), "nothing has changed since the list");
+        state.save(key(1), version(2), "5", Arc::default());
+        assert!(!state.was_made_by(&key(1), version(2), "5"), "what the second version changed may be on its way");
+        state.save_unfiltered(key(2));
+        assert!(state.was_made_by(&key(2), ChainVersion::UNFILTERED, "9"));
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(crate) enum HeldState {
     Unknown,
     /// This process has served it, with any chain version.
     Served,
-    /// The chain version of the view's present objects made it.
+    /// A list of the chain version that made the view's present objects. Another client with the same name may hold less, so
+    /// that changes without a version of their own are sent all the same.
     Present,
 }
 
@@ -65,10 +66,12 @@ impl View {
             .iter()
             .find(|(_, event)| event.version > version)
             .map_or(log.history.end(), |(position, _)| position);
-        if held == HeldState::Present {
-            return WatchStart::At { position, catch_up: CatchUp::Events(Vec::new()) };
-        }
-        if version <= log.unknown_until || (held == HeldState::Unknown && version <= log.first_version) {
+        let is_unknown = match held {
+            HeldState::Unknown => version <= log.unknown_until.max(log.first_version),
+            HeldState::Served => version <= log.unknown_until,
+            HeldState::Present => false,
+        };
+        if is_unknown {
             return WatchStart::At { position, catch_up: CatchUp::Everything };
         }
         let mut lacking: BTreeMap<StoreKey, Arc<ViewEvent>> = BTreeMap::new();

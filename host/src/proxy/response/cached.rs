@@ -247,10 +247,16 @@ async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
 }
 
 impl Proxy {
-    /// Remembers which version a client has got, so that its next watch continues there.
-    fn remember(&self, read: &CachedRead, snapshot: &ViewSnapshot, version: u64) {
+    /// Remembers the version at which the watch of a client ended.
+    fn remember_watch(&self, read: &CachedRead, snapshot: &ViewSnapshot, version: u64) {
         let chain = snapshot.chain.unwrap_or(ChainVersion::UNFILTERED);
         self.resume.save(read.client, chain, &version.to_string(), Arc::default());
+    }
+
+    /// Remembers what a client holds, so that its next watch continues there.
+    fn remember_list(&self, read: &CachedRead, snapshot: &ViewSnapshot) {
+        let chain = snapshot.chain.unwrap_or(ChainVersion::UNFILTERED);
+        self.resume.save_list(read.client, chain, &snapshot.version.to_string(), Arc::default());
     }
 }
 

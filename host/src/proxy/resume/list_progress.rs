@@ -63,12 +63,12 @@ impl ListProgress {
                 starts.note(begun, resource, version);
             }
             // A watch of another shape may start here, too.
-            state.save(any_read, begun, version, self.hidden.clone());
+            state.save_list(any_read, begun, version, self.hidden.clone());
         }
         if let Some(token) = &meta.continue_token {
             state.save_page(self.client, begun, token, self.hidden.clone());
         } else if let Some(version) = &meta.resource_version {
-            state.save(self.client, begun, version, self.hidden.clone());
+            state.save_list(self.client, begun, version, self.hidden.clone());
         }
     }
 }

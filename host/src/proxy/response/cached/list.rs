@@ -41,7 +41,7 @@ pub(super) async fn list(proxy: &Proxy, read: &CachedRead, view: &View) -> Resul
     }
     let snapshot = view.snapshot();
     let objects = selected(read, &snapshot)?;
-    proxy.remember(read, &snapshot, snapshot.version);
+    proxy.remember_list(read, &snapshot);
     let media_type = read.media_type;
     if let Transform::Table(version, include) = media_type.transform {
         let body = table(&snapshot.format, &objects, Some(snapshot.version), (version, include))?;

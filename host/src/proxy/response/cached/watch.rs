@@ -294,12 +294,11 @@ impl CachedWatch {
 
     /// What is known of the state that the client holds at a version.
     fn held(&self, version: u64) -> HeldState {
-        let Proxy { resume, chain_starts, .. } = &*self.proxy;
+        let resume = &self.proxy.resume;
         let chain = self.view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
         let version = version.to_string();
         let is_present = resume.was_made_by(&self.read.client, chain, &version)
-            || resume.was_made_by(&self.read.any_read, chain, &version)
-            || chain_starts.covers(chain, &self.read.resource.resource, &version);
+            || resume.was_made_by(&self.read.any_read, chain, &version);
         match is_present {
             true => HeldState::Present,
             false if resume.contains(&self.read.client) => HeldState::Served,
@@ -359,6 +358,6 @@ impl CachedWatch {
 impl Drop for CachedWatch {
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
-        self.proxy.remember(&self.read, &self.view.snapshot(), self.version);
+        self.proxy.remember_watch(&self.read, &self.view.snapshot(), self.version);
     }
 }
