@@ -39,6 +39,7 @@ use weir_upstream::{Tasks, Upstream};
 use self::identity::reviews::ReviewCache;
 pub use self::metrics::ProxyMetrics;
 use self::response::answer_memory::AnswerMemory;
+use self::response::cached::list_memory::ListMemory;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
 use self::resume::{ChainStarts, ResumeState};
@@ -110,6 +111,7 @@ pub struct Proxy {
     chain_starts: ChainStarts,
     failed_objects: FailedObjects,
     memory_budget: MemoryBudget,
+    lists: Arc<ListMemory>,
     compression: Compression,
     start_wait: Duration,
     allow_remote_plaintext: bool,
@@ -136,7 +138,10 @@ impl Proxy {
         tasks: Tasks,
     ) -> Arc<Self> {
         let disk = views.as_ref().and_then(|views| views.disk());
+        let lists = Arc::new(ListMemory::default());
+        tasks.spawn_until_stop(lists.clone().expire());
         Arc::new(Self {
+            lists,
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,

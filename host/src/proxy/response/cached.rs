@@ -7,6 +7,8 @@
 mod bookmark;
 mod get;
 mod list;
+pub(in crate::proxy) mod list_memory;
+mod list_writer;
 mod older;
 mod peer;
 mod table;

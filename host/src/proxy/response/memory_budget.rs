@@ -46,6 +46,14 @@ impl MemoryBudget {
         self.units as usize * UNIT
     }
 
+    /// Leases memory that responses can do without; never waits. `None` if less than half of the budget would be left.
+    pub(in crate::proxy) fn spare(&self, bytes: usize) -> Option<MemoryLease> {
+        let units = units(bytes);
+        let left = self.free.available_permits().checked_sub(units as usize)?;
+        let held = self.free.clone().try_acquire_many_owned(units).ok().filter(|_| left >= self.units as usize / 2)?;
+        Some(MemoryLease { free: self.free.clone(), held })
+    }
+
     /// Leases memory for a response of about this size, after at most ten seconds. Cancel-safe.
     ///
     /// # Errors
@@ -100,6 +108,16 @@ mod tests {
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
         drop(first);
         waiting.await.unwrap();
+    }
+
+    #[test]
+    fn half_of_the_budget_is_never_spare() {
+        let budget = MemoryBudget::new(10 << 10);
+        assert!(budget.spare(6 << 10).is_none());
+        let kept = budget.spare(4 << 10).unwrap();
+        assert!(budget.spare(2 << 10).is_none());
+        drop(kept);
+        assert!(budget.spare(5 << 10).is_some());
     }
 
     #[tokio::test]

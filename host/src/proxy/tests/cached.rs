@@ -234,6 +234,62 @@ async fn a_watch_from_before_the_view_gets_the_events_since_then_and_joins_the_v
 }
 
 #[tokio::test]
+async fn a_list_that_is_requested_again_follows_each_change_of_its_objects() {
+    let (fixture, script, hidden) = cached().await;
+    let protobuf = [("accept", "application/vnd.kubernetes.protobuf")];
+    for n in 0..200 {
+        fixture.service(&format!("n{n:03}"), "ClusterIP");
+    }
+    let mut events = informer_watch(&fixture, version(&informer_list(&fixture).await)).await;
+    for round in 0..6 {
+        let expected = match round {
+            0 => None,
+            1 => Some("MODIFIED n100"),
+            2 | 4 => Some("DELETED n100"),
+            3 => Some("ADDED n100"),
+            _ => Some("ADDED n100a"),
+        };
+        match round {
+            1 => fixture.service("n100", "NodePort"),
+            2 => hidden.lock().unwrap().push("NodePort".to_owned()),
+            3 => drop(hidden.lock().unwrap().pop()),
+            4 => drop(fixture.server.store().delete("v1", "Service", "default", "n100").unwrap()),
+            5 => fixture.service("n100a", "ClusterIP"),
+            _ => {}
+        }
+        script.change();
+        while let Some(expected) = expected {
+            if events.next_summary().await == expected {
+                break;
+            }
+        }
+        for selector in ["", "&fieldSelector=metadata.name%21%3Dn007"] {
+            let latest = format!("{SERVICES}?{}", selector.trim_start_matches('&'));
+            let (_, direct) = fixture.json(&latest).await;
+            let cached = format!("{SERVICES}?resourceVersion={}{selector}", version(&direct));
+            let direct_items = protobuf_items(&read(&fixture, &latest, &protobuf).await);
+            for again in 0..4 {
+                let (_, list) = fixture.json(&cached).await;
+                assert!(versions(&list) == versions(&direct), "{again} in round {round}: {selector}");
+                let items = protobuf_items(&read(&fixture, &cached, &protobuf).await);
+                assert!(items == direct_items, "{again} in round {round}: {selector}");
+            }
+        }
+    }
+}
+
+/// The names and versions of a list's objects.
+fn versions(list: &Value) -> Vec<(Value, Value)> {
+    let metadata = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]);
+    metadata.map(|metadata| (metadata["name"].clone(), metadata["resourceVersion"].clone())).collect()
+}
+
+/// The body of a response.
+async fn read(fixture: &ProxyFixture, path: &str, headers: &[(&str, &str)]) -> Bytes {
+    fixture.send(path, headers).await.into_body().collect().await.unwrap().to_bytes()
+}
+
+#[tokio::test]
 async fn who_may_not_read_gets_the_api_servers_refusal() {
     let (fixture, _script, _) = cached().await;
     let allowed = [("authorization", "Bearer good")];
