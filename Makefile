@@ -57,7 +57,7 @@ node: node-parts ## a real node whose kubelet, kube-proxy and CoreDNS are client
 
 # The suite's programs stay in the target folder. What agnhost runs comes from Debian's packages, with their libraries.
 conformance: node-parts conformance-parts ## Kubernetes' conformance suite on that node, directly and through Weir; FOCUS=sig-cli,... RELOADS=1 DIRECT=0
-	FOCUS='$(FOCUS)' RELOADS='$(RELOADS)' DIRECT='$(DIRECT)' WEIR_FLAGS='$(WEIR_FLAGS)' $(RELEASE)/weir-node conformance
+	FOCUS='$(FOCUS)' RELOADS='$(RELOADS)' CACHED='$(CACHED)' DIRECT='$(DIRECT)' WEIR_FLAGS='$(WEIR_FLAGS)' $(RELEASE)/weir-node conformance
 
 conformance-parts:
 	sh tests/node/e2e/build.sh $(abspath $(TARGET))/node/e2e
