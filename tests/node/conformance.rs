@@ -3,7 +3,8 @@
 //!
 //! `make conformance` sets the variables: `FOCUS` selects SIGs, regular expressions of test names, or `short`, `RELOADS=1` changes
 //! the filter set every 5 s while the tests run through Weir, `DIRECT=0` compares with the last direct run, `DIRECT=failed`
-//! runs only those directly that fail through Weir, `PROCS` is the number of tests at a time.
+//! runs only those directly that fail through Weir, `CACHED=1` lets the daemon read every resource, so that views serve all
+//! watches of the tests, and not only those that `deploy/` lets it read. `PROCS` is the number of tests at a time.
 
 mod filters;
 mod images;
@@ -54,6 +55,9 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     let suite = runner.check("images_filter_and_credential_of_the_suite", || {
         images::import(machine);
         filters::install(&world.admin);
+        if variable("CACHED").is_some_and(|value| value != "0") {
+            filters::let_weir_read_everything(&world.admin);
+        }
         Suite::prepare(&world, &focus())
     });
     let Some(suite) = suite else { return };

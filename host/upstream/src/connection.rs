@@ -144,7 +144,7 @@ impl Connection {
 fn send_error(mut error: TrySendError<Request<RequestBody>>) -> SendError {
     match error.take_message() {
         Some(request) => SendError::Unsent { request: Box::new(request), source: error.into_error() },
-        None => SendError::Broken(error.into_error()),
+        None => SendError::sent(error.into_error()),
     }
 }
 

@@ -10,7 +10,8 @@ use crate::request::RequestBody;
 
 /// A request got no response from the API server.
 ///
-/// The API server may have processed the request all the same, unless connecting failed or Weir did not send it.
+/// The API server may have processed the request all the same, unless connecting failed, Weir did not send it, or the server
+/// said that it did not process it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
@@ -52,6 +53,15 @@ pub enum UpstreamError {
         #[source]
         source: hyper::Error,
     },
+    /// The server did not process the request: it closed the connection for further requests, or refused the stream.
+    #[error("the API server {server} closed the connection before it processed the request")]
+    Unprocessed {
+        /// The name of the server.
+        server: Arc<str>,
+        /// The cause.
+        #[source]
+        source: hyper::Error,
+    },
     /// The server went down before it responded.
     #[error("the API server {server} went down before it responded")]
     Lost {
@@ -80,9 +90,11 @@ impl UpstreamError {
     #[must_use]
     pub fn code(&self) -> StatusCode {
         match self {
-            Self::Connect { .. } | Self::Unresponsive { .. } | Self::Busy | Self::Credential(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Connect { .. }
+            | Self::Unprocessed { .. }
+            | Self::Unresponsive { .. }
+            | Self::Busy
+            | Self::Credential(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken { .. } | Self::Untrusted { .. } | Self::Lost { .. } => StatusCode::BAD_GATEWAY,
             Self::InvalidRequest(_) => StatusCode::BAD_REQUEST,
@@ -96,6 +108,7 @@ impl UpstreamError {
             Self::Untrusted { .. } => "untrusted",
             Self::ConnectTimeout { .. } => "connect-timeout",
             Self::Broken { .. } => "broken",
+            Self::Unprocessed { .. } => "unprocessed",
             Self::Lost { .. } => "lost",
             Self::Unresponsive { .. } => "unresponsive",
             Self::Busy => "busy",
@@ -109,6 +122,11 @@ impl UpstreamError {
         matches!(self, Self::Connect { .. } | Self::Untrusted { .. } | Self::ConnectTimeout { .. })
     }
 
+    /// Returns whether the server said that it did not process the request, so that sending it again is harmless.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::Unprocessed { .. })
+    }
+
     /// Returns whether the server was unreachable, or became so before it responded.
     pub(super) fn is_unreachable(&self) -> bool {
         self.is_connect_error() || matches!(self, Self::Broken { .. } | Self::Lost { .. } | Self::Unresponsive { .. })
@@ -116,7 +134,7 @@ impl UpstreamError {
 
     /// Returns whether the request may go to another server. `repeatable` says whether sending it twice is harmless.
     pub(super) fn allows_other_server(&self, repeatable: bool) -> bool {
-        if repeatable { self.is_unreachable() } else { self.is_connect_error() }
+        self.is_connect_error() || self.is_unprocessed() || (repeatable && self.is_unreachable())
     }
 
     /// Names the server, and classifies the cause of a failed connection attempt.
@@ -125,6 +143,7 @@ impl UpstreamError {
         match error {
             SendError::Exhausted => Self::Busy,
             SendError::Broken(source) | SendError::Unsent { source, .. } => Self::Broken { server, source },
+            SendError::Unprocessed(source) => Self::Unprocessed { server, source },
             SendError::Connect(source) => match connect_failure(&*source) {
                 ConnectFailure::Timeout => Self::ConnectTimeout { server, source },
                 ConnectFailure::Untrusted => Self::Untrusted { server, trust: trust.clone(), source },
@@ -143,6 +162,8 @@ pub(super) enum SendError {
     Connect(BoxError),
     /// The connection broke before the head of the response arrived.
     Broken(hyper::Error),
+    /// The server said that it did not process the request.
+    Unprocessed(hyper::Error),
     /// The connection closed before it sent anything of the request.
     Unsent {
         /// The request with its unread body.
@@ -150,6 +171,19 @@ pub(super) enum SendError {
         /// The cause.
         source: hyper::Error,
     },
+}
+
+impl SendError {
+    /// Classifies an error of a connection that may have sent the request.
+    pub(super) fn sent(error: hyper::Error) -> Self {
+        let cause = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+        // h2 ends with the server's GOAWAY only streams that it does not name as processed, and those it did not open for it.
+        let is_unprocessed = cause.is_some_and(|cause| {
+            let is_refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+            cause.is_remote() && (cause.is_go_away() || is_refused)
+        });
+        if is_unprocessed { Self::Unprocessed(error) } else { Self::Broken(error) }
+    }
 }
 
 /// The cause of a failed connection attempt.

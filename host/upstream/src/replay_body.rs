@@ -1,11 +1,12 @@
-//! A request body that can be sent again as long as nobody has read from it.
+//! A request body that can be sent again.
 //!
-//! If connecting to a server fails, the body is still unread, and the next server can get it. Weir does not buffer it, so
-//! the first read uses it up.
+//! A server may refuse a request after Weir has sent some of it: with GOAWAY, it names the last request that it
+//! processes. Small bodies (at most [`MAX_KEPT`]) stay in memory until the response, so that Weir can send such a request again.
+//! A larger body can be sent again only while nobody has read from it.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -14,27 +15,71 @@ use tower::BoxError;
 
 use crate::request::RequestBody;
 
-/// A request body between two attempts to send it.
-#[derive(Clone)]
-pub(super) struct ReplayBody(Arc<Mutex<Option<RequestBody>>>);
+/// The largest body that is kept.
+const MAX_KEPT: u64 = 64 << 10;
 
-/// The body during one attempt. Dropping it unread returns it to its origin.
+/// A request body that attempts to send it share.
+#[derive(Clone)]
+pub(super) struct ReplayBody(Arc<Mutex<State>>);
+
+struct State {
+    /// What nobody has read yet.
+    rest: RequestBody,
+    /// What was read; `None` if it was not kept.
+    kept: Option<Vec<Bytes>>,
+    /// The number of the current attempt. An earlier one, whose connection may still hold its body, gets nothing more.
+    attempt: u64,
+}
+
+/// The body during one attempt.
 struct AttemptBody {
-    body: Option<RequestBody>,
-    read: bool,
     origin: ReplayBody,
+    attempt: u64,
+    /// The number of kept chunks that this attempt has sent.
+    sent: usize,
 }
 
 impl ReplayBody {
     /// Wraps a body that nobody has read from.
     pub(super) fn new(body: RequestBody) -> Self {
-        Self(Arc::new(Mutex::new(Some(body))))
+        Self(Arc::new(Mutex::new(State { rest: body, kept: Some(Vec::new()), attempt: 0 })))
     }
 
-    /// Takes the body for one attempt. Returns `None` if an earlier attempt still holds it or has read from it.
+    /// Takes the body for one attempt, which ends an earlier one. Returns `None` if an earlier attempt has read what was
+    /// not kept.
     pub(super) fn take(&self) -> Option<RequestBody> {
-        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(AttemptBody { body: Some(body), read: false, origin: self.clone() }.boxed_unsync())
+        let mut state = self.state();
+        state.kept.as_ref()?;
+        state.attempt += 1;
+        Some(AttemptBody { origin: self.clone(), attempt: state.attempt, sent: 0 }.boxed_unsync())
+    }
+
+    /// Returns whether the body can be sent again.
+    pub(super) fn is_whole(&self) -> bool {
+        self.state().kept.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Reads on, and keeps what a small body contains.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let is_small = self.rest.size_hint().upper().is_some_and(|size| size <= MAX_KEPT);
+        let frame = ready!(Pin::new(&mut self.rest).poll_frame(cx));
+        match (&frame, &mut self.kept) {
+            (Some(Ok(frame)), Some(kept)) if is_small && frame.is_data() => kept.extend(frame.data_ref().cloned()),
+            (None, _) => {}
+            _ => self.kept = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    /// The kept chunks that an attempt has not sent yet.
+    fn unsent(&self, sent: usize) -> &[Bytes] {
+        self.kept.as_deref().and_then(|kept| kept.get(sent..)).unwrap_or_default()
     }
 }
 
@@ -42,28 +87,35 @@ impl Body for AttemptBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.read = true;
-        match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let mut state = this.origin.state();
+        if state.attempt != this.attempt {
+            return Poll::Ready(Some(Err("the request is sent again".into())));
         }
+        let frame = match state.unsent(this.sent).first() {
+            Some(kept) => Some(Ok(Frame::data(kept.clone()))),
+            None => ready!(state.poll_rest(cx)),
+        };
+        this.sent += 1;
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        let state = self.origin.state();
+        state.unsent(self.sent).is_empty() && state.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
-    }
-}
-
-impl Drop for AttemptBody {
-    fn drop(&mut self) {
-        if !self.read {
-            *self.origin.0.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
+        let state = self.origin.state();
+        let kept: u64 = state.unsent(self.sent).iter().map(|chunk| chunk.len() as u64).sum();
+        let rest = state.rest.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(kept + upper);
         }
+        hint.set_lower(kept + rest.lower());
+        hint
     }
 }
 
@@ -79,14 +131,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unread_body_can_be_sent_again_but_not_one_that_was_read() {
+    async fn a_small_body_can_be_sent_again_while_an_earlier_attempt_still_holds_it() {
         let replay = ReplayBody::new(whole_request_body(Bytes::from_static(b"abc")));
-        let first = replay.take().unwrap();
-        assert_eq!(first.size_hint().exact(), Some(3));
-        assert!(replay.take().is_none(), "one attempt at a time");
-        drop(first);
+        let mut first = replay.take().unwrap();
+        assert_eq!(first.frame().await.unwrap().unwrap().into_data().unwrap(), "abc");
         let second = replay.take().unwrap();
+        assert_eq!(second.size_hint().exact(), Some(3));
+        assert!(!second.is_end_stream());
         assert_eq!(second.collect().await.unwrap().to_bytes(), "abc");
+        assert!(first.frame().await.unwrap().is_err(), "it is not sent twice at a time");
+    }
+
+    #[tokio::test]
+    async fn a_large_body_can_be_sent_again_only_while_it_is_unread() {
+        let large = Bytes::from(vec![0; MAX_KEPT as usize + 1]);
+        let replay = ReplayBody::new(whole_request_body(large.clone()));
+        drop(replay.take().unwrap());
+        assert_eq!(replay.take().unwrap().collect().await.unwrap().to_bytes(), large);
         assert!(replay.take().is_none());
     }
 

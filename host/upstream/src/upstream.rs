@@ -7,7 +7,7 @@
 //! `h2_pool::MAX_CONNECTIONS` connections per identity, purpose, server and thread, each with as many streams as the
 //! server allows. A request beyond that fails at once.
 //!
-//! A request goes to the next server if connecting failed. A repeatable request (a read without a body) also does so if
+//! A request that the server says it did not process is sent again. It goes to the next server if connecting failed. A repeatable request (a read without a body) also does so if
 //! it got no response. While all servers are unresponsive, requests fail at once, and probes detect the recovery
 //! ([`health`]). A small write whose server becomes unresponsive before it responds fails then, too.
 
@@ -89,6 +89,9 @@ impl UpstreamConfig {
 
 /// The largest body of a write that probes may give up. A larger one may itself delay the probes on a thin link.
 const MAX_ABANDONED_BODY: u64 = 64 << 10;
+
+/// How often a request is sent again that the server did not process.
+const MAX_REPEATS: u32 = 3;
 
 /// The client of the API servers.
 #[derive(Debug)]
@@ -262,20 +265,11 @@ impl Upstream {
 
     /// Sends a request to one server, and records the result in metrics and in the server's state.
     ///
-    /// It sends a repeatable request a second time if the connection broke, which happens when the server closes an idle
-    /// connection. It gives up a repeatable request once probes find that the server is down, and a small write once they
+    /// It gives up a repeatable request once probes find that the server is down, and a small write once they
     /// find that no server responds: the server may have processed it.
     async fn attempt(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
         let Some(server) = self.servers.get(attempt.index) else { return Err(UpstreamError::Busy) };
-        let sent = async {
-            match self.send_once(attempt).await {
-                Err(error @ UpstreamError::Broken { .. }) if attempt.repeatable => {
-                    tracing::debug!(%error, server = %server.name, "connection broke before the response, sending the read again");
-                    self.send_once(attempt).await
-                }
-                result => result,
-            }
-        };
+        let sent = self.send_until_processed(attempt);
         let result = if attempt.abandonable {
             let goes_on = attempt.repeatable && attempt.has_next;
             tokio::select! {
@@ -302,6 +296,29 @@ impl Upstream {
 
     fn unresponsive(&self) -> UpstreamError {
         UpstreamError::Unresponsive { servers: self.servers.names() }
+    }
+
+    /// Sends a request, and sends it again if the server did not process it: a server that closes a connection names the last
+    /// request that it processes. It sends a repeatable request a second time if the connection broke, which happens when the
+    /// server closes an idle connection.
+    async fn send_until_processed(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let mut repeated = 0;
+        loop {
+            let error = match self.send_once(attempt).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let repeats = match &error {
+                UpstreamError::Unprocessed { .. } if attempt.body.is_whole() => MAX_REPEATS,
+                UpstreamError::Broken { .. } if attempt.repeatable => 1,
+                _ => 0,
+            };
+            if repeated >= repeats {
+                return Err(error);
+            }
+            repeated += 1;
+            tracing::debug!(%error, path = %attempt.head.path, "no response from the connection, sending the request again");
+        }
     }
 
     async fn send_once(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {

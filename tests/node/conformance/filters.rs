@@ -28,6 +28,27 @@ const FILTER: &str = r#"
 /// All requests of the suite.
 const RULES: [&str; 2] = [r#""e2e.test/*""#, r#""e2e.test/*", "nobody/configmaps""#];
 
+/// RBAC by which the daemon may fill a watch cache of every resource.
+const READER: &str = "\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: weir-reads-everything}
+rules: [{apiGroups: ['*'], resources: ['*'], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: weir-reads-everything}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: weir-reads-everything}
+subjects: [{kind: ServiceAccount, namespace: kube-system, name: weir}]
+";
+
+/// Lets the daemon read every resource, so that views serve all watches of the tests.
+pub(super) fn let_weir_read_everything(admin: &Kubectl) {
+    let file = "/mnt/weir-reads.yaml";
+    std::fs::write(file, READER).unwrap();
+    admin.run(&["apply", "-f", file]);
+}
+
 /// Adds the filter after those of `deploy/`.
 pub(super) fn install(admin: &Kubectl) {
     let module = std::fs::read(built::target().join("guest.wasm")).unwrap();

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub(super) struct Results {
     by_name: BTreeMap<String, Option<String>>,
     seconds: f64,
+    /// The test that took longest, and its seconds.
+    slowest: (f64, String),
 }
 
 impl Results {
@@ -30,6 +32,10 @@ impl Results {
                     let message = test["Failure"]["Message"].as_str().unwrap_or_default();
                     format!("{state}: {}", message.chars().take(600).collect::<String>())
                 });
+                let seconds = test["RunTime"].as_f64().unwrap_or_default() / 1e9;
+                if seconds > results.slowest.0 {
+                    results.slowest = (seconds, name(test));
+                }
                 results.by_name.insert(name(test), failure);
             }
         }
@@ -39,7 +45,7 @@ impl Results {
     /// Reads saved results; none if there are none.
     pub(super) fn load(file: &Path) -> Self {
         let text = std::fs::read(file).unwrap_or_default();
-        Self { by_name: serde_json::from_slice(&text).unwrap_or_default(), seconds: 0.0 }
+        Self { by_name: serde_json::from_slice(&text).unwrap_or_default(), ..Self::default() }
     }
 
     pub(super) fn save(&self, file: &Path) {
@@ -65,7 +71,12 @@ impl Results {
     /// One line of a run.
     pub(super) fn summary(&self) -> String {
         let passed = self.by_name.values().filter(|failure| failure.is_none()).count();
-        format!("{passed} of {} passed in {:.0} s", self.by_name.len(), self.seconds)
+        let (slowest, name) = &self.slowest;
+        format!(
+            "{passed} of {} passed in {:.0} s; the slowest took {slowest:.0} s: {name}",
+            self.by_name.len(),
+            self.seconds
+        )
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{SERVER_NAME, WEIR};
 const SKIPPED: &[&str] = &[
     "Aggregator Should",
     "Update Demo",
+    "AllowPrivilegeEscalation",
     "rolling updates and roll backs of template modifications",
     r"\[Disruptive\]",
     r"\[Flaky\]",

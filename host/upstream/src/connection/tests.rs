@@ -2,38 +2,59 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
 use crate::request::no_request_body;
 use crate::streams::{IDLE_INTERVAL, MAX_STREAM_LIMIT};
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+/// `:status 200` in HPACK.
+const STATUS_200: u8 = 0x88;
+/// The codes of GOAWAY and RST_STREAM.
+pub(crate) const NO_ERROR: u8 = 0;
+pub(crate) const REFUSED_STREAM: u8 = 7;
 /// `SETTINGS_MAX_CONCURRENT_STREAMS`.
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 
 /// The server side of an HTTP/2 connection.
-pub(crate) struct Http2Server(DuplexStream);
+pub(crate) struct Http2Server<S = DuplexStream>(S);
 
 impl Http2Server {
     /// Opens a connection to a new server and reads the preface.
     pub(crate) async fn connect(streams: Arc<Streams>) -> (Connection, Self) {
-        let (client, mut server) = duplex(1 << 16);
+        let (client, server) = duplex(1 << 16);
         let connection = Connection::http2(TokioIo::new(client), streams).await.unwrap();
+        (connection, Self::accept(server).await)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Http2Server<S> {
+    /// Reads the preface of a client.
+    pub(crate) async fn accept(mut io: S) -> Self {
         let mut preface = [0; 24];
-        server.read_exact(&mut preface).await.unwrap();
-        (connection, Self(server))
+        io.read_exact(&mut preface).await.unwrap();
+        Self(io)
     }
 
     async fn write(&mut self, kind: u8, payload: &[u8]) {
-        let head = [0, 0, u8::try_from(payload.len()).unwrap(), kind, 0, 0, 0, 0, 0];
+        self.write_frame(kind, 0, 0, payload).await;
+    }
+
+    async fn write_frame(&mut self, kind: u8, flags: u8, stream: u8, payload: &[u8]) {
+        let head = [0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, stream];
         self.0.write_all(&[&head[..], payload].concat()).await.unwrap();
+        self.0.flush().await.unwrap();
     }
 
     pub(crate) async fn write_settings(&mut self, limit: Option<u32>) {
@@ -48,17 +69,51 @@ impl Http2Server {
         while self.read().await != (PING, ACK) {}
     }
 
+    /// Says that this is the last stream that the server processes.
+    pub(crate) async fn send_last(&mut self, stream: u8, code: u8) {
+        self.write(GOAWAY, &[0, 0, 0, stream, 0, 0, 0, code]).await;
+    }
+
+    /// Ends the first stream.
+    pub(crate) async fn reset_first(&mut self, code: u8) {
+        self.write_frame(RST_STREAM, 0, 1, &[0, 0, 0, code]).await;
+    }
+
+    /// Responds on the first stream.
+    pub(crate) async fn respond_first(&mut self) {
+        self.write_frame(HEADERS, END_STREAM | END_HEADERS, 1, &[STATUS_200]).await;
+    }
+
+    /// Reads the body of the first request to its end.
+    pub(crate) async fn read_body(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let (kind, flags, payload) = self.read_frame().await;
+            if kind == DATA {
+                body.extend(payload);
+                if flags & END_STREAM != 0 {
+                    return body;
+                }
+            }
+        }
+    }
+
     /// Reads a frame, and returns its type and flags.
     async fn read(&mut self) -> (u8, u8) {
+        let (kind, flags, _) = self.read_frame().await;
+        (kind, flags)
+    }
+
+    async fn read_frame(&mut self) -> (u8, u8, Vec<u8>) {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await.unwrap();
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        self.0.read_exact(&mut vec![0; length as usize]).await.unwrap();
-        (head[3], head[4])
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        self.0.read_exact(&mut payload).await.unwrap();
+        (head[3], head[4], payload)
     }
 
     /// Resolves when the client has closed the connection.
-    async fn closed(mut self) {
+    pub(crate) async fn closed(mut self) {
         self.0.read_to_end(&mut Vec::new()).await.unwrap();
     }
 }
@@ -122,6 +177,31 @@ async fn a_request_that_a_closing_connection_did_not_send_is_returned_whole() {
     };
     assert_eq!(request.uri(), "http://a/b?c");
     assert!(connection.is_closed());
+}
+
+#[tokio::test]
+async fn a_request_that_the_server_names_as_not_processed_is_known_as_such() {
+    // The last stream that the server processes, or none if it ends only the stream; the code.
+    for (last, code, is_unprocessed) in [
+        (Some(0), NO_ERROR, true),
+        (Some(1), NO_ERROR, false),
+        (None, REFUSED_STREAM, true),
+        (None, REFUSED_STREAM + 1, false),
+    ] {
+        let (connection, mut server) = Http2Server::connect(Arc::default()).await;
+        server.write_settings(Some(3)).await;
+        let body = Full::new(Bytes::from_static(b"{}")).map_err(|never| match never {}).boxed_unsync();
+        let (response, ()) =
+            tokio::join!(connection.send(Request::post("http://a/").body(body).unwrap()), async move {
+                assert_eq!(server.read_body().await, b"{}");
+                match last {
+                    Some(last) => server.send_last(last, code).await,
+                    None => server.reset_first(code).await,
+                }
+            });
+        assert_eq!(matches!(response, Err(SendError::Unprocessed(_))), is_unprocessed, "{last:?} {code}: {response:?}");
+        assert!(is_unprocessed || matches!(response, Err(SendError::Broken(_))));
+    }
 }
 
 #[tokio::test(start_paused = true)]
