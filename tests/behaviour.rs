@@ -23,6 +23,7 @@ mod behaviour {
     mod get;
     mod hostile_clients;
     mod identity;
+    mod kills;
     mod kubectl;
     mod kubelet_offline;
     mod list;

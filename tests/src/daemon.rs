@@ -29,6 +29,8 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     folder: tempfile::TempDir,
     log: Arc<Mutex<Vec<Value>>>,
     lines: watch::Receiver<usize>,
@@ -217,7 +219,7 @@ impl Setup {
             .arg("serve")
             .args(&this.arguments)
             .env_clear()
-            .envs(this.environment)
+            .envs(this.environment.clone())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -237,7 +239,16 @@ impl Setup {
                 count.send_modify(|count| *count += 1);
             }
         });
-        let mut daemon = Daemon { child, folder: this.folder, log, lines, url: String::new(), admin: String::new() };
+        let mut daemon = Daemon {
+            child,
+            arguments: this.arguments,
+            environment: this.environment,
+            folder: this.folder,
+            log,
+            lines,
+            url: String::new(),
+            admin: String::new(),
+        };
         let address = |line: &Value| line["fields"]["address"].as_str().unwrap().to_owned();
         daemon.admin = format!("http://{}", address(&daemon.logged("admin port listens").await));
         daemon.url = format!("http://{}", address(&daemon.logged("proxy listens").await));
@@ -406,8 +417,31 @@ impl Daemon {
         self.child.kill().await.unwrap();
     }
 
+    /// Kills the process and waits for its end. Returns the same settings and folder for the next one.
+    pub async fn killed(mut self) -> Setup {
+        self.child.kill().await.unwrap();
+        self.into_setup()
+    }
+
+    /// Sends SIGTERM and waits for the end. Returns the same settings and folder for the next one.
+    ///
+    /// # Panics
+    /// If the exit code is not 0.
+    pub async fn stopped(mut self) -> Setup {
+        assert_eq!(self.terminate().await, Some(0), "{}", self.log_text());
+        self.into_setup()
+    }
+
+    fn into_setup(self) -> Setup {
+        Setup { arguments: self.arguments, environment: self.environment, folder: self.folder, socket: None }
+    }
+
     /// Sends SIGTERM and waits; returns the exit code.
     pub async fn stop(mut self) -> Option<i32> {
+        self.terminate().await
+    }
+
+    async fn terminate(&mut self) -> Option<i32> {
         let id = self.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await;

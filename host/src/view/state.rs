@@ -57,6 +57,8 @@ pub(super) struct ViewLog {
     pub(super) unknown_until: u64,
     /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
     pub(super) first_version: u64,
+    /// The highest version that a client of an earlier process may hold although it is above the one on disk.
+    pub(super) earlier_until: u64,
     /// The bytes of the history that count as used.
     counted: usize,
 }
@@ -79,6 +81,7 @@ impl View {
                 history: History::new(MAX_EVENTS, usize::MAX),
                 unknown_until: handed_out,
                 first_version: 0,
+                earlier_until: 0,
                 counted: 0,
             }),
             end: watch::Sender::new(None),
@@ -213,6 +216,7 @@ impl View {
         }
         self.count(&mut log);
         let end = log.history.end();
+        log.earlier_until = log.earlier_until.max(self.store.earlier_until().min(next.version));
         self.snapshot.store(Arc::new(next));
         drop(log);
         self.end.send_replace(Some(end));
@@ -227,6 +231,7 @@ impl View {
         if self.end.borrow().is_none() {
             log.first_version = next.version;
         }
+        log.earlier_until = log.earlier_until.max(self.store.earlier_until().min(next.version));
         let end = log.history.end();
         self.snapshot.store(Arc::new(next));
         drop(log);

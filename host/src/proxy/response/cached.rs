@@ -49,6 +49,8 @@ pub(in crate::proxy) struct CachedRead {
     client: ClientKey,
     /// All that the client reads of the resource.
     any_read: ClientKey,
+    /// Whether another Weir reads, what no filters have made.
+    for_peer: bool,
 }
 
 /// The state that a read asks for.
@@ -102,6 +104,7 @@ impl CachedRead {
             query: query.clone(),
             media_type,
             start,
+            for_peer: false,
         })
     }
 

@@ -42,6 +42,8 @@ pub struct ResourceReflector {
     pub(super) store: Arc<ResourceStore>,
     /// Bounds what lists take from the link.
     uplink: Option<UplinkLimit>,
+    /// Whether the next watch is the first one after the objects came from disk.
+    is_restored: bool,
 }
 
 /// What a reflector does next.
@@ -76,6 +78,7 @@ impl ResourceReflector {
             ),
             store: Arc::new(ResourceStore::new(format)),
             uplink: None,
+            is_restored: false,
         }
     }
 
@@ -111,6 +114,7 @@ impl ResourceReflector {
     pub async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
         self.store.restore(snapshot);
         self.store.end_restore();
+        self.is_restored = true;
         tokio::select! {
             () = self.follow(Phase::Watch) => {}
             () = foreign => {}
@@ -214,7 +218,7 @@ impl ResourceReflector {
     ///
     /// An API server sends bookmarks. It sends neither these nor events before the version of the watch, so that a store
     /// whose version is ahead of the server would never change again.
-    async fn watch_or_verify(&self) -> Result<Phase, RequestError> {
+    async fn watch_or_verify(&mut self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
         let received = self.watch().await?;
         if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {
@@ -229,8 +233,13 @@ impl ResourceReflector {
     }
 
     /// Watches until the server or the timeout ends the watch. Returns whether it sent an event.
-    async fn watch(&self) -> Result<bool, RequestError> {
-        let timeout = jitter(self.timing.watch_timeout).max(Duration::from_secs(1));
+    async fn watch(&mut self) -> Result<bool, RequestError> {
+        // An API server sends a BOOKMARK shortly before the end of a watch, otherwise once a minute. Clients of an earlier
+        // process may be ahead of what was on disk, and wait for it.
+        let timeout = match std::mem::take(&mut self.is_restored) {
+            true => self.timing.first_bookmark,
+            false => jitter(self.timing.watch_timeout).max(Duration::from_secs(1)),
+        };
         let snapshot = self.store.snapshot();
         let (version, seconds) = (snapshot.version, timeout.as_secs());
         let parameters =

@@ -111,7 +111,7 @@ fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
         Start::Any => initial(view),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
-        Start::After(version) if matches!(view.watch_start(version, HeldState::Served), WatchStart::TooOld) => {
+        Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
             return None;
         }
         Start::After(version) => Phase::After(version),
@@ -294,15 +294,18 @@ impl CachedWatch {
 
     /// What is known of the state that the client holds at a version.
     fn held(&self, version: u64) -> HeldState {
+        if self.read.for_peer {
+            return HeldState::Listed;
+        }
         let resume = &self.proxy.resume;
         let chain = self.view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
         let version = version.to_string();
-        let is_present = resume.was_made_by(&self.read.client, chain, &version)
-            || resume.was_made_by(&self.read.any_read, chain, &version);
-        match is_present {
-            true => HeldState::Present,
-            false if resume.contains(&self.read.client) => HeldState::Served,
-            false => HeldState::Unknown,
+        if resume.was_made_by(&self.read.client, chain, &version) {
+            HeldState::Listed
+        } else if resume.was_made_by(&self.read.any_read, chain, &version) {
+            HeldState::ListedByAny
+        } else {
+            HeldState::Unknown
         }
     }
 
