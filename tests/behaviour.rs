@@ -35,9 +35,11 @@ mod behaviour {
     mod reload;
     mod secure;
     mod servers;
+    mod soak;
     mod start;
     mod streams;
     mod tls;
+    mod uplinks;
     mod watch;
     mod writes;
 

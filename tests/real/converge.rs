@@ -84,6 +84,10 @@ async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
     }
     if machine.is_some() {
         command.arg("--daemon-commands");
+        if std::env::var("WEIR_MUTATIONS").unwrap_or_default().is_empty() {
+            // A restart of the daemon costs as much as some hundred changes.
+            command.args(["--mutations", "1200"]);
+        }
     }
     let mut client =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();

@@ -23,6 +23,7 @@ pub struct Setup {
     environment: Vec<(&'static str, String)>,
     folder: tempfile::TempDir,
     socket: Option<OwnedFd>,
+    network: Option<String>,
 }
 
 /// A running daemon. Dropping it kills the process.
@@ -31,6 +32,7 @@ pub struct Daemon {
     child: Child,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
+    network: Option<String>,
     folder: tempfile::TempDir,
     log: Arc<Mutex<Vec<Value>>>,
     lines: watch::Receiver<usize>,
@@ -55,7 +57,7 @@ impl Setup {
     fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None };
+        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None, network: None };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -101,6 +103,13 @@ impl Setup {
             self.arguments.drain(at..at + 2);
         }
         self.arguments.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Adds a flag without a value.
+    #[must_use]
+    pub fn switch(mut self, name: &str) -> Self {
+        self.arguments.push(name.to_owned());
         self
     }
 
@@ -180,6 +189,13 @@ impl Setup {
         self
     }
 
+    /// Runs the daemon in this network namespace of `ip netns`.
+    #[must_use]
+    pub fn network(mut self, name: &str) -> Self {
+        self.network = Some(name.to_owned());
+        self
+    }
+
     /// Passes a socket to the daemon, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -202,6 +218,11 @@ impl Setup {
     pub async fn start(self) -> Daemon {
         let this = self.own_uid_where_needed();
         let mut command = match this.socket {
+            None if this.network.is_some() => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec"]).args(&this.network).arg(built::weir()).stdin(Stdio::null());
+                command
+            }
             None => {
                 let mut command = Command::new(built::weir());
                 command.stdin(Stdio::null());
@@ -243,6 +264,7 @@ impl Setup {
             child,
             arguments: this.arguments,
             environment: this.environment,
+            network: this.network,
             folder: this.folder,
             log,
             lines,
@@ -433,7 +455,13 @@ impl Daemon {
     }
 
     fn into_setup(self) -> Setup {
-        Setup { arguments: self.arguments, environment: self.environment, folder: self.folder, socket: None }
+        Setup {
+            arguments: self.arguments,
+            environment: self.environment,
+            folder: self.folder,
+            socket: None,
+            network: self.network,
+        }
     }
 
     /// Sends SIGTERM and waits; returns the exit code.

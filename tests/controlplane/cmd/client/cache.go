@@ -43,7 +43,13 @@ type mirror struct {
 }
 
 // departed holds the UIDs of deleted objects whose deletion every client has seen.
-type departed struct{ uids sync.Map }
+type departed struct {
+	uids sync.Map
+	// replayed is whether clients may see an old state again for a moment: one whose watch ends amid objects that are sent
+	// again continues from the version of one of these, from where on it gets all events a second time.
+	replayed bool
+	replays  atomic.Int64
+}
 
 // hurried is a clock whose timers end after a moment at the latest.
 type hurried struct{ clock.RealClock }
@@ -127,7 +133,10 @@ func (m *mirror) process(deltas cache.Deltas) error {
 			m.proxy.changed(object, nil)
 			err = m.store.Delete(object)
 		} else {
-			if err := m.plausible(held, delta.Object); err != nil {
+			switch err := m.plausible(held, delta.Object); {
+			case err != nil && m.gone.replayed:
+				m.gone.replays.Add(1)
+			case err != nil:
 				return err
 			}
 			m.proxy.changed(held, delta.Object)

@@ -86,7 +86,7 @@ func converge(ctx context.Context, s *sides) error {
 		watchLists += pair.through.watchLists.Load()
 	}
 	if r.daemon != nil {
-		fmt.Println(r.daemon.counts())
+		fmt.Printf("%s; %d objects seen in an older state for a moment\n", r.daemon.counts(), r.gone.replays.Load())
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d invalid ones, %d cuts, %d restarts of the API server, %d pauses; "+
 		"equal after %.2f s on average, %.2f s at most, %.2f s at most after a restart; filters in force after %.2f s at most; %d lists and %d watch-lists of %d clients\n",
@@ -126,7 +126,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	}
 	if s.daemon {
 		// Offline in silence, a write ends no earlier than that is noticed.
-		route.Timeout = time.Second
+		route.Timeout = 300 * time.Millisecond
 	}
 	writer, err := typed(route, nil)
 	if err != nil {
@@ -142,6 +142,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
 	if s.daemon {
+		r.gone.replayed = true
 		r.daemon = &daemon{replies: bufio.NewScanner(os.Stdin)}
 	}
 	// Mirrors have clients of their own: writers respect Retry-After.
@@ -205,7 +206,7 @@ func (r *run) stretches(ctx context.Context) error {
 		return err
 	}
 	for done := 0; done < r.mutations; {
-		if r.daemon != nil && r.random.IntN(5) == 0 {
+		if r.daemon != nil && r.random.IntN(8) == 0 {
 			if err := r.goOffline(ctx, fmt.Sprintf("offline after %d changes", done)); err != nil {
 				return err
 			}
@@ -261,7 +262,7 @@ func (r *run) mishap(ctx context.Context) error {
 		r.restarts++
 		r.restarted = true
 		return r.command(ctx, "restart")
-	case roll < 150 && r.daemon != nil:
+	case roll < 94 && r.daemon != nil:
 		return r.daemon.mishap(r)
 	}
 	return nil

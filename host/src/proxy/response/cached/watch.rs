@@ -285,7 +285,7 @@ impl CachedWatch {
                 }
                 self.phase = Phase::Events { position: from + events.len() as u64, reconcile };
                 for event in &events {
-                    self.event(event)?;
+                    self.event(event, reconcile)?;
                 }
                 Ok(!events.is_empty())
             }
