@@ -61,7 +61,7 @@ conformance: node-parts ## Kubernetes' conformance suite on that node, directly 
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/e2e/debian "bash curl bind9-dnsutils dash libc-bin netcat-openbsd" '^lib.*[0-9]|^bind9-'
 	FOCUS='$(FOCUS)' RELOADS='$(RELOADS)' DIRECT='$(DIRECT)' WEIR_FLAGS='$(WEIR_FLAGS)' $(RELEASE)/weir-node conformance
 
-bench: build ## figures with units, baselines in the same run; PARTS="engine lists events watches memory tls process" chooses
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events caches watches memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed

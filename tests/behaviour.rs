@@ -30,6 +30,7 @@ mod behaviour {
     mod lookups;
     mod node;
     mod offline;
+    mod own_credentials;
     mod peers;
     mod pods;
     mod reload;

@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::disk::DiskCache;
 use weir_store::{
-    Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig, UplinkLimit,
-    UserClients, watch_addresses,
+    LentClients, Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig,
+    UplinkLimit, UserClients, watch_addresses,
 };
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
@@ -275,15 +275,22 @@ fn resource_stores(
     tasks: &Tasks,
 ) -> ResourceStores {
     let connectivity = upstream.connectivity();
-    let client = |client| ReflectorClient { client, connectivity: connectivity.clone() };
+    let client = |client| ReflectorClient { client, connectivity: connectivity.clone(), lent: None };
     let impersonating = upstream.clone();
     let reads = connectivity.clone();
     let users: UserClients = Arc::new(move |user| {
         let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
-        Some(ReflectorClient { client, connectivity: reads.clone() })
+        Some(ReflectorClient { client, connectivity: reads.clone(), lent: None })
+    });
+    let (lent_to, reads) = (upstream.clone(), connectivity.clone());
+    let lent: LentClients = Arc::new(move |credential| ReflectorClient {
+        client: lent_to.client_with_lent(credential.clone()),
+        connectivity: reads.clone(),
+        lent: Some(credential),
     });
     let stores = ResourceStoresConfig {
         users: Some(users),
+        lent: Some(lent),
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         peers,

@@ -16,14 +16,17 @@ use crate::usage::processor;
 const ROUNDS: usize = 25;
 
 /// A path from the client to the server.
-struct Way {
-    what: &'static str,
+pub(crate) struct Way {
+    pub(crate) what: &'static str,
     address: String,
+    /// The path of the request.
+    path: String,
+    encoding: Encoding,
     /// The process on the path.
-    pid: Option<u32>,
-    rounds: Vec<Fetched>,
+    pub(crate) pid: Option<u32>,
+    pub(crate) rounds: Vec<Fetched>,
     /// The CPU seconds of all rounds.
-    processor: f64,
+    pub(crate) processor: f64,
 }
 
 /// Returns a list of about 30 MB in JSON, or the same list in protobuf.
@@ -68,40 +71,47 @@ pub(crate) async fn lists(table: &mut Table) {
         for encoding in Encoding::BOTH {
             let list = list(kind, encoding);
             server.fix(kind.path(), encoding.media().parse().unwrap(), list.whole());
-            let mut ways = vec![Way::new("directly from the server", upstream.clone(), None)];
+            let way = |what, address, pid| Way::new(what, address, (kind.path(), encoding), pid);
+            let mut ways = vec![way("directly from the server", upstream.clone(), None)];
             for (what, nginx) in [("nginx, default settings", &plain), ("nginx, 64 KiB buffer", &large)] {
-                ways.extend(nginx.as_ref().map(|nginx| Way::new(what, nginx.address(), Some(nginx.id()))));
+                ways.extend(nginx.as_ref().map(|nginx| way(what, nginx.address(), Some(nginx.id()))));
             }
             let address = daemon.url().trim_start_matches("http://").to_owned();
-            ways.push(Way::new("Weir, two filters", address, Some(daemon.id())));
-            let ways = tokio::task::spawn_blocking(move || measured(ways, kind, encoding)).await.unwrap();
+            ways.push(way("Weir, two filters", address, Some(daemon.id())));
+            let ways = tokio::task::spawn_blocking(move || measured(ways)).await.unwrap();
             report(table, &list, &ways);
         }
     }
 }
 
-fn measured(mut ways: Vec<Way>, kind: Kind, encoding: Encoding) -> Vec<Way> {
+/// Fetches over each way in turn. Blocks.
+pub(crate) fn measured(mut ways: Vec<Way>) -> Vec<Way> {
     for way in &mut ways {
-        way.fetch(kind, encoding);
+        way.fetch();
         way.rounds.clear();
         way.processor = 0.0;
     }
     for _ in 0..ROUNDS {
         for way in &mut ways {
-            way.fetch(kind, encoding);
+            way.fetch();
         }
     }
     ways
 }
 
 impl Way {
-    fn new(what: &'static str, address: String, pid: Option<u32>) -> Self {
-        Self { what, address, pid, rounds: Vec::new(), processor: 0.0 }
+    pub(crate) fn new(
+        what: &'static str,
+        address: String,
+        (path, encoding): (&str, Encoding),
+        pid: Option<u32>,
+    ) -> Self {
+        Self { what, address, path: path.to_owned(), encoding, pid, rounds: Vec::new(), processor: 0.0 }
     }
 
-    fn fetch(&mut self, kind: Kind, encoding: Encoding) {
+    fn fetch(&mut self) {
         let before = self.pid.map_or(0.0, processor);
-        self.rounds.push(fetch(&self.address, kind.path(), encoding));
+        self.rounds.push(fetch(&self.address, &self.path, self.encoding));
         self.processor += self.pid.map_or(0.0, processor) - before;
     }
 
@@ -114,7 +124,7 @@ impl Way {
         median(self.rounds.iter().map(|round| round.first.as_secs_f64() * 1e3).collect())
     }
 
-    fn all(&self) -> f64 {
+    pub(crate) fn all(&self) -> f64 {
         median(self.rounds.iter().map(|round| round.all.as_secs_f64() * 1e3).collect())
     }
 }

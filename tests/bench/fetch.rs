@@ -19,16 +19,32 @@ pub(crate) struct Fetched {
     pub(crate) bytes: usize,
 }
 
-/// Sends a GET request as kube-proxy, on a connection of its own. Blocks until the response ends.
-pub(crate) fn fetch(address: &str, path: &str, encoding: Encoding) -> Fetched {
+/// Sends a GET request as kube-proxy, on a connection of its own.
+fn request(address: &str, path: &str, encoding: Encoding, version: &str) -> TcpStream {
     let accept = if path.contains("watch=") { encoding.watch_media() } else { encoding.media() };
     let mut stream = TcpStream::connect(address).unwrap();
-    let began = Instant::now();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: kube-proxy/v1.34.0 bench\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+        "GET {path} {version}\r\nHost: {address}\r\nUser-Agent: kube-proxy/v1.34.0 bench\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
+    stream
+}
+
+/// Returns the body of a response. Blocks until it ends.
+pub(crate) fn fetch_body(address: &str, path: &str, encoding: Encoding) -> Vec<u8> {
+    let mut response = Vec::new();
+    // HTTP/1.0 has no chunks.
+    request(address, path, encoding, "HTTP/1.0").read_to_end(&mut response).unwrap();
+    let head = response.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    assert!(response.starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&response[..head]));
+    response.split_off(head)
+}
+
+/// Measures a response. Blocks until it ends.
+pub(crate) fn fetch(address: &str, path: &str, encoding: Encoding) -> Fetched {
+    let began = Instant::now();
+    let mut stream = request(address, path, encoding, "HTTP/1.1");
     let mut buffer = vec![0; READ];
     let (mut head, mut end, mut first, mut bytes) = (Vec::new(), Vec::new(), None, 0);
     loop {

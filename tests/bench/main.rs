@@ -2,7 +2,7 @@
 //!
 //! Each figure is the median of several rounds. Compare ratios within a run, not figures of different machines: the
 //! baselines (a byte copy, decoders, nginx, the API server without Weir) run within the same minutes. Arguments select
-//! parts: engine, lists, events, watches, memory, tls, process.
+//! parts: engine, lists, events, caches, watches, memory, tls, process.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 
 mod baseline;
 mod beside;
+mod cached;
 mod data;
 mod engine;
 mod events;
@@ -44,6 +45,9 @@ fn main() {
     }
     if wants("events") {
         runtime.block_on(events::cost(&mut table));
+    }
+    if wants("caches") {
+        runtime.block_on(cached::lists(&mut table));
     }
     if wants("watches") {
         runtime.block_on(watches::watches(&mut table));

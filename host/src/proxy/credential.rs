@@ -5,6 +5,7 @@
 
 mod token_subject;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -37,6 +38,34 @@ pub(super) fn hash_user(hash: &mut Sha256, identity: Identity, headers: &HeaderM
         hash_part(hash, name.as_str().as_bytes());
         hash_part(hash, value.as_bytes());
     }
+}
+
+/// The owner of the credential that a client sends itself, as a hash: the same for each renewal of a token. `None` without a
+/// credential, or if it impersonates somebody.
+pub(super) fn credential_owner(headers: &HeaderMap) -> Option<Arc<str>> {
+    let credential = headers.get(header::AUTHORIZATION).filter(|_| !impersonates(headers))?;
+    let owner = match token_subject(credential) {
+        Some(subject) => subject_user(&subject),
+        None => {
+            let mut hash = Sha256::new();
+            hash_user(&mut hash, Identity::Client, headers);
+            hash_text(hash)
+        }
+    };
+    Some(owner.into())
+}
+
+/// The user whom the subject of a token names, as a hash.
+pub(super) fn subject_user(subject: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"subject");
+    hash.update(subject);
+    hash_text(hash)
+}
+
+/// Whether a request asks to impersonate somebody.
+pub(super) fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
 }
 
 /// Hashes a part so that its boundary counts, too.

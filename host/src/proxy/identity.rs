@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use self::access::Review;
 use self::reviews::ReviewKey;
 use super::Proxy;
+use super::credential::impersonates;
 use super::headers::has_credential;
 use super::respond::StatusError;
 use super::server::client_certificate::Subject;
@@ -44,8 +45,7 @@ impl Proxy {
             return Ok(Identity::Client);
         }
         if let Some(subject) = &peer.subject {
-            let impersonates = request.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
-            if impersonates {
+            if impersonates(request.headers()) {
                 return Err(StatusError::Impersonation);
             }
             self.review(subject, request.method(), parsed).await?;

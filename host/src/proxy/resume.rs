@@ -76,8 +76,7 @@ impl ResumeState {
 
     /// Saves the end of a watch that began with `chain_version`: the last resource version that it delivered.
     pub(super) fn save(&self, key: ClientKey, chain_version: ChainVersion, version: &str, hidden: Arc<HiddenKeys>) {
-        let point = ResumePoint { chain_version, at: version.into(), hidden, listed: false };
-        self.locked(|clients| clients.add(key, |entry| &mut entry.points, point));
+        self.add_end(key, ResumePoint { chain_version, at: version.into(), hidden, listed: false });
     }
 
     /// Saves the end of a list that began with `chain_version`: its resource version.
@@ -88,8 +87,7 @@ impl ResumeState {
         version: &str,
         hidden: Arc<HiddenKeys>,
     ) {
-        let point = ResumePoint { chain_version, at: version.into(), hidden, listed: true };
-        self.locked(|clients| clients.add(key, |entry| &mut entry.points, point));
+        self.add_end(key, ResumePoint { chain_version, at: version.into(), hidden, listed: true });
     }
 
     /// Saves a page of a list that began with `chain_version`. `token` requests the next page; `hidden` are the keys of all
@@ -186,6 +184,10 @@ impl ResumeState {
     /// Forgets a client.
     pub(super) fn remove(&self, key: &ClientKey) {
         self.locked(|clients| clients.remove(key));
+    }
+
+    fn add_end(&self, key: ClientKey, point: ResumePoint) {
+        self.locked(|clients| clients.add(key, |entry| &mut entry.points, point));
     }
 
     fn locked<T>(&self, act: impl FnOnce(&mut ClientTable) -> T) -> T {

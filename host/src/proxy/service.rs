@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody};
+use super::credential::credential_owner;
 use super::metrics::handler_of;
 use super::respond::StatusError;
 use super::response::answer_memory::AnswerKey;
@@ -121,7 +122,7 @@ impl Proxy {
         }
         let read = self.object_read(method, headers, identity, parsed)?;
         let resource = parsed.resource()?;
-        let reader = views.reader(identity, headers, component, resource);
+        let reader = views.reader(identity, headers, component, resource, || credential_owner(headers));
         let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
         (!held).then_some(RememberedRead::Object(read))
     }

@@ -221,3 +221,18 @@ async fn filtered_watches_end_cleanly_when_the_daemon_stops() {
     assert!(drained);
     assert_eq!(end, None);
 }
+
+/// The items of a protobuf list. Its own metadata may name empty fields.
+fn protobuf_items(body: &Bytes) -> Vec<Bytes> {
+    let envelope = weir_document::protobuf::Envelope::open(body.clone()).unwrap();
+    let mut splitter = weir_document::protobuf::ListSplitter::new();
+    splitter.push(envelope.body().clone());
+    splitter.finish();
+    let mut items = Vec::new();
+    while let Some(piece) = splitter.next().unwrap() {
+        if let weir_document::json::Piece::Batch(batch) = piece {
+            items.extend((0..batch.items.len()).map(|index| batch.item(index).unwrap()));
+        }
+    }
+    items
+}

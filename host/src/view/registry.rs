@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, header};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Query, ResourceRequest, VerbClass};
@@ -13,7 +13,7 @@ use weir_runtime::{Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
-use weir_upstream::{Identity, Tasks};
+use weir_upstream::{CredentialLoan, Identity, Tasks};
 
 use super::api_services::ApiServices;
 use super::metrics::CacheMetrics;
@@ -133,18 +133,24 @@ impl Views {
     }
 
     /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
-    /// with another identity need permission.
+    /// need permission for what they did not read themselves. `owner` returns the owner of the client's own credential.
     pub(crate) fn reader(
         &self,
         identity: Identity,
         headers: &HeaderMap,
         component: &str,
         request: &ResourceRequest,
+        owner: impl FnOnce() -> Option<Arc<str>>,
     ) -> Option<StoreReader> {
         if request.subresource.is_some() || !self.serve(component, request) {
             return None;
         }
-        scope::reader(identity, headers, request).filter(|reader| self.stores.can_read_as(reader))
+        scope::reader(identity, headers, request, owner).filter(|reader| self.stores.can_read_as(reader))
+    }
+
+    /// Lends the credential of a client's request to the stores that are read with it. `None` for other readers.
+    pub(crate) fn lend(&self, reader: &StoreReader, headers: &HeaderMap) -> Option<CredentialLoan> {
+        self.stores.lend(reader, headers.get(header::AUTHORIZATION)?.clone())
     }
 
     /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.

@@ -1,5 +1,7 @@
 //! What a view shows of a resource, and with which identity its objects are read upstream.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use weir_kube::{GroupResource, Query, ResourceRequest};
 use weir_store::StoreReader;
@@ -14,7 +16,7 @@ pub(crate) enum ScopePolicy {
     /// All objects, read with the daemon's own identity: every node needs all of them, and many clients read them.
     Whole,
     /// What the request selects, read with the node credential or as the client's user: the local Node, the node's pods and
-    /// their Secrets. Without either, the daemon reads Nodes.
+    /// their Secrets. Without either, the daemon reads Nodes, and the client's own credential pods and ConfigMaps.
     Requested,
 }
 
@@ -34,11 +36,23 @@ pub fn shared_resources(cached: &CachedResources) -> Vec<GroupResource> {
     cached.named().into_iter().filter(|resource| ScopePolicy::of(resource) == ScopePolicy::Whole).collect()
 }
 
-/// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read.
-pub(super) fn reader(identity: Identity, headers: &HeaderMap, request: &ResourceRequest) -> Option<StoreReader> {
+/// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. `owner` returns
+/// the owner of the client's own credential.
+///
+/// Secrets are cached only for the kubelet that needs them to restart pods.
+pub(super) fn reader(
+    identity: Identity,
+    headers: &HeaderMap,
+    request: &ResourceRequest,
+    owner: impl FnOnce() -> Option<Arc<str>>,
+) -> Option<StoreReader> {
     match (ScopePolicy::of(&request.resource), identity) {
         (ScopePolicy::Whole, _) => Some(StoreReader::Daemon),
-        (ScopePolicy::Requested, Identity::Client) if request.resource.resource == "nodes" => Some(StoreReader::Daemon),
+        (ScopePolicy::Requested, Identity::Client) => match request.resource.resource.as_str() {
+            "nodes" => Some(StoreReader::Daemon),
+            "secrets" => None,
+            _ => owner().map(StoreReader::Client),
+        },
         (ScopePolicy::Requested, identity) => StoreReader::of(identity, headers),
     }
 }
@@ -50,8 +64,10 @@ pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest, query:
     if ScopePolicy::of(&request.resource) == ScopePolicy::Whole {
         return Some(Collection::whole(request));
     }
-    // What one object or one node selects, and not, for example, the Secrets of a namespace.
+    // What one object or one node selects, and not, for example, the Secrets of a namespace. A client with a credential of its
+    // own selects what it needs.
     let is_narrow = match request.resource.resource.as_str() {
+        _ if matches!(reader, StoreReader::Client(_)) => true,
         "pods" => selects(fields, "spec.nodeName"),
         "secrets" | "configmaps" => request.namespace.is_some() && selects(fields, "metadata.name"),
         _ => *reader == StoreReader::Daemon || selects(fields, "metadata.name"),
@@ -101,13 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_clients_read_nothing_into_a_store() {
+    fn the_credential_of_a_client_reads_what_is_its_own_and_never_secrets() {
         let request = |path: &str| RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        let reader = |path: &str, identity| reader(identity, &HeaderMap::new(), request(path).resource().unwrap());
-        for path in ["/api/v1/pods", "/api/v1/namespaces/a/secrets", "/api/v1/configmaps"] {
-            assert_eq!(reader(path, Identity::Client), None, "{path}");
+        let of = |path: &str, identity, owner: Option<&str>| {
+            reader(identity, &HeaderMap::new(), request(path).resource().unwrap(), || owner.map(Arc::from))
+        };
+        let reader = |path: &str, identity| of(path, identity, Some("o"));
+        for path in ["/api/v1/pods", "/api/v1/namespaces/a/configmaps"] {
+            assert_eq!(reader(path, Identity::Client), Some(StoreReader::Client("o".into())), "{path}");
+            assert_eq!(of(path, Identity::Client, None), None, "{path}");
             assert_eq!(reader(path, Identity::Node), Some(StoreReader::Node));
         }
+        assert_eq!(reader("/api/v1/namespaces/a/secrets", Identity::Client), None);
+        assert_eq!(reader("/api/v1/namespaces/a/secrets", Identity::Node), Some(StoreReader::Node));
         assert_eq!(reader("/api/v1/nodes", Identity::Client), Some(StoreReader::Daemon));
         assert_eq!(reader("/api/v1/nodes", Identity::Node), Some(StoreReader::Node));
         assert_eq!(reader("/api/v1/services", Identity::Impersonated), Some(StoreReader::Daemon));

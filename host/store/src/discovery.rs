@@ -49,7 +49,7 @@ struct ApiResource {
 
 impl Discovery {
     pub(super) fn new(client: ReflectorClient, lookup: Arc<LookupSpec>, timing: ReflectorTiming) -> Self {
-        let ReflectorClient { client, connectivity } = client;
+        let ReflectorClient { client, connectivity, .. } = client;
         let resource = lookup.resource.clone();
         let client = ResourceClient { client, resource, response_timeout: timing.response_timeout };
         Self { client, lookup, timing, reconnects: connectivity.reconnects() }

@@ -139,7 +139,7 @@ impl LookupFollower {
 
     /// The removal of indexed objects.
     fn removed(&self, condition: impl Fn(&StoreKey) -> bool) -> Vec<Delta> {
-        let indexed = self.writer.objects.objects(&self.writer.lookup, self.writer.id);
+        let indexed = self.writer.objects.objects(self.writer.id);
         let keys = indexed.iter().flat_map(|objects| objects.keys());
         keys.filter(|key| condition(key)).map(|key| Delta::Remove(key.clone())).collect()
     }

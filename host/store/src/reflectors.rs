@@ -126,7 +126,7 @@ impl Reflectors {
         let status = |registration: &Arc<Registration>| ReflectorStatus {
             lookup: registration.lookup.clone(),
             state: registration.state.borrow().clone(),
-            objects: self.0.store.objects(&registration.lookup, registration.id).map_or(0, |objects| objects.count()),
+            objects: self.0.store.objects(registration.id).map_or(0, |objects| objects.count()),
             stale: registration.source.load().as_ref().is_some_and(|store| store.is_stale()),
         };
         let mut all: Vec<_> = registrations.iter().map(status).collect();
@@ -197,7 +197,7 @@ impl Drop for Registration {
         if open.reflectors.get(&self.lookup).is_some_and(|registration| registration.strong_count() == 0) {
             open.reflectors.remove(&self.lookup);
         }
-        inner.store.remove(&self.lookup, self.id);
+        inner.store.remove(self.id);
     }
 }
 

@@ -6,9 +6,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use http::HeaderValue;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
-use weir_upstream::Tasks;
+use weir_upstream::{CredentialLoan, LentCredential, Tasks};
 
 use super::cache::{Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
@@ -27,6 +28,8 @@ pub struct ResourceStoresConfig {
     pub node: Option<ReflectorClient>,
     /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
     pub users: Option<UserClients>,
+    /// Reads with the credential that a client lends; `None` if no store is filled for such clients.
+    pub lent: Option<LentClients>,
     /// The other Weirs of the pool, from which stores of the daemon's identity may be filled.
     pub peers: Peers,
     /// Timeouts and intervals of reflectors.
@@ -42,6 +45,9 @@ pub struct ResourceStoresConfig {
 /// Returns the client of a user; `None` if it cannot be impersonated.
 pub type UserClients = Arc<dyn Fn(&ImpersonatedUser) -> Option<ReflectorClient> + Send + Sync>;
 
+/// Returns the client that sends with a lent credential.
+pub type LentClients = Arc<dyn Fn(LentCredential) -> ReflectorClient + Send + Sync>;
+
 /// The open stores. Clones share them.
 #[derive(Clone)]
 pub struct ResourceStores(Arc<Inner>);
@@ -50,6 +56,8 @@ struct Inner {
     config: ResourceStoresConfig,
     tasks: Tasks,
     open: Mutex<HashMap<StoreId, Weak<OpenStore>>>,
+    /// What clients lend, by the owner of the credential. An entry without a loan and without a store is removed.
+    lent: Mutex<HashMap<Arc<str>, LentCredential>>,
 }
 
 /// What distinguishes a store from others.
@@ -97,13 +105,26 @@ impl ResourceStores {
     /// Creates an empty set.
     #[must_use]
     pub fn new(config: ResourceStoresConfig, tasks: Tasks) -> Self {
-        Self(Arc::new(Inner { config, tasks, open: Mutex::default() }))
+        Self(Arc::new(Inner { config, tasks, open: Mutex::default(), lent: Mutex::default() }))
     }
 
     /// Whether there is a credential of this identity to read with.
     #[must_use]
     pub fn can_read_as(&self, reader: &StoreReader) -> bool {
-        self.0.client(reader).is_some()
+        match reader {
+            StoreReader::Client(_) => self.0.config.lent.is_some(),
+            _ => self.0.client(reader).is_some(),
+        }
+    }
+
+    /// Lends the credential of a client's request to the stores that are read with it, until the loan is dropped. `None` if
+    /// the reader is not a client.
+    #[must_use]
+    pub fn lend(&self, reader: &StoreReader, authorization: HeaderValue) -> Option<CredentialLoan> {
+        match reader {
+            StoreReader::Client(owner) => Some(self.0.lent_by(owner).lend(authorization)),
+            _ => None,
+        }
     }
 
     /// Returns the store of a collection, read with this identity, and opens it if it is not. `None` if there is no
@@ -172,14 +193,22 @@ impl Inner {
             StoreReader::Daemon => self.config.daemon.clone(),
             StoreReader::Node => self.config.node.clone(),
             StoreReader::User(user) => self.config.users.as_ref().and_then(|client| client(user)),
+            StoreReader::Client(owner) => self.config.lent.as_ref().map(|client| client(self.lent_by(owner))),
         }
+    }
+
+    /// What this client lends.
+    fn lent_by(&self, owner: &Arc<str>) -> LentCredential {
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        lent.retain(|_, credential| credential.is_used());
+        lent.entry(owner.clone()).or_default().clone()
     }
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
         let client = self.client(&id.reader)?;
         let peers = match id.reader {
             StoreReader::Daemon => self.config.peers.order(&id.collection.resource, &id.collection.to_string()),
-            StoreReader::Node | StoreReader::User(_) => PeerOrder::default(),
+            StoreReader::Node | StoreReader::User(_) | StoreReader::Client(_) => PeerOrder::default(),
         };
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)
             .with_uplink_limit(self.config.uplink.clone())

@@ -1,6 +1,5 @@
 //! The objects of all lookups and the node's addresses, published as immutable snapshots.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,8 +19,18 @@ pub(super) struct LookupId(pub(super) u64);
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     version: u64,
-    lookups: HashMap<Arc<LookupSpec>, (LookupId, Arc<IndexedObjects>), foldhash::fast::RandomState>,
+    /// One per lookup that is open. They are a few, and a search by comparison is faster than a hash of the lookup: a filter
+    /// reads once or more per object.
+    lookups: Vec<LookupObjects>,
     addresses: Arc<[InterfaceAddress]>,
+}
+
+/// The objects of one lookup.
+#[derive(Debug, Clone)]
+struct LookupObjects {
+    lookup: Arc<LookupSpec>,
+    id: LookupId,
+    objects: Arc<IndexedObjects>,
 }
 
 pub(super) struct Store {
@@ -33,7 +42,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new() -> Self {
-        let state = StoreSnapshot { version: 0, lookups: HashMap::default(), addresses: Arc::new([]) };
+        let state = StoreSnapshot { version: 0, lookups: Vec::new(), addresses: Arc::new([]) };
         Self {
             state: ArcSwap::from_pointee(state),
             writing: Mutex::default(),
@@ -53,38 +62,35 @@ impl Store {
         self.changes.subscribe()
     }
 
-    /// Adds a lookup without objects.
+    /// Adds a lookup without objects. It replaces an equal one that is still stopping.
     pub(super) fn add(&self, lookup: &Arc<LookupSpec>, id: LookupId) {
         self.write(|state| {
-            state.lookups.insert(lookup.clone(), (id, Arc::default()));
+            state.lookups.retain(|entry| entry.lookup != *lookup);
+            state.lookups.push(LookupObjects { lookup: lookup.clone(), id, objects: Arc::default() });
         });
     }
 
     /// Removes a lookup and its objects.
-    pub(super) fn remove(&self, lookup: &Arc<LookupSpec>, id: LookupId) {
-        self.write(|state| {
-            if state.lookups.get(lookup).is_some_and(|(present, _)| *present == id) {
-                state.lookups.remove(lookup);
-            }
-        });
+    pub(super) fn remove(&self, id: LookupId) {
+        self.write(|state| state.lookups.retain(|entry| entry.id != id));
     }
 
     /// The current objects of a lookup.
-    pub(super) fn objects(&self, lookup: &LookupSpec, id: LookupId) -> Option<Arc<IndexedObjects>> {
-        self.state.load().lookups.get(lookup).filter(|(present, _)| *present == id).map(|(_, objects)| objects.clone())
+    pub(super) fn objects(&self, id: LookupId) -> Option<Arc<IndexedObjects>> {
+        self.state.load().lookups.iter().find(|entry| entry.id == id).map(|entry| entry.objects.clone())
     }
 
     /// Applies deltas of a lookup and notifies receivers of the changed keys. Ignores a lookup that was removed.
     ///
     /// INVARIANT: only one task writes the objects of a lookup, so objects read before the lock are current under it.
     pub(super) fn apply(&self, lookup: &Arc<LookupSpec>, id: LookupId, deltas: Vec<Delta>) {
-        let Some((next, keys)) = self.objects(lookup, id).and_then(|objects| objects.next(deltas)) else {
+        let Some((next, keys)) = self.objects(id).and_then(|objects| objects.next(deltas)) else {
             return;
         };
         let mut applied = false;
         self.write(|state| {
-            if let Some((_, objects)) = state.lookups.get_mut(lookup).filter(|(present, _)| *present == id) {
-                *objects = Arc::new(next);
+            if let Some(entry) = state.lookups.iter_mut().find(|entry| entry.id == id) {
+                entry.objects = Arc::new(next);
                 applied = true;
             }
         });
@@ -126,7 +132,7 @@ impl Store {
 
 impl StoreSnapshot {
     fn objects(&self, lookup: &LookupSpec) -> Option<&Arc<IndexedObjects>> {
-        self.lookups.get(lookup).map(|(_, objects)| objects)
+        self.lookups.iter().find(|entry| *entry.lookup == *lookup).map(|entry| &entry.objects)
     }
 
     /// Grows with every change of the store; equal versions are the same state.

@@ -15,6 +15,9 @@ pub enum StoreReader {
     Node,
     /// A user whom the daemon impersonates, for this user alone.
     User(Arc<ImpersonatedUser>),
+    /// A client with a credential of its own, for this client alone. Only a hash of the credential's owner is kept. The client
+    /// lends the credential while one of its requests is open.
+    Client(Arc<str>),
 }
 
 /// The user of a verified client certificate.
@@ -27,7 +30,7 @@ pub struct ImpersonatedUser {
 }
 
 impl StoreReader {
-    /// The reader for requests with an identity and these headers; `None` for credentials of clients, which are never kept.
+    /// The reader for requests with an identity of the daemon and these headers; `None` for credentials of clients.
     #[must_use]
     pub fn of(identity: Identity, headers: &HeaderMap) -> Option<Self> {
         match identity {
@@ -51,6 +54,7 @@ impl fmt::Display for StoreReader {
             Self::Daemon => f.write_str("daemon"),
             Self::Node => f.write_str("node"),
             Self::User(user) => write!(f, "user {:?} {:?}", user.user, user.groups),
+            Self::Client(owner) => write!(f, "client {owner}"),
         }
     }
 }

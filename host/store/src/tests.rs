@@ -65,7 +65,7 @@ struct StoresFixture {
 
 impl StoresFixture {
     fn open(self) -> ResourceStores {
-        let daemon = ReflectorClient { client: client(&self.url), connectivity: self.connectivity };
+        let daemon = ReflectorClient { client: client(&self.url), connectivity: self.connectivity, lent: None };
         let (timing, disk, shared) = (self.timing.unwrap_or(TIMING), self.disk, self.shared);
         ResourceStores::new(
             ResourceStoresConfig { daemon: Some(daemon), timing, disk, shared, ..ResourceStoresConfig::default() },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::header::InvalidHeaderValue;
+use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
@@ -15,7 +15,7 @@ use kube::client::Body;
 use tower::{BoxError, Service};
 
 use crate::user_agent::set_user_agent;
-use crate::{Identity, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
+use crate::{Identity, LentCredential, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -24,8 +24,34 @@ const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group
 struct DaemonService {
     upstream: Arc<Upstream>,
     identity: Identity,
-    /// The headers that name the user whom the daemon impersonates.
-    impersonate: Arc<HeaderMap>,
+    headers: CredentialHeaders,
+}
+
+/// The headers that say who sends a request, beside the identity's own.
+#[derive(Clone)]
+enum CredentialHeaders {
+    /// The user whom the daemon impersonates, if any.
+    Impersonate(Arc<HeaderMap>),
+    /// The credential of a client that has a request open.
+    Lent(LentCredential),
+}
+
+impl CredentialHeaders {
+    /// Adds the headers to a request.
+    fn add(&self, headers: &mut HeaderMap) -> Result<(), UpstreamError> {
+        match self {
+            Self::Impersonate(impersonate) => {
+                for (name, value) in &**impersonate {
+                    headers.append(name, value.clone());
+                }
+            }
+            Self::Lent(credential) => {
+                let none = || UpstreamError::Credential("the client whose credential it is has left".to_owned());
+                headers.insert(AUTHORIZATION, credential.newest().ok_or_else(none)?);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Upstream {
@@ -53,16 +79,20 @@ impl Upstream {
         for group in groups {
             headers.append(IMPERSONATE_GROUP, HeaderValue::try_from(group)?);
         }
-        Ok(self.client_with(Identity::Impersonated, headers))
+        Ok(self.client_with(Identity::Impersonated, CredentialHeaders::Impersonate(Arc::new(headers))))
+    }
+
+    /// Returns a client with the credential that a client of Weir lends. Its requests fail while nobody lends one.
+    pub fn client_with_lent(self: &Arc<Self>, credential: LentCredential) -> kube::Client {
+        self.client_with(Identity::Client, CredentialHeaders::Lent(credential))
     }
 
     fn client_as(self: &Arc<Self>, identity: Identity) -> kube::Client {
-        self.client_with(identity, HeaderMap::new())
+        self.client_with(identity, CredentialHeaders::Impersonate(Arc::default()))
     }
 
-    fn client_with(self: &Arc<Self>, identity: Identity, impersonate: HeaderMap) -> kube::Client {
-        let impersonate = Arc::new(impersonate);
-        kube::Client::new(DaemonService { upstream: self.clone(), identity, impersonate }, "default")
+    fn client_with(self: &Arc<Self>, identity: Identity, headers: CredentialHeaders) -> kube::Client {
+        kube::Client::new(DaemonService { upstream: self.clone(), identity, headers }, "default")
     }
 }
 
@@ -79,14 +109,15 @@ impl Service<Request<Body>> for DaemonService {
         let (upstream, identity) = (self.upstream.clone(), self.identity);
         let (mut parts, body) = request.into_parts();
         set_user_agent(&mut parts.headers);
-        for (name, value) in &*self.impersonate {
-            parts.headers.append(name, value.clone());
-        }
+        let credential = self.headers.add(&mut parts.headers);
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
         let purpose = if watch { Purpose::Stream } else { Purpose::Short };
         let head = RequestHead { method: parts.method, path, headers: parts.headers };
         let body = body.map_err(BoxError::from).boxed_unsync();
-        Box::pin(async move { upstream.send(identity, purpose, head, body).await })
+        Box::pin(async move {
+            credential?;
+            upstream.send(identity, purpose, head, body).await
+        })
     }
 }

@@ -15,8 +15,8 @@
 //! connect, replay_body                   TCP, TLS and credential headers; bodies for several attempts
 //! back_off, tasks, watched_files         retries; background tasks; changes of small files
 //! error                                  errors of requests
-//! connectivity, directory_watcher, error_report, gunzip, identity, metrics, request, server_source, streams,
-//! unanswered_probes, user_agent, workers                    no dependencies in this crate
+//! connectivity, directory_watcher, error_report, gunzip, identity, lent_credential, metrics, request, server_source,
+//! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
@@ -31,6 +31,7 @@ mod error_report;
 mod gunzip;
 mod h2_pool;
 mod identity;
+mod lent_credential;
 mod metrics;
 mod replay_body;
 mod request;
@@ -56,6 +57,7 @@ pub use error::UpstreamError;
 pub use error_report::error_report;
 pub use gunzip::{Gunzip, GunzipError};
 pub use identity::Identity;
+pub use lent_credential::{CredentialLoan, LentCredential};
 pub use metrics::UpstreamMetrics;
 pub use request::{Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;

@@ -69,8 +69,19 @@ pub(crate) fn written_length(text: &str) -> usize {
 
 /// Writes a string with its quotes. Escapes only what JSON requires.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    const HEX: [u8; 16] = *b"0123456789abcdef";
     out.push(b'"');
+    // Without an early exit, the compiler compares many bytes at once.
+    let escaped = text.bytes().fold(false, |found, byte| found | (byte < 0x20) | (byte == b'"') | (byte == b'\\'));
+    match escaped {
+        false => out.extend_from_slice(text.as_bytes()),
+        true => write_escaped(text, out),
+    }
+    out.push(b'"');
+}
+
+#[cold]
+fn write_escaped(text: &str, out: &mut Vec<u8>) {
+    const HEX: [u8; 16] = *b"0123456789abcdef";
     for byte in text.bytes() {
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
@@ -87,7 +98,6 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
             other => out.push(other),
         }
     }
-    out.push(b'"');
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{
     place::{ValueRef, entry_parts, locate, map_value, number, one, resolve},
     schema::{self, Field, Message, ValueType},
     time,
-    wire::{Records, WireType, single},
+    wire::{FieldNumbers, Records, WireType, single},
 };
 use crate::{Error, MAX_OBJECT, TypeMeta, Value, json};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -111,8 +111,12 @@ fn write_value(bytes: &[u8], node: &ValueRef, out: &mut Vec<u8>) -> Result<(), E
 }
 
 fn members(bytes: &[u8], message: &'static Message, at: Range<usize>, out: &mut Vec<u8>) -> Result<(), Error> {
+    // Most fields of a message are missing. One pass finds that out for all of them.
+    let present = FieldNumbers::of(bytes, at.clone())?;
     for field in &message.fields {
-        if let Some(node) = field_value(bytes, field, at.clone())? {
+        let outermost = field.outer.first().copied().unwrap_or(field.number);
+        let at = if present.may_contain(outermost) { at.clone() } else { at.end..at.end };
+        if let Some(node) = field_value(bytes, field, at)? {
             member(field.name, out);
             write_value(bytes, &node, out)?;
         }

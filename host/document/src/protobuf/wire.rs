@@ -171,6 +171,27 @@ impl<'a> Records<'a> {
     }
 }
 
+/// The field numbers of a message's records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FieldNumbers(u64);
+
+impl FieldNumbers {
+    /// Reads all records of the message with this span.
+    pub(crate) fn of(bytes: &[u8], at: Range<usize>) -> Result<Self, Error> {
+        let (mut records, mut found) = (Records::new(bytes, at), 0);
+        while let Some(record) = records.next()? {
+            // Larger numbers share the last bit.
+            found |= 1 << record.number.min(63);
+        }
+        Ok(Self(found))
+    }
+
+    /// Whether the message may have a record of this number; `false` is certain.
+    pub(crate) fn may_contain(self, number: u32) -> bool {
+        self.0 & (1 << number.min(63)) != 0
+    }
+}
+
 /// Returns the single record of a field number. A second one is an error, because decoders that merge and decoders that
 /// replace would disagree.
 #[inline]

@@ -15,7 +15,7 @@ use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
 use super::access::attributes;
 use super::reviews::ReviewKey;
 use crate::proxy::Proxy;
-use crate::proxy::credential::{hash_text, hash_user, token_expiry, token_subject};
+use crate::proxy::credential::{hash_text, hash_user, impersonates, subject_user, token_expiry, token_subject};
 use crate::proxy::headers::prepare_request;
 use crate::proxy::respond::StatusError;
 
@@ -40,9 +40,9 @@ impl Proxy {
         let attributes = attributes(&Method::GET, request, asked);
         let body = review(attributes.clone())?;
         let user = user(identity, headers);
-        let subject = headers.get(header::AUTHORIZATION).and_then(token_subject).map(|subject| subject_user(&subject));
         // A renewed token has the permissions of its predecessor, unless it impersonates somebody.
-        let subject = subject.filter(|_| !headers.keys().any(|name| name.as_str().starts_with("impersonate-")));
+        let subject = headers.get(header::AUTHORIZATION).and_then(token_subject).map(|subject| subject_user(&subject));
+        let subject = subject.filter(|_| !impersonates(headers));
         let key = ReviewKey {
             name: question(&user, &body),
             alias: subject.as_ref().map(|subject| question(subject, &body)),
@@ -110,14 +110,6 @@ fn wider(read: ResourceAttributes) -> [ResourceAttributes; 2] {
 fn user(identity: Identity, headers: &HeaderMap) -> String {
     let mut hash = Sha256::new();
     hash_user(&mut hash, identity, headers);
-    hash_text(hash)
-}
-
-/// The user whom the subject of a token names.
-fn subject_user(subject: &str) -> String {
-    let mut hash = Sha256::new();
-    hash.update(b"subject");
-    hash.update(subject);
     hash_text(hash)
 }
 

@@ -22,12 +22,13 @@ use tokio_util::sync::CancellationToken;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
 use weir_store::StoreReader;
-use weir_upstream::Identity;
+use weir_upstream::{CredentialLoan, Identity};
 
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody};
+use crate::proxy::credential::credential_owner;
 use crate::proxy::headers;
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
@@ -51,6 +52,8 @@ pub(in crate::proxy) struct CachedRead {
     any_read: ClientKey,
     /// Whether another Weir reads, what no filters have made.
     for_peer: bool,
+    /// Lends the client's own credential to the view's reflector while the response is open.
+    loan: Option<CredentialLoan>,
 }
 
 /// The state that a read asks for.
@@ -100,6 +103,7 @@ impl CachedRead {
             selector: RequestSelector::of(resource, query)?,
             client: ClientKey::of(headers, identity, resource, query),
             any_read: ClientKey::of_resource(headers, identity, resource),
+            loan: None,
             resource: resource.clone(),
             query: query.clone(),
             media_type,
@@ -182,12 +186,14 @@ pub(in crate::proxy) async fn respond(
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, identity, client, started, .. } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
-    let read = CachedRead::of(headers, *identity, component, parsed, online)?;
+    let mut read = CachedRead::of(headers, *identity, component, parsed, online)?;
     // Checked first: who may not read opens no view.
-    let reader = views.reader(*identity, headers, component, resource)?;
-    if reader == StoreReader::Daemon && !proxy.may_read(*identity, headers, parsed).await.ok()? {
+    let reader = views.reader(*identity, headers, component, resource, || credential_owner(headers))?;
+    let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
+    if is_reviewed && !proxy.may_read(*identity, headers, parsed).await.ok()? {
         return None;
     }
+    read.loan = views.lend(&reader, headers);
     let view = views.view(component, &reader, resource, &parsed.query)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
     let response = read_view(proxy, request, read, view, online).await?;
@@ -213,6 +219,9 @@ async fn read_view(
         return None;
     }
     ready(proxy, &view, online).await?;
+    if online && read.loan.is_some() {
+        confirmed(proxy, &view).await?;
+    }
     let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view).await,
         Verb::Watch => Ok(watch::watch(proxy, request, read, view).await?),
@@ -247,6 +256,14 @@ async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
         _ = refused => None,
         () = tokio::time::sleep(proxy.start_wait) => None,
     }
+}
+
+/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not.
+async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
+    let mut reflector = view.reflector_state();
+    let confirmed = reflector.wait_for(|state| view.follows_api_server() || state.error.is_some());
+    let confirmed = tokio::time::timeout(proxy.start_wait, confirmed).await;
+    (confirmed.is_ok() && view.follows_api_server()).then_some(())
 }
 
 impl Proxy {

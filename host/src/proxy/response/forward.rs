@@ -50,7 +50,8 @@ pub(in crate::proxy) async fn forward(
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
-    let resume_key = resume_key(proxy, &request, &parsed, identity);
+    let key = client_key(proxy, &request, &parsed, identity, component);
+    let resume_key = key.filter(|key| proxy.resume.contains(key));
     let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
     let version = parsed.query.first("resourceVersion").unwrap_or_default();
     if continues && resume_key.is_some_and(|key| proxy.resume.ended_at_or_after(&key, version)) {
@@ -58,7 +59,8 @@ pub(in crate::proxy) async fn forward(
         return meter.attach(relist("no filter matches this resource any more", encoding));
     }
 
-    let unfiltered_list = unfiltered_list(proxy, &request, &parsed, identity, component);
+    let is_list = request.method() == Method::GET
+        && resource.is_some_and(|found| found.verb == Verb::List && is_cached(proxy, component, found));
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
@@ -83,7 +85,7 @@ pub(in crate::proxy) async fn forward(
     if let Some(key) = resume_key.filter(|_| response.status().is_success() && !continues) {
         proxy.resume.remove(&key);
     }
-    if let Some(key) = unfiltered_list.filter(|_| response.status().is_success()) {
+    if let Some(key) = key.filter(|_| is_list && response.status().is_success()) {
         proxy.resume.save_unfiltered(key);
     }
     let (mut parts, body) = response.into_parts();
@@ -136,41 +138,31 @@ pub(in crate::proxy) fn relist(reason: &'static str, encoding: Encoding) -> Resp
     response
 }
 
-/// Returns the key of the client's resume state, if filters made the state that the client holds.
+/// Returns the client, as its lists and watches are remembered; none if nothing is or will be remembered of it.
 ///
 /// A watch that continues from such a state must list again, because no filter matches any more. A later version, for
 /// example that of a write, is none of those that the client got with that state. A new list, or a watch
 /// that starts with the complete state, replaces it. A later page of a list does not: the earlier pages were filtered.
-fn resume_key(
-    proxy: &Proxy,
-    request: &http::Request<Incoming>,
-    parsed: &RequestInfo,
-    identity: Identity,
-) -> Option<ClientKey> {
-    let resource = parsed.resource().filter(|resource| match resource.verb {
-        Verb::Watch => true,
-        Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
-        _ => false,
-    })?;
-    if proxy.resume.is_empty() {
-        return None;
-    }
-    let key = ClientKey::of(request.headers(), identity, resource, &parsed.query);
-    proxy.resume.contains(&key).then_some(key)
-}
-
-/// Returns the client of a list whose watch a view may serve.
-fn unfiltered_list(
+fn client_key(
     proxy: &Proxy,
     request: &http::Request<Incoming>,
     parsed: &RequestInfo,
     identity: Identity,
     component: &str,
 ) -> Option<ClientKey> {
-    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
-    let is_list = resource.verb == Verb::List && request.method() == Method::GET && resource.subresource.is_none();
-    (is_list && views.serve(component, resource))
-        .then(|| ClientKey::of(request.headers(), identity, resource, &parsed.query))
+    let resource = parsed.resource().filter(|resource| match resource.verb {
+        Verb::Watch => true,
+        Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
+        _ => false,
+    })?;
+    let is_remembered = !proxy.resume.is_empty() || is_cached(proxy, component, resource);
+    is_remembered.then(|| ClientKey::of(request.headers(), identity, resource, &parsed.query))
+}
+
+/// Whether views serve the watch of a client that has listed here.
+fn is_cached(proxy: &Proxy, component: &str, resource: &ResourceRequest) -> bool {
+    let views = proxy.views.as_ref();
+    resource.subresource.is_none() && views.is_some_and(|views| views.serve(component, resource))
 }
 
 fn switch(

@@ -209,11 +209,11 @@ where
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (proxy, peer, active) = (proxy.clone(), peer.clone(), ActiveRequest::new(&active));
         async move {
-            let (tasks, version) = (proxy.tasks.clone(), request.version());
+            let version = request.version();
             // Boxed and dropped with the head. A connection would otherwise keep this memory while it is idle.
             let mut response = Box::pin(proxy.handle(request, peer)).await;
             // A response from memory may end before `shut_down` has noticed its request.
-            if tasks.is_stopping()
+            if proxy.tasks.is_stopping()
                 && version == Version::HTTP_11
                 && response.status() != StatusCode::SWITCHING_PROTOCOLS
             {

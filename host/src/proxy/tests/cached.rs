@@ -187,17 +187,7 @@ async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
         let answer = fixture.send(path, &accept).await;
         assert_eq!(answer.headers()["content-type"], "application/vnd.kubernetes.protobuf", "{path}");
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let envelope = weir_document::protobuf::Envelope::open(body).unwrap();
-        let mut splitter = weir_document::protobuf::ListSplitter::new();
-        splitter.push(envelope.body().clone());
-        splitter.finish();
-        let mut items = Vec::new();
-        while let Some(piece) = splitter.next().unwrap() {
-            if let weir_document::json::Piece::Batch(batch) = piece {
-                items.extend((0..batch.items.len()).map(|index| batch.item(index).unwrap()));
-            }
-        }
-        items
+        protobuf_items(&body)
     };
     let direct = read(SERVICES).await;
     assert_eq!(direct.len(), 3);
@@ -265,7 +255,7 @@ impl FixtureConfig {
         served: &weir_runtime::ServingReceiver,
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
-        let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity() };
+        let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), lent: None };
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));

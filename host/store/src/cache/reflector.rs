@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
-use weir_upstream::{BackOff, Connectivity, Reconnects, jitter};
+use weir_upstream::{BackOff, Connectivity, LentCredential, Reconnects, jitter};
 
 use super::collection::Collection;
 use super::decode::{EventDecoder, WatchEvent};
@@ -22,6 +22,8 @@ use crate::uplink::UplinkLimit;
 /// How often in a row a watch may start at a version that the API server does not know. A server that lags behind another
 /// one catches up meanwhile.
 const MAX_UNKNOWN_VERSIONS: u32 = 3;
+/// After a longer pause the reflector lists. Clients would otherwise get an old state until the watch has caught up.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// The API server that reflectors read from.
 #[derive(Clone)]
@@ -30,6 +32,8 @@ pub struct ReflectorClient {
     pub client: kube::Client,
     /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
     pub connectivity: Connectivity,
+    /// The credential that a client of Weir lends, if the client sends with one. The reflector pauses while nobody lends it.
+    pub lent: Option<LentCredential>,
 }
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
@@ -44,6 +48,7 @@ pub struct ResourceReflector {
     uplink: Option<UplinkLimit>,
     /// Whether the next watch is the first one after the objects came from disk.
     is_restored: bool,
+    lent: Option<LentCredential>,
 }
 
 /// What a reflector does next.
@@ -58,7 +63,7 @@ impl ResourceReflector {
     /// Creates a reflector with an empty store. `client` sends with the identity that reads the collection.
     #[must_use]
     pub fn new(
-        ReflectorClient { client, connectivity }: ReflectorClient,
+        ReflectorClient { client, connectivity, lent }: ReflectorClient,
         collection: Collection,
         timing: ReflectorTiming,
     ) -> Self {
@@ -79,6 +84,7 @@ impl ResourceReflector {
             store: Arc::new(ResourceStore::new(format)),
             uplink: None,
             is_restored: false,
+            lent,
         }
     }
 
@@ -127,6 +133,9 @@ impl ResourceReflector {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
         let mut unknown_versions = 0;
         loop {
+            if self.wait_for_credential().await > MAX_PAUSE {
+                phase = Phase::List;
+            }
             self.select_source();
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;
@@ -146,6 +155,8 @@ impl ResourceReflector {
                     unknown_versions = 0;
                     next
                 }
+                // Nobody lends the credential any more.
+                (Err(_), current) if self.is_paused() => current,
                 // The next source goes on at once, where the store is.
                 (Err(error), current) if !matches!(error, RequestError::Expired) && self.sources.peer_failed() => {
                     tracing::debug!(collection = %self.collection, ?error, "the peer failed, reading from another source");
@@ -179,6 +190,29 @@ impl ResourceReflector {
                     if invalid { Phase::List } else { current }
                 }
             };
+        }
+    }
+
+    /// Whether nobody lends the credential that the reflector sends with.
+    fn is_paused(&self) -> bool {
+        self.lent.as_ref().is_some_and(|lent| !lent.is_lent())
+    }
+
+    /// Waits while the reflector is paused, and returns for how long. Meanwhile the store does not follow the API server.
+    async fn wait_for_credential(&self) -> Duration {
+        let started = tokio::time::Instant::now();
+        if let Some(lent) = self.lent.as_ref().filter(|lent| !lent.is_lent()) {
+            self.store.set_paused();
+            lent.wait_until(true).await;
+        }
+        started.elapsed()
+    }
+
+    /// Resolves when nobody lends the credential any more; never for a credential of the daemon's own.
+    async fn paused(&self) {
+        match &self.lent {
+            Some(lent) => lent.wait_until(false).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -236,7 +270,7 @@ impl ResourceReflector {
     async fn watch(&mut self) -> Result<bool, RequestError> {
         // An API server sends a BOOKMARK shortly before the end of a watch, otherwise once a minute. Clients of an earlier
         // process may be ahead of what was on disk, and wait for it.
-        let timeout = match std::mem::take(&mut self.is_restored) {
+        let timeout = match self.is_restored {
             true => self.timing.first_bookmark,
             false => jitter(self.timing.watch_timeout).max(Duration::from_secs(1)),
         };
@@ -250,6 +284,7 @@ impl ResourceReflector {
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
         let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
+        self.is_restored = false;
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
@@ -260,6 +295,7 @@ impl ResourceReflector {
                 chunk = chunks.next() => chunk,
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
+                () = self.paused() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
             let Ok(Some(chunk)) = chunk else { return Ok(received) };

@@ -58,6 +58,8 @@ const FOLLOWED: u8 = 0;
 const RESTORED: u8 = 1;
 /// The objects were restored from disk, and turned out to be those of another cluster.
 const FOREIGN: u8 = 2;
+/// The objects were those of the API server when the client whose credential reads them was connected last.
+const PAUSED: u8 = 3;
 
 /// A change that a watch event reports.
 #[derive(Debug)]
@@ -169,7 +171,7 @@ impl ResourceStore {
         }
     }
 
-    /// Whether the objects were restored from disk and the API server has not confirmed their version yet.
+    /// Whether the API server has not confirmed the objects' version: they were restored from disk, or the reflector is paused.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.origin.load(Ordering::Acquire) != FOLLOWED
@@ -230,6 +232,12 @@ impl ResourceStore {
     /// Notes that the restored objects are those of another cluster. The next list replaces them without comparing.
     pub(crate) fn set_foreign(&self) {
         self.origin.store(FOREIGN, Ordering::Release);
+    }
+
+    /// Notes that the reflector has no credential now, so that the API server's later changes are missing.
+    pub(super) fn set_paused(&self) {
+        // Objects from disk stay what they are.
+        let _ = self.origin.compare_exchange(FOLLOWED, PAUSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Applies a complete list: the difference to the present objects becomes events, in the order of their versions.
@@ -307,10 +315,10 @@ impl ResourceStore {
     }
 
     pub(crate) fn set_synced(&self) {
-        self.origin.store(FOLLOWED, Ordering::Release);
+        let was_stale = self.origin.swap(FOLLOWED, Ordering::AcqRel) != FOLLOWED;
         let synced = ReflectorState { synced: true, error: None };
         self.state.send_if_modified(|state| {
-            let changed = *state != synced;
+            let changed = was_stale || *state != synced;
             *state = synced;
             changed
         });

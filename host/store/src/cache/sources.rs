@@ -19,7 +19,8 @@ pub(super) struct Sources {
     peers: Vec<Peer>,
     /// So many peers are asked before the API server.
     before: usize,
-    active: Active,
+    /// The index of the selected peer; `None`: the API server.
+    active: Option<usize>,
 }
 
 struct Peer {
@@ -30,16 +31,10 @@ struct Peer {
     rests_until: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Active {
-    ApiServer,
-    Peer(usize),
-}
-
 impl Sources {
     /// The API server only.
     pub(super) fn new(api_server: ResourceClient, connectivity: Connectivity) -> Self {
-        Self { api_server, connectivity, peers: Vec::new(), before: 0, active: Active::ApiServer }
+        Self { api_server, connectivity, peers: Vec::new(), before: 0, active: None }
     }
 
     pub(super) fn set_peers(&mut self, PeerOrder { peers, before }: PeerOrder) {
@@ -58,7 +53,7 @@ impl Sources {
         let asked = if self.connectivity.is_failing() { self.peers.len() } else { self.before };
         let now = Instant::now();
         let usable = |peer: &Peer| peer.rests_until.is_none_or(|until| until <= now) && peer.upstream.is_reachable();
-        self.active = self.peers.iter().take(asked).position(usable).map_or(Active::ApiServer, Active::Peer);
+        self.active = self.peers.iter().take(asked).position(usable);
         self.peer().map(|peer| peer.node.clone())
     }
 
@@ -74,29 +69,27 @@ impl Sources {
 
     /// Notes that the selected peer failed. `false`: the source is the API server.
     pub(super) fn peer_failed(&mut self) -> bool {
-        let Active::Peer(index) = self.active else { return false };
-        if let Some(peer) = self.peers.get_mut(index) {
+        let peer = self.active.and_then(|index| self.peers.get_mut(index));
+        let is_peer = peer.is_some();
+        if let Some(peer) = peer {
             peer.rests_until = Some(Instant::now() + jitter(REST));
         }
-        true
+        is_peer
     }
 
     /// Resolves when there is a better source than the selected peer: it is down, or the API server is back. Never, if the API
     /// server is selected. Cancel safe.
     pub(super) async fn outdated(&self) {
         let Some(peer) = self.peer() else { return std::future::pending().await };
-        let Active::Peer(index) = self.active else { return };
+        let is_asked_offline_only = self.active.is_some_and(|index| index >= self.before);
         let mut reconnects: Reconnects = self.connectivity.reconnects();
         tokio::select! {
             () = peer.upstream.unreachable() => {}
-            () = reconnects.next(), if index >= self.before => {}
+            () = reconnects.next(), if is_asked_offline_only => {}
         }
     }
 
     fn peer(&self) -> Option<&Peer> {
-        match self.active {
-            Active::ApiServer => None,
-            Active::Peer(index) => self.peers.get(index),
-        }
+        self.active.and_then(|index| self.peers.get(index))
     }
 }

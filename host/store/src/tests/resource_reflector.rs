@@ -24,7 +24,7 @@ fn collection(path: &str) -> Collection {
 }
 
 fn reflect(api: ApiServer, path: &str, timing: ReflectorTiming, uplink: Option<UplinkLimit>) -> Reflected {
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default() };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
     let reflector = ResourceReflector::new(client, collection(path), timing).with_uplink_limit(uplink);
     let (store, tasks) = (reflector.store(), Tasks::default());
     tasks.spawn_until_stop(reflector.run());

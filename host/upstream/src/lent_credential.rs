@@ -1,0 +1,119 @@
+//! The credential of a client, lent for as long as one of its requests is open.
+//!
+//! What a client reads with its own credential is shared by all its requests: one reflector reads it once. The reflector has
+//! no credential of its own for that, and Weir keeps none of a client. It pauses while no request of the client is open.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::sync::watch;
+
+/// The credential that the open requests of one client lend.
+#[derive(Clone)]
+pub struct LentCredential(Arc<watch::Sender<Loans>>);
+
+/// The `Authorization` headers of the open requests, in the order of their arrival.
+#[derive(Default)]
+struct Loans {
+    last: u64,
+    open: BTreeMap<u64, HeaderValue>,
+}
+
+/// Lends the credential of a request until it is dropped.
+#[must_use = "the credential is lent until the loan is dropped"]
+pub struct CredentialLoan {
+    credential: LentCredential,
+    id: u64,
+}
+
+impl Default for LentCredential {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Loans::default())))
+    }
+}
+
+impl LentCredential {
+    /// Lends the value of a request's `Authorization` header.
+    pub fn lend(&self, mut authorization: HeaderValue) -> CredentialLoan {
+        authorization.set_sensitive(true);
+        let mut id = 0;
+        self.0.send_modify(|loans| {
+            loans.last += 1;
+            id = loans.last;
+            loans.open.insert(id, authorization);
+        });
+        CredentialLoan { credential: self.clone(), id }
+    }
+
+    /// The newest credential: an older one may have expired since its request began. `None` while nobody lends one.
+    pub(crate) fn newest(&self) -> Option<HeaderValue> {
+        self.0.borrow().open.values().next_back().cloned()
+    }
+
+    /// Whether a request of the client is open.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        !self.0.borrow().open.is_empty()
+    }
+
+    /// Whether anybody else has a clone: a loan, or who sends with it.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Waits until a request of the client is open, or until none is. Cancel-safe.
+    pub async fn wait_until(&self, lent: bool) {
+        // The sender lives as long as `self`.
+        let _ = self.0.subscribe().wait_for(|loans| loans.open.is_empty() != lent).await;
+    }
+}
+
+impl Drop for CredentialLoan {
+    fn drop(&mut self) {
+        self.credential.0.send_modify(|loans| {
+            loans.open.remove(&self.id);
+        });
+    }
+}
+
+impl fmt::Debug for LentCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LentCredential").field("open", &self.0.borrow().open.len()).finish()
+    }
+}
+
+impl fmt::Debug for CredentialLoan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialLoan").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_credential_is_lent_while_a_request_is_open_and_the_newest_counts() {
+        let credential = LentCredential::default();
+        assert!(!credential.is_lent() && credential.newest().is_none());
+        let first = credential.lend(HeaderValue::from_static("Bearer old"));
+        let second = credential.lend(HeaderValue::from_static("Bearer new"));
+        credential.wait_until(true).await;
+        assert_eq!(credential.newest().unwrap(), "Bearer new");
+        drop(second);
+        assert_eq!(credential.newest().unwrap(), "Bearer old");
+        drop(first);
+        credential.wait_until(false).await;
+        assert!(credential.newest().is_none());
+    }
+
+    #[test]
+    fn a_credential_is_never_printed() {
+        let credential = LentCredential::default();
+        let loan = credential.lend(HeaderValue::from_static("Bearer secret"));
+        assert!(!format!("{credential:?} {loan:?} {:?}", credential.newest()).contains("secret"));
+    }
+}
