@@ -54,6 +54,8 @@ type run struct {
 	gone  *departed
 	// longestLoad is the longest wait until a configuration was in force.
 	longestLoad time.Duration
+	// invalid is whether the configuration file is. A daemon that starts with it has no filters.
+	invalid bool
 	// restarted is whether the API server was restarted since the last pause.
 	restarted bool
 }
@@ -175,7 +177,12 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		through(endpoints, endpointsOf(client), true)
 		through(configMaps, configMapsOf(client), false)
 		through(nodes, nodesOf(client), true)
-		partial, err := metadataClient(withoutWaiting(s.through(past, "reader-metadata", format)))
+		// Without views, Weir knows clients by their names only.
+		name := "reader-metadata"
+		if !s.daemon {
+			name += "-" + word
+		}
+		partial, err := metadataClient(withoutWaiting(s.through(past, name, format)))
 		if err != nil {
 			return nil, err
 		}
@@ -272,6 +279,7 @@ func (r *run) reload() error {
 	r.reloads++
 	r.rules = randomRules(r.random)
 	r.rules.generation = r.reloads
+	r.invalid = false
 	return r.write(r.rules.manifest())
 }
 
@@ -279,6 +287,7 @@ func (r *run) reload() error {
 // last valid ones are in force.
 func (r *run) breakConfiguration() error {
 	r.broken++
+	r.invalid = true
 	return r.write(strings.ReplaceAll(r.rules.manifest(), "settings: {", "settings: {unknown: 1, ") + "  broken: [\n")
 }
 

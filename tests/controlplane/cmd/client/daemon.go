@@ -80,6 +80,12 @@ func (d *daemon) mishap(r *run) error {
 
 // end ends the process, mostly without warning, and starts another one.
 func (d *daemon) end(r *run) error {
+	if r.invalid {
+		r.invalid = false
+		if err := r.write(r.rules.manifest()); err != nil {
+			return err
+		}
+	}
 	if r.random.IntN(5) == 0 {
 		d.stops++
 		return d.command("stop")
@@ -161,6 +167,7 @@ func (r *run) reloadOffline() error {
 	next := randomRules(r.random)
 	r.reloads++
 	r.rules.generation = r.reloads
+	r.invalid = false
 	r.rules.discard, r.rules.keepBalancers, r.rules.drop, r.rules.lists = next.discard, next.keepBalancers, next.drop, next.lists
 	return r.write(r.rules.manifest())
 }
