@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests
 
-.PHONY: build modules test test-checked controlplane converge replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build modules test test-checked controlplane converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
@@ -117,8 +117,17 @@ schema-check: ## the committed table is what the published types say (skipped wi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000
-converge: build controlplane ## caches behind Weir against a real API server; MUTATIONS=n and SEED=n, from a failed run
+converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail; MUTATIONS=n and SEED=n, from a failed run
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+
+CYCLES ?= 1000
+kills: build ## a daemon killed CYCLES=n times while changes get to its disk, and a store without its daemon as often
+	WEIR_TEST_CYCLES=$(CYCLES) cargo test --release --locked -p weir-tests --test behaviour kills -- --nocapture
+	WEIR_TEST_KILLS=$(CYCLES) cargo test --release --locked -p weir-store --lib disk::tests::crash -- --nocapture
+
+MINUTES ?= 10
+soak: build ## a hundred clients come and go for MINUTES=n while filters are reloaded; the daemon's memory stays flat
+	WEIR_TEST_SOAK_SECONDS=$$(($(MINUTES) * 60)) cargo test --release --locked -p weir-tests --test behaviour soak -- --nocapture
 
 REPLAYS ?= 20000
 replay: modules ## calls against replays over generated filters, objects and changes; REPLAYS=n cases, SEED=n as a failed run printed

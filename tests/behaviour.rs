@@ -23,6 +23,7 @@ mod behaviour {
     mod get;
     mod hostile_clients;
     mod identity;
+    mod kills;
     mod kubectl;
     mod kubelet_offline;
     mod list;
@@ -35,9 +36,11 @@ mod behaviour {
     mod reload;
     mod secure;
     mod servers;
+    mod soak;
     mod start;
     mod streams;
     mod tls;
+    mod uplinks;
     mod watch;
     mod writes;
 

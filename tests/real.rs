@@ -13,6 +13,7 @@
 mod real {
     mod clients;
     mod config;
+    mod converge;
     mod kubectl;
     mod prints;
     mod secure;

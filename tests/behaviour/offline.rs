@@ -69,7 +69,7 @@ impl Link {
         self.connections.shutdown().await;
     }
 
-    async fn up(&mut self) {
+    pub(super) async fn up(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serve(listener);
     }

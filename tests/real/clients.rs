@@ -81,36 +81,9 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// `WEIR_MUTATIONS` sets the length, `WEIR_SEED` repeats a run; `make converge` sets both. `WEIR_CLIENT_LOG` names a
-/// file for client-go's log. `WEIR_TEST_LOG` prints Weir's log.
-#[tokio::test]
-async fn caches_behind_weir_converge_whatever_happens() {
-    converge(&[]).await;
-}
-
-/// The same with every client served from views.
-#[tokio::test]
-async fn caches_behind_views_converge_whatever_happens() {
-    converge(&CACHED).await;
-}
-
 /// Serves the resources that the clients read from views.
-const CACHED: [(&str, &str); 1] =
+pub(super) const CACHED: [(&str, &str); 1] =
     [("--cache-resources", "services,endpoints,endpointslices.discovery.k8s.io,namespaces,nodes,pods")];
-
-async fn converge(flags: &[(&str, &str)]) {
-    let Some(plane) = Plane::own() else { return };
-    let started = Clients::start_with(&plane, "converge", "weir-cut", "filters: []\n", flags).await;
-    let Some(clients) = started else { return };
-    let variable = |name: &str, flag: &str| {
-        std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| [flag.to_owned(), value])
-    };
-    let more = [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")];
-    let more = more.map(|(name, flag)| variable(name, flag));
-    let secure = ["--secure-weir", &clients.secure, "--weir-ca", &plane.ca().display().to_string()].map(str::to_owned);
-    let more: Vec<_> = more.into_iter().flatten().flatten().chain(secure).collect();
-    clients.run("converge", "admin", &more).await;
-}
 
 /// Hides LoadBalancers from every client.
 const NO_LOAD_BALANCERS: &str = "

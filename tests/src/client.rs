@@ -277,6 +277,11 @@ impl Events {
         Some(frame.into_data().unwrap_or_default())
     }
 
+    /// Waits for the next bytes. Returns whether there are any: none at a clean end, nor where the stream breaks off.
+    pub async fn has_piece(&mut self) -> bool {
+        self.body.frame().await.is_some_and(|frame| frame.is_ok())
+    }
+
     /// The next event.
     pub async fn next(&mut self) -> Value {
         self.try_next().await.expect("the watch goes on").expect("the watch has not ended")

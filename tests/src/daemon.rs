@@ -23,12 +23,16 @@ pub struct Setup {
     environment: Vec<(&'static str, String)>,
     folder: tempfile::TempDir,
     socket: Option<OwnedFd>,
+    network: Option<String>,
 }
 
 /// A running daemon. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    network: Option<String>,
     folder: tempfile::TempDir,
     log: Arc<Mutex<Vec<Value>>>,
     lines: watch::Receiver<usize>,
@@ -53,7 +57,7 @@ impl Setup {
     fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None };
+        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None, network: None };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -99,6 +103,13 @@ impl Setup {
             self.arguments.drain(at..at + 2);
         }
         self.arguments.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Adds a flag without a value.
+    #[must_use]
+    pub fn switch(mut self, name: &str) -> Self {
+        self.arguments.push(name.to_owned());
         self
     }
 
@@ -178,6 +189,13 @@ impl Setup {
         self
     }
 
+    /// Runs the daemon in this network namespace of `ip netns`.
+    #[must_use]
+    pub fn network(mut self, name: &str) -> Self {
+        self.network = Some(name.to_owned());
+        self
+    }
+
     /// Passes a socket to the daemon, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -200,6 +218,11 @@ impl Setup {
     pub async fn start(self) -> Daemon {
         let this = self.own_uid_where_needed();
         let mut command = match this.socket {
+            None if this.network.is_some() => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec"]).args(&this.network).arg(built::weir()).stdin(Stdio::null());
+                command
+            }
             None => {
                 let mut command = Command::new(built::weir());
                 command.stdin(Stdio::null());
@@ -217,7 +240,7 @@ impl Setup {
             .arg("serve")
             .args(&this.arguments)
             .env_clear()
-            .envs(this.environment)
+            .envs(this.environment.clone())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -237,7 +260,17 @@ impl Setup {
                 count.send_modify(|count| *count += 1);
             }
         });
-        let mut daemon = Daemon { child, folder: this.folder, log, lines, url: String::new(), admin: String::new() };
+        let mut daemon = Daemon {
+            child,
+            arguments: this.arguments,
+            environment: this.environment,
+            network: this.network,
+            folder: this.folder,
+            log,
+            lines,
+            url: String::new(),
+            admin: String::new(),
+        };
         let address = |line: &Value| line["fields"]["address"].as_str().unwrap().to_owned();
         daemon.admin = format!("http://{}", address(&daemon.logged("admin port listens").await));
         daemon.url = format!("http://{}", address(&daemon.logged("proxy listens").await));
@@ -406,8 +439,37 @@ impl Daemon {
         self.child.kill().await.unwrap();
     }
 
+    /// Kills the process and waits for its end. Returns the same settings and folder for the next one.
+    pub async fn killed(mut self) -> Setup {
+        self.child.kill().await.unwrap();
+        self.into_setup()
+    }
+
+    /// Sends SIGTERM and waits for the end. Returns the same settings and folder for the next one.
+    ///
+    /// # Panics
+    /// If the exit code is not 0.
+    pub async fn stopped(mut self) -> Setup {
+        assert_eq!(self.terminate().await, Some(0), "{}", self.log_text());
+        self.into_setup()
+    }
+
+    fn into_setup(self) -> Setup {
+        Setup {
+            arguments: self.arguments,
+            environment: self.environment,
+            folder: self.folder,
+            socket: None,
+            network: self.network,
+        }
+    }
+
     /// Sends SIGTERM and waits; returns the exit code.
     pub async fn stop(mut self) -> Option<i32> {
+        self.terminate().await
+    }
+
+    async fn terminate(&mut self) -> Option<i32> {
         let id = self.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await;

@@ -16,6 +16,7 @@ pub mod built;
 pub mod client;
 pub mod daemon;
 pub mod guests;
+pub mod machine;
 pub mod network;
 pub mod pki;
 pub mod plane;

@@ -55,8 +55,12 @@ pub(super) struct ViewLog {
     pub(super) history: History<Arc<ViewEvent>>,
     /// The highest stamp of the evicted events that have one. Up to it, outcomes may have changed without a trace.
     pub(super) unknown_until: u64,
+    /// The highest stamp of the events without a version of their own that the history has lost.
+    pub(super) lost_until: u64,
     /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
     pub(super) first_version: u64,
+    /// The highest version that a client of an earlier process may hold although it is above the one on disk.
+    pub(super) earlier_until: u64,
     /// The bytes of the history that count as used.
     counted: usize,
 }
@@ -78,7 +82,9 @@ impl View {
             log: Mutex::new(ViewLog {
                 history: History::new(MAX_EVENTS, usize::MAX),
                 unknown_until: handed_out,
+                lost_until: 0,
                 first_version: 0,
+                earlier_until: 0,
                 counted: 0,
             }),
             end: watch::Sender::new(None),
@@ -213,6 +219,7 @@ impl View {
         }
         self.count(&mut log);
         let end = log.history.end();
+        log.earlier_until = log.earlier_until.max(self.store.earlier_until().min(next.version));
         self.snapshot.store(Arc::new(next));
         drop(log);
         self.end.send_replace(Some(end));
@@ -224,9 +231,11 @@ impl View {
         log.history.clear();
         self.count(&mut log);
         log.unknown_until = log.unknown_until.max(self.stamp());
-        if self.end.borrow().is_none() {
-            log.first_version = next.version;
+        match *self.end.borrow() {
+            None => log.first_version = next.version,
+            Some(_) => log.lost_until = log.unknown_until,
         }
+        log.earlier_until = log.earlier_until.max(self.store.earlier_until().min(next.version));
         let end = log.history.end();
         self.snapshot.store(Arc::new(next));
         drop(log);
@@ -248,6 +257,7 @@ impl ViewLog {
         for evicted in evicted {
             if let Cause::Refiltered { stamp } = evicted.cause {
                 self.unknown_until = self.unknown_until.max(stamp);
+                self.lost_until = self.lost_until.max(stamp);
             }
         }
     }

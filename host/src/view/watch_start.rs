@@ -27,13 +27,19 @@ pub(crate) enum WatchStart {
 /// What is known of the state that a client holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeldState {
-    /// Nothing: another process may have served it.
+    /// Nothing: filters of before may have made it, also in an earlier process. Other clients with the same name may be
+    /// known, which tells nothing of this one.
     Unknown,
-    /// This process has served it, with any chain version.
-    Served,
-    /// A list of the chain version that made the view's present objects. Another client with the same name may hold less, so
-    /// that changes without a version of their own are sent all the same.
-    Present,
+    /// What the chain version that made the view's present objects has shown: it was in force when the API server made the
+    /// version. A client that was cut off while the view filtered its objects again may lack changes without a version.
+    Shown,
+    /// A list of this process, which an earlier chain version made. The history has all changes of outcomes since then.
+    ListedBefore,
+    /// A list of the chain version that made the view's present objects, if a client of this process holds it. Another
+    /// client with the same name may hold less, so that changes without a version of their own are sent all the same.
+    ListedByAny,
+    /// The same, and the client itself has listed it.
+    Listed,
 }
 
 /// What a client lacks although its version is that of the position.
@@ -67,9 +73,11 @@ impl View {
             .find(|(_, event)| event.version > version)
             .map_or(log.history.end(), |(position, _)| position);
         let is_unknown = match held {
-            HeldState::Unknown => version <= log.unknown_until.max(log.first_version),
-            HeldState::Served => version <= log.unknown_until,
-            HeldState::Present => false,
+            HeldState::Unknown => version <= log.unknown_until.max(log.first_version).max(log.earlier_until),
+            HeldState::ListedBefore => version <= log.unknown_until.max(log.earlier_until),
+            HeldState::Shown => version <= log.lost_until,
+            HeldState::ListedByAny => version <= log.earlier_until,
+            HeldState::Listed => false,
         };
         if is_unknown {
             return WatchStart::At { position, catch_up: CatchUp::Everything };

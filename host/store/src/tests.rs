@@ -30,6 +30,7 @@ const TIMING: ReflectorTiming = ReflectorTiming {
     rediscovery: Duration::from_millis(20),
     response_timeout: Duration::from_secs(10),
     watch_timeout: Duration::from_secs(60),
+    first_bookmark: Duration::from_secs(4),
 };
 
 /// No event takes this long.

@@ -15,6 +15,8 @@ pub struct ReflectorTiming {
     pub response_timeout: Duration,
     /// How long a watch lasts before the reflector starts a new one. This bounds how long a dead connection is not noticed.
     pub watch_timeout: Duration,
+    /// How long the first watch of objects from disk lasts. kube-apiserver sends a BOOKMARK 2 s before the end.
+    pub first_bookmark: Duration,
 }
 
 impl Default for ReflectorTiming {
@@ -25,6 +27,7 @@ impl Default for ReflectorTiming {
             rediscovery: Duration::from_secs(30),
             response_timeout: Duration::from_secs(30),
             watch_timeout: Duration::from_secs(300),
+            first_bookmark: Duration::from_secs(4),
         }
     }
 }

@@ -52,6 +52,8 @@ pub(in crate::proxy) struct CachedRead {
     client: ClientKey,
     /// All that the client reads of the resource.
     any_read: ClientKey,
+    /// Whether another Weir reads, what no filters have made.
+    for_peer: bool,
     /// Lends the client's own credential to the view's reflector while the response is open.
     loan: Option<CredentialLoan>,
 }
@@ -108,6 +110,7 @@ impl CachedRead {
             query: query.clone(),
             media_type,
             start,
+            for_peer: false,
         })
     }
 

@@ -234,6 +234,24 @@ async fn a_watch_from_before_the_view_gets_the_events_since_then_and_joins_the_v
 }
 
 #[tokio::test]
+async fn a_watch_from_before_the_view_gets_each_event_once_if_its_chain_has_shown_all_of_them() {
+    let (fixture, _script, _) = cached().await;
+    // The list goes upstream, and tells since when the chain version is in force.
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["a", "c"]);
+    fixture.service("d", "ClusterIP");
+    let start = fixture.server.store().revision();
+    fixture.service("e", "ClusterIP");
+    informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, &start.to_string()).await;
+    assert_eq!(events.next_summary().await, "ADDED e", "from the API server");
+    fixture.service("f", "ClusterIP");
+    fixture.service("g", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED f", "nothing is sent again");
+    assert_eq!(events.next_summary().await, "ADDED g");
+}
+
+#[tokio::test]
 async fn a_list_that_is_requested_again_follows_each_change_of_its_objects() {
     let (fixture, script, hidden) = cached().await;
     let protobuf = [("accept", "application/vnd.kubernetes.protobuf")];

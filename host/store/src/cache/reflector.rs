@@ -46,6 +46,8 @@ pub struct ResourceReflector {
     pub(super) store: Arc<ResourceStore>,
     /// Bounds what lists take from the link.
     uplink: Option<UplinkLimit>,
+    /// Whether the next watch is the first one after the objects came from disk.
+    is_restored: bool,
     lent: Option<LentCredential>,
 }
 
@@ -81,6 +83,7 @@ impl ResourceReflector {
             ),
             store: Arc::new(ResourceStore::new(format)),
             uplink: None,
+            is_restored: false,
             lent,
         }
     }
@@ -117,6 +120,7 @@ impl ResourceReflector {
     pub async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
         self.store.restore(snapshot);
         self.store.end_restore();
+        self.is_restored = true;
         tokio::select! {
             () = self.follow(Phase::Watch) => {}
             () = foreign => {}
@@ -248,7 +252,7 @@ impl ResourceReflector {
     ///
     /// An API server sends bookmarks. It sends neither these nor events before the version of the watch, so that a store
     /// whose version is ahead of the server would never change again.
-    async fn watch_or_verify(&self) -> Result<Phase, RequestError> {
+    async fn watch_or_verify(&mut self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
         let received = self.watch().await?;
         if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {
@@ -263,8 +267,13 @@ impl ResourceReflector {
     }
 
     /// Watches until the server or the timeout ends the watch. Returns whether it sent an event.
-    async fn watch(&self) -> Result<bool, RequestError> {
-        let timeout = jitter(self.timing.watch_timeout).max(Duration::from_secs(1));
+    async fn watch(&mut self) -> Result<bool, RequestError> {
+        // An API server sends a BOOKMARK shortly before the end of a watch, otherwise once a minute. Clients of an earlier
+        // process may be ahead of what was on disk, and wait for it.
+        let timeout = match self.is_restored {
+            true => self.timing.first_bookmark,
+            false => jitter(self.timing.watch_timeout).max(Duration::from_secs(1)),
+        };
         let snapshot = self.store.snapshot();
         let (version, seconds) = (snapshot.version, timeout.as_secs());
         let parameters =
@@ -275,6 +284,7 @@ impl ResourceReflector {
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
         let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
+        self.is_restored = false;
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -42,6 +42,7 @@ pub struct ResourceStore {
     end: watch::Sender<u64>,
     state: watch::Sender<ReflectorState>,
     origin: AtomicU8,
+    earlier_until: AtomicU64,
     /// Whether objects may still come from disk.
     restoring: watch::Sender<bool>,
     /// The node of the peer that fills the store; `None`: the API server does.
@@ -81,6 +82,7 @@ impl ResourceStore {
             end: watch::Sender::new(0),
             state: watch::Sender::new(ReflectorState::default()),
             origin: AtomicU8::new(FOLLOWED),
+            earlier_until: AtomicU64::new(0),
             restoring: watch::Sender::new(false),
             peer: Mutex::default(),
             bytes: AtomicUsize::new(0),
@@ -175,6 +177,18 @@ impl ResourceStore {
         self.origin.load(Ordering::Acquire) != FOLLOWED
     }
 
+    /// The highest version that an earlier process may have read from the API server, if it left this store on disk: what
+    /// it read last is not on disk when it is killed. `u64::MAX` until the API server has sent a list or a bookmark.
+    #[must_use]
+    pub fn earlier_until(&self) -> u64 {
+        self.earlier_until.load(Ordering::Acquire)
+    }
+
+    /// Notes that the API server's objects are complete up to this version.
+    fn reached(&self, version: u64) {
+        let _ = self.earlier_until.compare_exchange(u64::MAX, version, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// The node of the peer that fills the store; `None` if the API server does.
     #[must_use]
     pub fn peer(&self) -> Option<Arc<str>> {
@@ -204,6 +218,7 @@ impl ResourceStore {
     /// Starts with objects from disk. They count as synced, so that readers get them while the API server is unreachable.
     pub(crate) fn restore(&self, snapshot: Snapshot) {
         self.origin.store(RESTORED, Ordering::Release);
+        self.earlier_until.store(u64::MAX, Ordering::Release);
         let mut history = self.history();
         self.bytes.store(snapshot.objects.values().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         self.snapshot.store(Arc::new(snapshot));
@@ -264,6 +279,7 @@ impl ResourceStore {
     }
 
     fn reset(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
+        self.reached(version);
         let mut history = self.history();
         self.bytes.store(listed.iter().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         let objects = listed.into_iter().map(|object| (object.key.clone(), Arc::new(object))).collect();
@@ -282,6 +298,9 @@ impl ResourceStore {
         }
         let mut total = self.bytes.load(Ordering::Relaxed);
         for delta in deltas {
+            if let Delta::Bookmark(version) = delta {
+                self.reached(version);
+            }
             let Some(event) = next.apply(delta) else { continue };
             let size = |object: &Option<Arc<Object>>| object.as_ref().map_or(0, |object| object.bytes.len());
             total = (total + size(&event.new)).saturating_sub(size(&event.old));

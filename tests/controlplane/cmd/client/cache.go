@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -35,6 +38,17 @@ type mirror struct {
 	proxy *tracked
 	// fault is the first inconsistent event.
 	fault atomic.Pointer[string]
+	// gone holds objects that must never be seen again.
+	gone *departed
+}
+
+// departed holds the UIDs of deleted objects whose deletion every client has seen.
+type departed struct {
+	uids sync.Map
+	// replayed is whether clients may see an old state again for a moment: one whose watch ends amid objects that are sent
+	// again continues from the version of one of these, from where on it gets all events a second time.
+	replayed bool
+	replays  atomic.Int64
 }
 
 // hurried is a clock whose timers end after a moment at the latest.
@@ -69,8 +83,8 @@ func withoutWaiting(config *rest.Config, err error) (*rest.Config, error) {
 	return config, err
 }
 
-func follow(ctx context.Context, name string, of collection, node string) *mirror {
-	m := &mirror{name: name, proxy: newTracked(node), store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}
+func follow(ctx context.Context, name string, of collection, node string, gone *departed) *mirror {
+	m := &mirror{name: name, gone: gone, proxy: newTracked(node), store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}
 	queue := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: m.store, EmitDeltaTypeReplaced: true})
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options meta.ListOptions) (runtime.Object, error) {
@@ -119,6 +133,12 @@ func (m *mirror) process(deltas cache.Deltas) error {
 			m.proxy.changed(object, nil)
 			err = m.store.Delete(object)
 		} else {
+			switch err := m.plausible(held, delta.Object); {
+			case err != nil && m.gone.replayed:
+				m.gone.replays.Add(1)
+			case err != nil:
+				return err
+			}
 			m.proxy.changed(held, delta.Object)
 			err = m.store.Update(delta.Object)
 		}
@@ -127,6 +147,35 @@ func (m *mirror) process(deltas cache.Deltas) error {
 		}
 	}
 	return nil
+}
+
+// plausible returns an error for an object that was deleted before, or that is older than the held one.
+func (m *mirror) plausible(held, object any) error {
+	is, err := apimeta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	if _, deleted := m.gone.uids.Load(is.GetUID()); deleted {
+		return fmt.Errorf("%s/%s of UID %s came back after its deletion, at version %s",
+			is.GetNamespace(), is.GetName(), is.GetUID(), is.GetResourceVersion())
+	}
+	if held == nil {
+		return nil
+	}
+	was, err := apimeta.Accessor(held)
+	if err != nil || was.GetUID() != is.GetUID() {
+		return err
+	}
+	before, err := strconv.ParseUint(was.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return err
+	}
+	now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
+	if err == nil && now < before {
+		err = fmt.Errorf("%s/%s went back from version %s to %s",
+			is.GetNamespace(), is.GetName(), was.GetResourceVersion(), is.GetResourceVersion())
+	}
+	return err
 }
 
 func (m *mirror) get(key string) runtime.Object {

@@ -5,6 +5,7 @@ import (
 
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 )
 
 // lister is the common interface of all typed clients of a resource.
@@ -47,6 +49,19 @@ func configMapsOf(client kubernetes.Interface) collection {
 
 func nodesOf(client kubernetes.Interface) collection {
 	return collectionOf(&core.Node{}, client.CoreV1().Nodes())
+}
+
+func metadataOf(client metadata.Interface, resource schema.GroupVersionResource) collection {
+	return collectionOf(&meta.PartialObjectMetadata{}, client.Resource(resource))
+}
+
+// metadataOfObject returns what a client of metadata holds of an object.
+func metadataOfObject(object runtime.Object) runtime.Object {
+	accessor, err := apimeta.Accessor(object)
+	if err != nil {
+		return object
+	}
+	return apimeta.AsPartialObjectMetadata(accessor)
 }
 
 func customOf(client dynamic.Interface, resource schema.GroupVersionResource) collection {

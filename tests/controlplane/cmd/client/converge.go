@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bufio"
 	"context"
-	encoding "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,14 +10,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"sort"
 	"strings"
 	"time"
 
 	core "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"weir/controlplane/internal/cut"
 )
@@ -29,6 +29,10 @@ const slow = time.Second
 // pair is one resource, read through Weir and directly.
 type pair struct {
 	straight, through *mirror
+	// metadataOnly is whether the client through Weir reads nothing but metadata.
+	metadataOnly bool
+	// remembered is whether Weir serves this client while no API server can be reached.
+	remembered bool
 }
 
 // run is a random run. The seed determines its changes and mishaps.
@@ -43,8 +47,15 @@ type run struct {
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
+	// daemon is what happened to the process; nil where the test does not obey commands.
+	daemon *daemon
+	// alive holds the objects of the last pause by UID. gone holds those that were deleted by then.
+	alive map[types.UID]string
+	gone  *departed
 	// longestLoad is the longest wait until a configuration was in force.
 	longestLoad time.Duration
+	// invalid is whether the configuration file is. A daemon that starts with it has no filters.
+	invalid bool
 	// restarted is whether the API server was restarted since the last pause.
 	restarted bool
 }
@@ -75,6 +86,9 @@ func converge(ctx context.Context, s *sides) error {
 	for _, pair := range r.pairs {
 		lists += pair.through.lists.Load()
 		watchLists += pair.through.watchLists.Load()
+	}
+	if r.daemon != nil {
+		fmt.Printf("%s; %d objects seen in an older state for a moment\n", r.daemon.counts(), r.gone.replays.Load())
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d invalid ones, %d cuts, %d restarts of the API server, %d pauses; "+
 		"equal after %.2f s on average, %.2f s at most, %.2f s at most after a restart; filters in force after %.2f s at most; %d lists and %d watch-lists of %d clients\n",
@@ -108,7 +122,15 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	writer, err := typed(s.through(s.weir, "writer", protobuf))
+	route, err := s.through(s.weir, "writer", protobuf)
+	if err != nil {
+		return nil, err
+	}
+	if s.daemon {
+		// Offline in silence, a write ends no earlier than that is noticed.
+		route.Timeout = 300 * time.Millisecond
+	}
+	writer, err := typed(route, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +139,14 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(s.seed, 0))
-	r := &run{sides: s, random: random, link: link, mutator: &mutator{
+	r := &run{sides: s, random: random, link: link, gone: &departed{}, mutator: &mutator{
 		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
+	if s.daemon {
+		r.gone.replayed = true
+		r.daemon = &daemon{replies: bufio.NewScanner(os.Stdin)}
+	}
 	// Mirrors have clients of their own: writers respect Retry-After.
 	straight, err = typed(withoutWaiting(s.straight()))
 	if err != nil {
@@ -142,25 +168,43 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		if err != nil {
 			return nil, err
 		}
-		through := func(past *mirror, of collection) {
-			r.pairs = append(r.pairs, pair{past, r.follow(ctx, past.name+" as "+word, of)})
+		through := func(past *mirror, of collection, remembered bool) {
+			follower := r.follow(ctx, past.name+" as "+word, of)
+			r.pairs = append(r.pairs, pair{straight: past, through: follower, remembered: remembered})
 		}
-		through(services, servicesOf(client))
-		through(slices, slicesOf(client))
-		through(endpoints, endpointsOf(client))
-		through(configMaps, configMapsOf(client))
-		through(nodes, nodesOf(client))
+		through(services, servicesOf(client), true)
+		through(slices, slicesOf(client), true)
+		through(endpoints, endpointsOf(client), true)
+		through(configMaps, configMapsOf(client), false)
+		through(nodes, nodesOf(client), true)
+		// Without views, Weir knows clients by their names only.
+		name := "reader-metadata"
+		if !s.daemon {
+			name += "-" + word
+		}
+		partial, err := metadataClient(withoutWaiting(s.through(past, name, format)))
+		if err != nil {
+			return nil, err
+		}
+		converted := func(past *mirror, resource schema.GroupVersionResource) {
+			follower := r.follow(ctx, "metadata of "+past.name+" as "+word, metadataOf(partial, resource))
+			r.pairs = append(r.pairs, pair{straight: past, through: follower, metadataOnly: true, remembered: true})
+		}
+		converted(services, core.SchemeGroupVersion.WithResource("services"))
+		converted(slices, discovery.SchemeGroupVersion.WithResource("endpointslices"))
+		converted(endpoints, core.SchemeGroupVersion.WithResource("endpoints"))
+		converted(nodes, core.SchemeGroupVersion.WithResource("nodes"))
 	}
 	client, err := untyped(withoutWaiting(s.through(past, "reader-custom", json)))
 	if err != nil {
 		return nil, err
 	}
-	r.pairs = append(r.pairs, pair{pools, r.follow(ctx, "pools", customOf(client, poolResource))})
+	r.pairs = append(r.pairs, pair{straight: pools, through: r.follow(ctx, "pools", customOf(client, poolResource))})
 	return r, r.reload()
 }
 
 func (r *run) follow(ctx context.Context, name string, of collection) *mirror {
-	return follow(ctx, name, of, r.node)
+	return follow(ctx, name, of, r.node, r.gone)
 }
 
 // stretches runs in stretches of changes with a pause after each.
@@ -169,6 +213,11 @@ func (r *run) stretches(ctx context.Context) error {
 		return err
 	}
 	for done := 0; done < r.mutations; {
+		if r.daemon != nil && r.random.IntN(8) == 0 {
+			if err := r.goOffline(ctx, fmt.Sprintf("offline after %d changes", done)); err != nil {
+				return err
+			}
+		}
 		stretch := min(20+r.random.IntN(150), r.mutations-done)
 		if r.random.IntN(8) == 0 {
 			if err := r.breakConfiguration(); err != nil {
@@ -179,10 +228,17 @@ func (r *run) stretches(ctx context.Context) error {
 			if err := r.mishap(ctx); err != nil {
 				return err
 			}
+			begun := time.Now()
 			if err := r.mutator.one(ctx); err != nil {
 				return fmt.Errorf("change %d: %w", done, err)
 			}
+			if took := time.Since(begun); took > slow {
+				fmt.Printf("change %d took %.2f s\n", done, took.Seconds())
+			}
 			done++
+		}
+		if err := r.daemon.mend(ctx, r); err != nil {
+			return err
 		}
 		if err := r.settle(ctx, fmt.Sprintf("after %d changes", done)); err != nil {
 			return err
@@ -213,6 +269,8 @@ func (r *run) mishap(ctx context.Context) error {
 		r.restarts++
 		r.restarted = true
 		return r.command(ctx, "restart")
+	case roll < 94 && r.daemon != nil:
+		return r.daemon.mishap(r)
 	}
 	return nil
 }
@@ -221,6 +279,7 @@ func (r *run) reload() error {
 	r.reloads++
 	r.rules = randomRules(r.random)
 	r.rules.generation = r.reloads
+	r.invalid = false
 	return r.write(r.rules.manifest())
 }
 
@@ -228,6 +287,7 @@ func (r *run) reload() error {
 // last valid ones are in force.
 func (r *run) breakConfiguration() error {
 	r.broken++
+	r.invalid = true
 	return r.write(strings.ReplaceAll(r.rules.manifest(), "settings: {", "settings: {unknown: 1, ") + "  broken: [\n")
 }
 
@@ -265,25 +325,31 @@ func (r *run) command(ctx context.Context, name string) error {
 func (r *run) inForce(ctx context.Context) error {
 	begun := time.Now()
 	err := eventually(ctx, func() error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+"/filters", nil)
+		body, err := r.adminPage(ctx, "/filters")
 		if err != nil {
 			return err
 		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		body, err := io.ReadAll(answer.Body)
-		if err := errors.Join(err, answer.Body.Close()); err != nil {
-			return err
-		}
-		if !strings.Contains(string(body), `"`+r.rules.mark()+`"`) {
+		if !strings.Contains(body, `"`+r.rules.mark()+`"`) {
 			return fmt.Errorf("%s is not in force: %s", r.rules.mark(), body)
 		}
 		return nil
 	})
 	r.longestLoad = max(r.longestLoad, time.Since(begun))
 	return err
+}
+
+// adminPage reads a page of Weir's admin port.
+func (r *run) adminPage(ctx context.Context, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+path, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(answer.Body)
+	return string(body), errors.Join(err, answer.Body.Close())
 }
 
 // settle waits until the configuration is in force, and then until both sides are equal.
@@ -312,11 +378,13 @@ func (r *run) settle(ctx context.Context, when string) error {
 				r.longest = max(r.longest, took)
 			}
 			r.restarted = false
+			r.bury()
 			return nil
 		}
 		last = difference
 		if took > patience {
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s", when, patience, r.rules, r.world.pool(), difference)
+			caches, _ := r.adminPage(ctx, "/caches")
+			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s\n%s", when, patience, r.rules, r.world.pool(), difference, caches)
 		}
 		select {
 		case <-tick.C:
@@ -324,83 +392,4 @@ func (r *run) settle(ctx context.Context, when string) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// difference returns the first difference, or an empty text.
-func (r *run) difference() (string, error) {
-	for _, pair := range r.pairs {
-		if fault := pair.through.fault.Load(); fault != nil {
-			return "", errors.New(*fault)
-		}
-		expected := map[string]runtime.Object{}
-		for key, object := range pair.straight.all() {
-			if shown := r.rules.shown(r.world, object); shown != nil {
-				expected[key] = shown
-			}
-		}
-		if text := compare(expected, pair.through.all()); text != "" {
-			return pair.through.name + ": " + text, nil
-		}
-		if text := r.proxied(pair.through, expected); text != "" {
-			return pair.through.name + ", as kube-proxy tracks it: " + text, nil
-		}
-	}
-	return "", nil
-}
-
-// proxied compares kube-proxy's trackers after all events so far with new trackers of the final state. A port or an
-// endpoint that no event removed stays in the former, even if the cache is right.
-func (r *run) proxied(m *mirror, expected map[string]runtime.Object) string {
-	anew := newTracked(r.node)
-	for _, object := range expected {
-		anew.changed(nil, object)
-	}
-	wanted, is := anew.rules(), m.proxy.rules()
-	for key, rule := range wanted {
-		if is[key] != rule {
-			return fmt.Sprintf("%s is %q, expected %q", key, is[key], rule)
-		}
-	}
-	for key, rule := range is {
-		if wanted[key] == "" {
-			return fmt.Sprintf("%s is %q, expected nothing", key, rule)
-		}
-	}
-	return ""
-}
-
-func compare(expected, held map[string]runtime.Object) string {
-	keys := map[string]bool{}
-	for key := range expected {
-		keys[key] = true
-	}
-	for key := range held {
-		keys[key] = true
-	}
-	sorted := make([]string, 0, len(keys))
-	for key := range keys {
-		sorted = append(sorted, key)
-	}
-	sort.Strings(sorted)
-	for _, key := range sorted {
-		if !equality.Semantic.DeepEqual(expected[key], held[key]) {
-			return fmt.Sprintf("%s\n expected %s\n held     %s", key, text(expected[key]), text(held[key]))
-		}
-	}
-	return ""
-}
-
-func text(object runtime.Object) string {
-	if object == nil {
-		return "nothing"
-	}
-	plain := object.DeepCopyObject()
-	if accessor, ok := plain.(meta.Object); ok {
-		accessor.SetManagedFields(nil)
-	}
-	bytes, err := encoding.Marshal(plain)
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes)
 }

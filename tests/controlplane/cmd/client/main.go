@@ -42,6 +42,8 @@ func main() {
 	flags.IntVar(&s.mutations, "mutations", 3000, "number of changes")
 	flags.Uint64Var(&s.seed, "seed", 0, "seed of the random run; 0 selects one by the clock")
 	flags.BoolVar(&s.watchList, "watch-list", false, "start informers with a watch-list; in a random run the seed selects it")
+	flags.BoolVar(&s.daemon, "daemon-commands", false, "ask on standard output for mishaps of Weir's process, as @kill; each is "+
+		"answered by a line on standard input")
 	log := flags.String("log", os.DevNull, "file for client-go's log")
 	_ = flags.Parse(os.Args[2:])
 	if err := logTo(*log); err != nil {

@@ -22,7 +22,7 @@ type sides struct {
 	kubeconfig, weir, weirCA, secure, token, node, control, admin, config string
 	mutations                                                             int
 	seed                                                                  uint64
-	watchList                                                             bool
+	watchList, daemon                                                     bool
 }
 
 // setWatchList selects whether reflectors start with a watch-list. kube-proxy's packages install Kubernetes' own

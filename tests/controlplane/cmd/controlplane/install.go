@@ -151,7 +151,9 @@ func isEstablished(crd *extensions.CustomResourceDefinition) bool {
 // server. Without that manifest it writes nothing.
 func (c *cluster) writeServiceAccount(ctx context.Context, authority *authority, server, cut string) error {
 	const namespace, name = "kube-system", "weir"
-	request := &authentication.TokenRequest{}
+	// As long as the certificates: a long run ends before its daemon's credential does.
+	lifetime := int64((24 * time.Hour).Seconds())
+	request := &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{ExpirationSeconds: &lifetime}}
 	token, err := c.typed.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, meta.CreateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -32,8 +32,9 @@ const patience = 2 * time.Minute
 type ready struct {
 	// Server is the API server's URL.
 	Server string `json:"server"`
-	// Control accepts POST /cut, which resets all connections of the kubeconfigs NAME-cut, and POST /restart, which kills
-	// the API server and responds when a new one is ready.
+	// Control accepts POST /cut, which resets all connections of the kubeconfigs NAME-cut; POST /down, which refuses them
+	// until POST /up; POST /silent, which passes nothing on until then; and POST /restart, which kills the API server and
+	// responds when a new one is ready.
 	Control string `json:"control"`
 	// Version is the version of the API server.
 	Version string `json:"version"`
@@ -161,6 +162,9 @@ func startControl(ctx context.Context, proxy *cut.Proxy, plane *plane, cluster *
 	}
 	commands := http.NewServeMux()
 	commands.HandleFunc("POST /cut", func(http.ResponseWriter, *http.Request) { proxy.Cut() })
+	for name, state := range map[string]cut.State{"down": cut.Down, "silent": cut.Silent, "up": cut.Up} {
+		commands.HandleFunc("POST /"+name, func(http.ResponseWriter, *http.Request) { proxy.Set(state) })
+	}
 	commands.HandleFunc("POST /restart", func(answer http.ResponseWriter, _ *http.Request) {
 		if err := errors.Join(plane.restart(ctx), plane.ready(ctx, cluster)); err != nil {
 			http.Error(answer, err.Error(), http.StatusInternalServerError)

@@ -2,8 +2,8 @@
 //! history.
 //!
 //! Weir does not know what such a client holds: it may continue from the version of a write, of a get, or of a list that
-//! another process served. So an object that the chain hides is deleted, and after the last of these events the client gets
-//! the whole state of the view.
+//! another process served. So the deletion of an object that the chain hides is sent, and after the last of these events the
+//! client gets the whole state of the view. Where an object changes that the chain hides, the watch ends with 410.
 
 use bytes::Bytes;
 use http::header;
@@ -22,11 +22,17 @@ use crate::proxy::respond::StatusError;
 /// The largest event.
 const MAX_EVENT: usize = 32 << 20;
 
+/// How long the API server's watch lasts. kube-apiserver sends a BOOKMARK 2 s before its end, otherwise once a minute, and
+/// where nothing changes only a BOOKMARK tells that the client has got all events before the history.
+const TIMEOUT: u64 = 4;
+
 /// The events before the history.
 pub(super) struct OlderEvents {
     upstream: Box<DecodedBody>,
     decoder: WatchDecoder,
     encoder: WatchEncoder,
+    /// Whether the client gets bookmarks, too.
+    takes_bookmarks: bool,
 }
 
 /// Some events as the client gets them.
@@ -54,7 +60,13 @@ impl OlderEvents {
         let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, request.identity);
         headers::request_form(&mut headers, media_type.upstream_accept(false), false);
-        let head = RequestHead { method: http::Method::GET, path: request.parsed.forward.clone(), headers };
+        let query = &request.parsed.query;
+        let timeout =
+            query.first("timeoutSeconds").and_then(|seconds| seconds.parse().ok()).filter(|timeout| *timeout > 0);
+        let timeout = timeout.unwrap_or(TIMEOUT).min(TIMEOUT).to_string();
+        let path = query.with("timeoutSeconds", &timeout).with("allowWatchBookmarks", "true");
+        let path = path.on(request.parsed.forward.path())?;
+        let head = RequestHead { method: http::Method::GET, path, headers };
         let response = proxy.upstream.send(request.identity, Purpose::Stream, head, no_request_body()).await.ok()?;
         let (parts, body) = response.into_parts();
         let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())?;
@@ -64,6 +76,7 @@ impl OlderEvents {
             upstream: Box::new(DecodedBody::new(&parts.headers, body).ok()?),
             decoder: WatchDecoder::new(encoding, media_type.transform, ObjectType::of(resource), MAX_EVENT),
             encoder: WatchEncoder::new(encoding, media_type.transform),
+            takes_bookmarks: query.flag("allowWatchBookmarks"),
         })
     }
 
@@ -113,9 +126,18 @@ impl OlderEvents {
 
     fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
         self.encoder.note(event);
+        if event.event_type == EventType::Bookmark && !self.takes_bookmarks {
+            return Ok(None);
+        }
         let encoded = match (event.event_type, outcome) {
             (EventType::Added, Outcome::Hidden) => return Ok(None),
-            (EventType::Modified | EventType::Deleted, Outcome::Hidden) | (EventType::Deleted, Outcome::Failed(_)) => {
+            // Its deletion would have to carry the state that the client was shown last, which is not known.
+            (EventType::Modified, Outcome::Hidden) => {
+                return Err(StatusError::Expired(
+                    "a filter hides an object that the client may hold in an earlier state",
+                ));
+            }
+            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => {
                 self.encoder.encode(event, EventType::Deleted, None)
             }
             (_, Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),

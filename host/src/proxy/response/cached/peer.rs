@@ -92,7 +92,8 @@ impl Proxy {
         resource: &ResourceRequest,
     ) -> Result<Response<ResponseBody>, StatusError> {
         let CacheableRequest { headers, parsed, .. } = &*request;
-        let read = CachedRead::of(headers, Identity::Daemon, "", parsed, false).ok_or(StatusError::NotShared)?;
+        let mut read = CachedRead::of(headers, Identity::Daemon, "", parsed, false).ok_or(StatusError::NotShared)?;
+        read.for_peer = true;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
         ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
         if !view.follows_api_server() || !self.upstream.is_reachable() {

@@ -111,7 +111,7 @@ fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
         Start::Any => initial(view),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
-        Start::After(version) if matches!(view.watch_start(version, HeldState::Served), WatchStart::TooOld) => {
+        Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
             return None;
         }
         Start::After(version) => Phase::After(version),
@@ -239,12 +239,8 @@ impl CachedWatch {
                     // The history has moved on meanwhile. The client continues with another watch.
                     WatchStart::TooOld => self.over = true,
                     WatchStart::At { position, catch_up } => {
-                        let reconcile = matches!(catch_up, CatchUp::Everything);
-                        self.phase = Phase::Events { position, reconcile };
                         self.version = version;
-                        if let CatchUp::Events(events) = catch_up {
-                            self.catch_up(&events)?;
-                        }
+                        self.join(position, &catch_up)?;
                     }
                 }
                 Ok(true)
@@ -285,7 +281,7 @@ impl CachedWatch {
                 }
                 self.phase = Phase::Events { position: from + events.len() as u64, reconcile };
                 for event in &events {
-                    self.event(event)?;
+                    self.event(event, reconcile)?;
                 }
                 Ok(!events.is_empty())
             }
@@ -294,15 +290,33 @@ impl CachedWatch {
 
     /// What is known of the state that the client holds at a version.
     fn held(&self, version: u64) -> HeldState {
+        if self.read.for_peer {
+            return HeldState::Listed;
+        }
         let resume = &self.proxy.resume;
         let chain = self.view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
-        let version = version.to_string();
-        let is_present = resume.was_made_by(&self.read.client, chain, &version)
-            || resume.was_made_by(&self.read.any_read, chain, &version);
-        match is_present {
-            true => HeldState::Present,
-            false if resume.contains(&self.read.client) => HeldState::Served,
-            false => HeldState::Unknown,
+        // Since then the client has got the API server's events, if it starts before the history.
+        let start = if let Start::After(start) = self.read.start { start } else { version }.to_string();
+        if resume.was_made_by(&self.read.client, chain, &start) {
+            HeldState::Listed
+        } else if resume.was_made_by(&self.read.any_read, chain, &start) {
+            HeldState::ListedByAny
+        } else if self.proxy.chain_starts.covers(chain, &self.read.resource.resource, &start) {
+            HeldState::Shown
+        } else if resume.has_listed(&self.read.client, &start) {
+            HeldState::ListedBefore
+        } else {
+            HeldState::Unknown
+        }
+    }
+
+    /// Continues at a position of the history.
+    fn join(&mut self, position: u64, catch_up: &CatchUp) -> Result<(), StatusError> {
+        let reconcile = matches!(catch_up, CatchUp::Everything);
+        self.phase = Phase::Events { position, reconcile };
+        match catch_up {
+            CatchUp::Events(events) => self.catch_up(events),
+            CatchUp::Everything => Ok(()),
         }
     }
 
@@ -318,8 +332,8 @@ impl CachedWatch {
         self.over |= batch.ended;
         let Some(version) = batch.version else { return Ok(()) };
         self.version = version;
-        match self.view.watch_start(version, HeldState::Unknown) {
-            WatchStart::At { position, .. } => self.phase = Phase::Events { position, reconcile: true },
+        match self.view.watch_start(version, self.held(version)) {
+            WatchStart::At { position, catch_up } => self.join(position, &catch_up)?,
             WatchStart::Ahead => self.phase = Phase::After(version),
             WatchStart::TooOld => {}
         }

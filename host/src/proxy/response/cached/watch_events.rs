@@ -46,8 +46,9 @@ impl CachedWatch {
         Ok(())
     }
 
-    /// Sends an event of the history as far as it concerns the client.
-    pub(super) fn event(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
+    /// Sends an event of the history as far as it concerns the client. If it is `unknown` what the client was shown, an object
+    /// that was hidden before the event is deleted in its state of then: handlers of deletions act on that state.
+    pub(super) fn event(&mut self, event: &ViewEvent, unknown: bool) -> Result<(), StatusError> {
         let (selects_old, selects_new) = event.selected(&self.format, &self.read.selector, self.open.selector);
         if let Some(failure) = event.new.as_ref().and_then(|new| new.failure())
             && selects_new
@@ -65,6 +66,9 @@ impl CachedWatch {
         if let Some(event_type) = event_type {
             self.encode(event, event_type)?;
             self.bookmark_due |= event.cause != Cause::Upstream;
+        } else if let Some(old) = event.old.as_ref().filter(|old| unknown && old.shown().is_none()) {
+            self.object(EventType::Deleted, old)?;
+            self.bookmark_due = true;
         }
         Ok(())
     }

@@ -1,0 +1,135 @@
+//! Caches behind Weir converge with the API server, whatever happens to the objects, the filters, the connections, and
+//! in the second form to the daemon and its machine. The program is `converge` of `tests/controlplane/cmd/client`.
+//!
+//! `WEIR_MUTATIONS` sets the length, `WEIR_SEED` repeats a run; `make converge` sets both. `WEIR_CLIENT_LOG` names a
+//! file for client-go's log. `WEIR_TEST_LOG` prints Weir's log.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+use weir_tests::built;
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::machine::Machine;
+use weir_tests::plane::{self, Plane, skipped};
+
+use super::clients::CACHED;
+
+const NODE: &str = "converge";
+
+#[tokio::test]
+async fn caches_behind_weir_converge_whatever_happens() {
+    let Some(plane) = Plane::own() else { return };
+    converge(&plane, setup(&plane), None).await;
+}
+
+/// The same with every client served from views. The daemon is killed, its disk fills up, its clock jumps, and the API
+/// server goes out of reach.
+#[tokio::test]
+async fn caches_behind_views_converge_whatever_happens() {
+    let Some(plane) = Plane::own() else { return };
+    let Some(machine) = Machine::new() else {
+        skipped("there is no C compiler for the daemon's machine");
+        return;
+    };
+    let cache = tempfile::tempdir().unwrap();
+    let setup = CACHED.iter().fold(setup(&plane), |setup, (name, value)| setup.flag(name, value));
+    let setup = setup
+        .flag("--cache-dir", &cache.path().display().to_string())
+        .flag("--cache-size", "64Mi")
+        .flag("--cache-commit-interval", "100ms");
+    converge(&plane, machine.run(keeping_ports(setup), cache.path()), Some(&machine)).await;
+}
+
+fn setup(plane: &Plane) -> Setup {
+    let setup = Setup::kubeconfig(&plane.kubeconfig("weir-cut"))
+        .flag("--node-name", NODE)
+        .flag("--modules-dir", &built::modules().display().to_string())
+        .filters("filters: []\n");
+    plane.secured(setup)
+}
+
+/// Clients find a restarted daemon at the same ports. They are below those that the kernel gives to connections, which
+/// could take them in the meantime.
+fn keeping_ports(setup: Setup) -> Setup {
+    let first = 12_000 + (std::process::id() % 1_800) as u16 * 10;
+    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let mut ports = (first..).filter(free).map(|port| port.to_string());
+    ["--port", "--admin-port", "--secure-port"]
+        .into_iter()
+        .fold(setup, |setup, flag| setup.flag(flag, &ports.next().unwrap()))
+}
+
+async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
+    let Some(program) = plane::program("client") else { return };
+    let mut weir = setup.start_ready().await;
+    let mut command = Command::new(program);
+    command
+        .arg("converge")
+        .arg("--kubeconfig")
+        .arg(plane.kubeconfig("admin"))
+        .args(["--weir", weir.url(), "--secure-weir", &weir.secure_url().await, "--node", NODE])
+        .args(["--control", plane.control(), "--admin", weir.admin_url()])
+        .arg("--weir-ca")
+        .arg(plane.ca())
+        .arg("--token-file")
+        .arg(plane.token("admin"))
+        .arg("--config-file")
+        .arg(weir.path("filters-config.yaml"));
+    for (name, flag) in [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")] {
+        if let Some(value) = std::env::var(name).ok().filter(|value| !value.is_empty()) {
+            command.arg(flag).arg(value);
+        }
+    }
+    if machine.is_some() {
+        command.arg("--daemon-commands");
+        if std::env::var("WEIR_MUTATIONS").unwrap_or_default().is_empty() {
+            // A restart of the daemon costs as much as some hundred changes.
+            command.args(["--mutations", "1200"]);
+        }
+    }
+    let mut client =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let (mut replies, mut errors) = (client.stdin.take().unwrap(), client.stderr.take().unwrap());
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        let Some(asked) = line.strip_prefix('@') else {
+            println!("{line}");
+            continue;
+        };
+        weir = obey(asked, weir, machine.expect("commands are asked for")).await;
+        replies.write_all(b"done\n").await.unwrap();
+    }
+    let mut text = String::new();
+    errors.read_to_string(&mut text).await.unwrap();
+    if !client.wait().await.unwrap().success() {
+        panic!("{text}\nthe end of Weir's log:\n{}", end_of(&weir.log_text()));
+    }
+}
+
+/// Does what the client asks to do to the daemon. The next daemon may have no API server in reach: it only listens.
+async fn obey(asked: &str, weir: Daemon, machine: &Machine) -> Daemon {
+    match asked.split_once(' ').unwrap_or((asked, "")) {
+        ("kill", _) => weir.killed().await.start().await,
+        ("stop", _) => weir.stopped().await.start().await,
+        ("fill", _) => {
+            machine.put_disk_full(true);
+            weir
+        }
+        ("free", _) => {
+            machine.put_disk_full(false);
+            weir
+        }
+        ("clock", seconds) => {
+            machine.put_clock_ahead(seconds.parse().unwrap());
+            weir
+        }
+        other => panic!("unknown command {other:?}"),
+    }
+}
+
+fn end_of(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}

@@ -1,0 +1,113 @@
+/* A machine with a bad clock and a full disk, for one process: preloaded, it shifts the wall clock and fails writes.
+ *
+ * WEIR_TEST_MACHINE names a file of two 64-bit integers, which the test changes while the process runs: the seconds that
+ * the wall clock is ahead, and whether the disk is full. Only files below WEIR_TEST_DISK are on that disk. Files get no
+ * longer, and no bytes are written: worse than a real disk, on which blocks that a file has can be written. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+struct machine {
+    volatile int64_t ahead;
+    volatile int64_t full;
+};
+
+static const struct machine normal;
+static const struct machine *machine = &normal;
+static const char *disk;
+
+__attribute__((constructor)) static void attach(void) {
+    const char *path = getenv("WEIR_TEST_MACHINE");
+    disk = getenv("WEIR_TEST_DISK");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0)
+        return;
+    void *found = mmap(NULL, sizeof *machine, PROT_READ, MAP_SHARED, file, 0);
+    if (found != MAP_FAILED)
+        machine = found;
+    close(file);
+}
+
+#define REAL(name) \
+    static __typeof__(&name) real; \
+    if (!real) \
+    real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+static int full(int file) {
+    if (!machine->full || !disk)
+        return 0;
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0 || (size_t)length < strlen(disk) || memcmp(path, disk, strlen(disk)))
+        return 0;
+    errno = ENOSPC;
+    return 1;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    REAL(clock_gettime);
+    int result = real(clock, time);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+        time->tv_sec += machine->ahead;
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict time, void *restrict zone) {
+    REAL(gettimeofday);
+    int result = real(time, zone);
+    time->tv_sec += machine->ahead;
+    return result;
+}
+
+time_t time(time_t *result) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (result)
+        *result = now.tv_sec;
+    return now.tv_sec;
+}
+
+ssize_t write(int file, const void *bytes, size_t length) {
+    REAL(write);
+    return full(file) ? -1 : real(file, bytes, length);
+}
+
+ssize_t writev(int file, const struct iovec *parts, int count) {
+    REAL(writev);
+    return full(file) ? -1 : real(file, parts, count);
+}
+
+ssize_t pwrite(int file, const void *bytes, size_t length, off_t offset) {
+    REAL(pwrite);
+    return full(file) ? -1 : real(file, bytes, length, offset);
+}
+
+ssize_t pwrite64(int file, const void *bytes, size_t length, off64_t offset) {
+    REAL(pwrite64);
+    return full(file) ? -1 : real(file, bytes, length, offset);
+}
+
+static int grows(int file, off64_t length) {
+    return lseek64(file, 0, SEEK_END) < length && full(file);
+}
+
+int ftruncate(int file, off_t length) {
+    REAL(ftruncate);
+    return grows(file, length) ? -1 : real(file, length);
+}
+
+int ftruncate64(int file, off64_t length) {
+    REAL(ftruncate64);
+    return grows(file, length) ? -1 : real(file, length);
+}

@@ -1,0 +1,62 @@
+//! A machine whose wall clock jumps and whose disk is full, for one daemon: `machine.c`, preloaded into its process.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::daemon::Setup;
+
+/// The faults of a daemon's machine. They can change while it runs, and they stay when it is restarted.
+#[derive(Debug)]
+pub struct Machine {
+    state: File,
+    folder: tempfile::TempDir,
+    library: PathBuf,
+}
+
+impl Machine {
+    /// A machine without faults. Returns `None` if this one has no C compiler.
+    ///
+    /// # Panics
+    /// If the library cannot be compiled.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("machine.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/machine.c");
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(&library).arg(source).arg("-ldl");
+        let status = match compile.status() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            other => other.unwrap(),
+        };
+        assert!(status.success(), "machine.c compiles");
+        let path = folder.path().join("state");
+        let state = File::create(&path).unwrap();
+        let machine = Self { state, folder, library };
+        machine.put_clock_ahead(0);
+        machine.put_disk_full(false);
+        Some(machine)
+    }
+
+    /// Runs the daemon on this machine, whose disk is this directory.
+    #[must_use]
+    pub fn run(&self, setup: Setup, disk: &Path) -> Setup {
+        let text = |path: &Path| path.display().to_string();
+        setup
+            .env("LD_PRELOAD", &text(&self.library))
+            .env("WEIR_TEST_MACHINE", &text(&self.folder.path().join("state")))
+            .env("WEIR_TEST_DISK", &text(&disk.canonicalize().unwrap()))
+    }
+
+    /// Sets how many seconds the wall clock is ahead.
+    pub fn put_clock_ahead(&self, seconds: i64) {
+        self.state.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Sets whether the disk is full.
+    pub fn put_disk_full(&self, full: bool) {
+        self.state.write_all_at(&i64::from(full).to_ne_bytes(), 8).unwrap();
+    }
+}
