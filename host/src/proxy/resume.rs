@@ -176,14 +176,6 @@ impl ResumeState {
         })
     }
 
-    /// Whether a list of this process, of any chain version, made the state that the client holds at `version`.
-    pub(super) fn has_listed(&self, key: &ClientKey, version: &str) -> bool {
-        self.locked(|clients| {
-            let Some(ClientEntry { points, .. }) = clients.touch(key) else { return false };
-            points.iter().any(|point| point.listed && *point.at == *version)
-        })
-    }
-
     /// Whether the client has a resume state, that is, whether this process made the state that it holds.
     pub(super) fn contains(&self, key: &ClientKey) -> bool {
         self.locked(|clients| clients.entries.contains_key(key))

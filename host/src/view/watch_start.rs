@@ -20,7 +20,7 @@ pub(crate) enum WatchStart {
     },
     /// The version is ahead of the view: wait for its next event.
     Ahead,
-    /// The version is older than the history: only the API server can serve the watch.
+    /// The version is older than the history, or the history leads past it: only the API server can serve the watch.
     TooOld,
 }
 
@@ -33,8 +33,6 @@ pub(crate) enum HeldState {
     /// What the chain version that made the view's present objects has shown: it was in force when the API server made the
     /// version. A client that was cut off while the view filtered its objects again may lack changes without a version.
     Shown,
-    /// A list of this process, which an earlier chain version made. The history has all changes of outcomes since then.
-    ListedBefore,
     /// A list of the chain version that made the view's present objects, if a client of this process holds it. Another
     /// client with the same name may hold less, so that changes without a version of their own are sent all the same.
     ListedByAny,
@@ -64,7 +62,7 @@ impl View {
             return WatchStart::Ahead;
         }
         let oldest = log.history.iter().next().map_or(snapshot.version, |(_, event)| event.previous);
-        if version < oldest {
+        if version < oldest || self.store.jumped_over(version) {
             return WatchStart::TooOld;
         }
         let position = log
@@ -74,7 +72,6 @@ impl View {
             .map_or(log.history.end(), |(position, _)| position);
         let is_unknown = match held {
             HeldState::Unknown => version <= log.unknown_until.max(log.first_version).max(log.earlier_until),
-            HeldState::ListedBefore => version <= log.unknown_until.max(log.earlier_until),
             HeldState::Shown => version <= log.lost_until,
             HeldState::ListedByAny => version <= log.earlier_until,
             HeldState::Listed => false,

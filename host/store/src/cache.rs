@@ -12,6 +12,7 @@ mod changed_objects;
 mod collection;
 mod decode;
 mod event;
+mod gaps;
 mod history;
 mod list;
 mod object;

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use weir_apiserver::{Action, End};
 use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
 use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
@@ -119,7 +120,11 @@ async fn a_watch_after_a_list_of_the_latest_state_gets_no_object_again() {
 #[tokio::test]
 async fn a_client_between_two_watches_gets_what_changed_meanwhile() {
     let (fixture, script, hidden) = cached().await;
-    let list = informer_list(&fixture).await;
+    informer_list(&fixture).await;
+    // Clients of an earlier process may hold any version up to the first one of the view.
+    fixture.service("a", "ClusterIP");
+    let newest = fixture.server.store().revision();
+    let (_, list) = fixture.json(&format!("{SERVICES}?resourceVersion={newest}")).await;
     let mut other = informer_watch(&fixture, version(&list)).await;
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
@@ -249,6 +254,33 @@ async fn a_watch_from_before_the_view_gets_each_event_once_if_its_chain_has_show
     fixture.service("g", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED f", "nothing is sent again");
     assert_eq!(events.next_summary().await, "ADDED g");
+}
+
+#[tokio::test]
+async fn a_watch_from_a_version_that_the_reflector_jumped_over_does_not_miss_deletions() {
+    let (fixture, _script, _) = cached().await;
+    informer_list(&fixture).await;
+    // The reflector lists again, and never learns of the Service.
+    fixture.server.on_request(|request| match request.target().contains("watch=") {
+        true => Action::json(503, "{}"),
+        false => Action::Serve,
+    });
+    fixture.server.close_watches(End::Clean);
+    fixture.server.open_watches().wait_for(|open| *open == 0).await.unwrap();
+    fixture.service("short-lived", "ClusterIP");
+    let held = fixture.server.store().revision();
+    fixture.server.store().delete("v1", "Service", "default", "short-lived").unwrap();
+    fixture.service("d", "ClusterIP");
+    let newest = fixture.server.store().revision();
+    fixture.server.compact();
+    fixture.server.clear_hook();
+    let list = format!("{SERVICES}?resourceVersion={newest}&resourceVersionMatch=NotOlderThan");
+    while fixture.json(&list).await.0 != StatusCode::OK {}
+    let watch = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={held}");
+    let answer = read(&fixture, &watch, &[]).await;
+    let events: Vec<Value> = serde_json::Deserializer::from_slice(&answer).into_iter().map(Result::unwrap).collect();
+    let reason = events.first().map(|event| event.get("object").unwrap_or(event)["reason"].clone());
+    assert_eq!((events.len(), reason), (1, Some(json!("Expired"))), "{events:?}");
 }
 
 #[tokio::test]

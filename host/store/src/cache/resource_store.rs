@@ -10,6 +10,7 @@ use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
 use super::event::StoreEvent;
+use super::gaps::Gaps;
 use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
 use super::store_status::StoreStatus;
@@ -50,6 +51,7 @@ pub struct ResourceStore {
     /// The bytes of the objects. Written under the lock of the history.
     bytes: AtomicUsize,
     received: Arc<Received>,
+    gaps: Gaps,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
@@ -82,11 +84,12 @@ impl ResourceStore {
             end: watch::Sender::new(0),
             state: watch::Sender::new(ReflectorState::default()),
             origin: AtomicU8::new(FOLLOWED),
-            earlier_until: AtomicU64::new(0),
+            earlier_until: AtomicU64::new(u64::MAX),
             restoring: watch::Sender::new(false),
             peer: Mutex::default(),
             bytes: AtomicUsize::new(0),
             received: Arc::default(),
+            gaps: Gaps::default(),
         }
     }
 
@@ -177,11 +180,17 @@ impl ResourceStore {
         self.origin.load(Ordering::Acquire) != FOLLOWED
     }
 
-    /// The highest version that an earlier process may have read from the API server, if it left this store on disk: what
-    /// it read last is not on disk when it is killed. `u64::MAX` until the API server has sent a list or a bookmark.
+    /// The highest version that an earlier process may have read from the API server: what it read last is not on disk when
+    /// it is killed. `u64::MAX` until the API server has sent a list or a bookmark.
     #[must_use]
     pub fn earlier_until(&self) -> u64 {
         self.earlier_until.load(Ordering::Acquire)
+    }
+
+    /// Whether the store jumped over this version by a list, so that its events do not lead from there.
+    #[must_use]
+    pub fn jumped_over(&self, version: u64) -> bool {
+        self.gaps.contain(version)
     }
 
     /// Notes that the API server's objects are complete up to this version.
@@ -218,7 +227,6 @@ impl ResourceStore {
     /// Starts with objects from disk. They count as synced, so that readers get them while the API server is unreachable.
     pub(crate) fn restore(&self, snapshot: Snapshot) {
         self.origin.store(RESTORED, Ordering::Release);
-        self.earlier_until.store(u64::MAX, Ordering::Release);
         let mut history = self.history();
         self.bytes.store(snapshot.objects.values().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         self.snapshot.store(Arc::new(snapshot));
@@ -249,6 +257,7 @@ impl ResourceStore {
             self.reset(format, listed, version);
             return self.set_synced();
         }
+        self.gaps.add(present.version, version);
         let mut listed: BTreeMap<StoreKey, Object> =
             listed.into_iter().map(|object| (object.key.clone(), object)).collect();
         let deleted: Vec<Delta> = present

@@ -234,13 +234,14 @@ impl CachedWatch {
             }
             Phase::After(version) => {
                 let version = *version;
-                match self.view.watch_start(version, self.held(version)) {
+                let held = self.held(version);
+                match self.view.watch_start(version, held) {
                     WatchStart::Ahead => return Ok(false),
                     // The history has moved on meanwhile. The client continues with another watch.
                     WatchStart::TooOld => self.over = true,
                     WatchStart::At { position, catch_up } => {
                         self.version = version;
-                        self.join(position, &catch_up)?;
+                        self.join(position, held, &catch_up)?;
                     }
                 }
                 Ok(true)
@@ -299,24 +300,30 @@ impl CachedWatch {
         let start = if let Start::After(start) = self.read.start { start } else { version }.to_string();
         if resume.was_made_by(&self.read.client, chain, &start) {
             HeldState::Listed
-        } else if resume.was_made_by(&self.read.any_read, chain, &start) {
-            HeldState::ListedByAny
         } else if self.proxy.chain_starts.covers(chain, &self.read.resource.resource, &start) {
             HeldState::Shown
-        } else if resume.has_listed(&self.read.client, &start) {
-            HeldState::ListedBefore
+        } else if resume.was_made_by(&self.read.any_read, chain, &start) {
+            HeldState::ListedByAny
         } else {
             HeldState::Unknown
         }
     }
 
     /// Continues at a position of the history.
-    fn join(&mut self, position: u64, catch_up: &CatchUp) -> Result<(), StatusError> {
-        let reconcile = matches!(catch_up, CatchUp::Everything);
-        self.phase = Phase::Events { position, reconcile };
+    fn join(&mut self, position: u64, held: HeldState, catch_up: &CatchUp) -> Result<(), StatusError> {
+        // The history says what a client lacks that held its state at this version. The events before the history say nothing of
+        // objects that they do not concern.
+        let starts_here = self.read.start == Start::After(self.version);
+        let is_known = starts_here || matches!(held, HeldState::Listed | HeldState::Shown);
         match catch_up {
-            CatchUp::Events(events) => self.catch_up(events),
-            CatchUp::Everything => Ok(()),
+            CatchUp::Events(events) if is_known => {
+                self.phase = Phase::Events { position, reconcile: false };
+                self.catch_up(events)
+            }
+            CatchUp::Events(_) | CatchUp::Everything => {
+                self.phase = Phase::Events { position, reconcile: true };
+                Ok(())
+            }
         }
     }
 
@@ -332,8 +339,9 @@ impl CachedWatch {
         self.over |= batch.ended;
         let Some(version) = batch.version else { return Ok(()) };
         self.version = version;
-        match self.view.watch_start(version, self.held(version)) {
-            WatchStart::At { position, catch_up } => self.join(position, &catch_up)?,
+        let held = self.held(version);
+        match self.view.watch_start(version, held) {
+            WatchStart::At { position, catch_up } => self.join(position, held, &catch_up)?,
             WatchStart::Ahead => self.phase = Phase::After(version),
             WatchStart::TooOld => {}
         }
