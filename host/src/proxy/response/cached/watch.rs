@@ -76,6 +76,8 @@ enum Phase {
     After(u64),
     /// The client first gets these objects, and the position follows them.
     Initial { snapshot: Arc<ViewSnapshot>, rest: VecDeque<Arc<ViewObject>>, position: u64 },
+    /// The client gets the state of these objects, and the position follows them.
+    Reconcile { version: u64, rest: VecDeque<Arc<ViewObject>>, position: u64 },
     /// At this position. If what the client holds is not known, it gets the whole state at the end of the history.
     Events { position: u64, reconcile: bool },
 }
@@ -216,7 +218,9 @@ impl CachedWatch {
     /// The events from here on are still to be sent.
     fn position(&self) -> u64 {
         match &self.phase {
-            Phase::Initial { position, .. } | Phase::Events { position, .. } => *position,
+            Phase::Initial { position, .. } | Phase::Reconcile { position, .. } | Phase::Events { position, .. } => {
+                *position
+            }
             Phase::NotOlderThan(_) | Phase::Older(_) | Phase::After(_) => u64::MAX,
         }
     }
@@ -259,6 +263,21 @@ impl CachedWatch {
                     if self.read.is_watch_list() {
                         self.bookmark(true)?;
                     }
+                }
+                Ok(true)
+            }
+            Phase::Reconcile { version, rest, position } => {
+                let (version, position) = (*version, *position);
+                let objects: Vec<_> = rest.drain(..rest.len().min(BATCH)).collect();
+                let done = rest.is_empty();
+                for object in objects {
+                    let event = if object.shown().is_some() { EventType::Modified } else { EventType::Deleted };
+                    self.object(event, &object)?;
+                }
+                if done {
+                    self.version = version;
+                    self.bookmark_due = true;
+                    self.phase = Phase::Events { position, reconcile: false };
                 }
                 Ok(true)
             }
@@ -351,18 +370,10 @@ impl CachedWatch {
     /// Sends the whole state to a client of which it is not known what it was shown.
     fn reconcile(&mut self) -> Result<(), StatusError> {
         let (snapshot, position) = self.view.snapshot_and_position();
-        if let Phase::Events { position: at, reconcile } = &mut self.phase {
-            if *at != position {
-                return Ok(());
-            }
-            *reconcile = false;
+        if matches!(self.phase, Phase::Events { position: at, .. } if at == position) {
+            let rest = snapshot.objects.values().cloned().collect();
+            self.phase = Phase::Reconcile { version: snapshot.version, rest, position };
         }
-        for object in snapshot.objects.values() {
-            let event = if object.shown().is_some() { EventType::Modified } else { EventType::Deleted };
-            self.object(event, object)?;
-        }
-        self.version = snapshot.version;
-        self.bookmark_due = true;
         Ok(())
     }
 
