@@ -43,24 +43,25 @@ pub(super) fn hash_user(hash: &mut Sha256, identity: Identity, headers: &HeaderM
 /// The owner of the credential that a client sends itself, as a hash: the same for each renewal of a token. `None` without a
 /// credential, or if it impersonates somebody.
 pub(super) fn credential_owner(headers: &HeaderMap) -> Option<Arc<str>> {
-    let credential = headers.get(header::AUTHORIZATION).filter(|_| !impersonates(headers))?;
-    let owner = match token_subject(credential) {
-        Some(subject) => subject_user(&subject),
-        None => {
-            let mut hash = Sha256::new();
-            hash_user(&mut hash, Identity::Client, headers);
-            hash_text(hash)
-        }
-    };
-    Some(owner.into())
+    let is_own = headers.contains_key(header::AUTHORIZATION) && !impersonates(headers);
+    is_own.then(|| token_user(headers).unwrap_or_else(|| user(Identity::Client, headers)).into())
 }
 
-/// The user whom the subject of a token names, as a hash.
-pub(super) fn subject_user(subject: &str) -> String {
+/// The user of a request: its credential, as a hash.
+pub(super) fn user(identity: Identity, headers: &HeaderMap) -> String {
+    let mut hash = Sha256::new();
+    hash_user(&mut hash, identity, headers);
+    hash_text(hash)
+}
+
+/// The user whom the subject of a request's token names, as a hash; `None` without a subject, or if the request impersonates
+/// somebody.
+pub(super) fn token_user(headers: &HeaderMap) -> Option<String> {
+    let subject = headers.get(header::AUTHORIZATION).and_then(token_subject).filter(|_| !impersonates(headers))?;
     let mut hash = Sha256::new();
     hash.update(b"subject");
     hash.update(subject);
-    hash_text(hash)
+    Some(hash_text(hash))
 }
 
 /// Whether a request asks to impersonate somebody.
@@ -110,9 +111,7 @@ mod tests {
     }
 
     fn user(identity: Identity, pairs: &[(&'static str, &str)]) -> String {
-        let mut hash = Sha256::new();
-        hash_user(&mut hash, identity, &headers(pairs));
-        hash_text(hash)
+        super::user(identity, &headers(pairs))
     }
 
     #[test]

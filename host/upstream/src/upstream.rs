@@ -7,9 +7,10 @@
 //! `h2_pool::MAX_CONNECTIONS` connections per identity, purpose, server and thread, each with as many streams as the
 //! server allows. A request beyond that fails at once.
 //!
-//! A request that the server says it did not process is sent again. It goes to the next server if connecting failed. A repeatable request (a read without a body) also does so if
-//! it got no response. While all servers are unresponsive, requests fail at once, and probes detect the recovery
-//! ([`health`]). A small write whose server becomes unresponsive before it responds fails then, too.
+//! A request goes to the next server if connecting failed. A repeatable request (a read without a body) also does so if it
+//! got no response. A request that the server says it did not process is sent to it again. While all servers are
+//! unresponsive, requests fail at once, and probes detect the recovery ([`health`]). A small write whose server becomes
+//! unresponsive before it responds fails then, too.
 
 mod credential_reload;
 mod health;

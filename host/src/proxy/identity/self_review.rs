@@ -15,7 +15,7 @@ use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
 use super::access::attributes;
 use super::reviews::ReviewKey;
 use crate::proxy::Proxy;
-use crate::proxy::credential::{hash_text, hash_user, impersonates, subject_user, token_expiry, token_subject};
+use crate::proxy::credential::{hash_text, token_expiry, token_user, user};
 use crate::proxy::headers::prepare_request;
 use crate::proxy::respond::StatusError;
 
@@ -41,8 +41,7 @@ impl Proxy {
         let body = review(attributes.clone())?;
         let user = user(identity, headers);
         // A renewed token has the permissions of its predecessor, unless it impersonates somebody.
-        let subject = headers.get(header::AUTHORIZATION).and_then(token_subject).map(|subject| subject_user(&subject));
-        let subject = subject.filter(|_| !impersonates(headers));
+        let subject = token_user(headers);
         let key = ReviewKey {
             name: question(&user, &body),
             alias: subject.as_ref().map(|subject| question(subject, &body)),
@@ -104,13 +103,6 @@ fn wider(read: ResourceAttributes) -> [ResourceAttributes; 2] {
         ..read
     };
     [collection.clone(), ResourceAttributes { namespace: Some(String::new()), ..collection }]
-}
-
-/// The user of a request: its credential, as a hash.
-fn user(identity: Identity, headers: &HeaderMap) -> String {
-    let mut hash = Sha256::new();
-    hash_user(&mut hash, identity, headers);
-    hash_text(hash)
 }
 
 /// All that the answer depends on.

@@ -11,6 +11,8 @@ use super::*;
 use crate::config::CachedResources;
 use crate::view::{Views, ViewsConfig, shared_resources};
 
+mod older_versions;
+
 const SERVICES: &str = "/api/v1/services";
 
 /// A proxy whose Services are cached, and a filter that hides the Services of these types.
@@ -205,82 +207,6 @@ async fn a_cached_list_is_what_the_api_server_answers_in_every_encoding() {
         .map(|json| serde_json::from_slice(&json).unwrap())
         .collect();
     assert_eq!(informer_list(&fixture).await["items"], json!(direct));
-}
-
-#[tokio::test]
-async fn a_watch_continues_from_the_version_of_a_get() {
-    let (fixture, _script, _) = cached().await;
-    informer_list(&fixture).await;
-    fixture.service("d", "ClusterIP");
-    let (_, object) = fixture.json("/api/v1/namespaces/default/services/d").await;
-    fixture.service("e", "ClusterIP");
-    let mut events = informer_watch(&fixture, version(&object)).await;
-    assert_eq!(events.next_summary().await, "ADDED e");
-}
-
-#[tokio::test]
-async fn a_watch_from_before_the_view_gets_the_events_since_then_and_joins_the_view() {
-    let (fixture, script, hidden) = cached().await;
-    let before = fixture.server.store().revision();
-    fixture.service("d", "ClusterIP");
-    fixture.service("e", "LoadBalancer");
-    informer_list(&fixture).await;
-    let mut events = informer_watch(&fixture, &before.to_string()).await;
-    assert_eq!(events.next_summary().await, "ADDED d", "from the API server");
-    // The events have reached the view. What the client holds is unknown, so it gets the whole state.
-    for expected in ["MODIFIED a", "DELETED b", "MODIFIED c", "MODIFIED d", "DELETED e", "BOOKMARK "] {
-        assert_eq!(events.next_summary().await, expected);
-    }
-    fixture.service("f", "ClusterIP");
-    assert_eq!(events.next_summary().await, "ADDED f");
-    hidden.lock().unwrap().push("ClusterIP".to_owned());
-    script.change();
-    assert_eq!(events.next_summary().await, "DELETED a", "it follows the view now");
-}
-
-#[tokio::test]
-async fn a_watch_from_before_the_view_gets_each_event_once_if_its_chain_has_shown_all_of_them() {
-    let (fixture, _script, _) = cached().await;
-    // The list goes upstream, and tells since when the chain version is in force.
-    let (_, list) = fixture.json(SERVICES).await;
-    assert_eq!(names(&list), ["a", "c"]);
-    fixture.service("d", "ClusterIP");
-    let start = fixture.server.store().revision();
-    fixture.service("e", "ClusterIP");
-    informer_list(&fixture).await;
-    let mut events = informer_watch(&fixture, &start.to_string()).await;
-    assert_eq!(events.next_summary().await, "ADDED e", "from the API server");
-    fixture.service("f", "ClusterIP");
-    fixture.service("g", "ClusterIP");
-    assert_eq!(events.next_summary().await, "ADDED f", "nothing is sent again");
-    assert_eq!(events.next_summary().await, "ADDED g");
-}
-
-#[tokio::test]
-async fn a_watch_from_a_version_that_the_reflector_jumped_over_does_not_miss_deletions() {
-    let (fixture, _script, _) = cached().await;
-    informer_list(&fixture).await;
-    // The reflector lists again, and never learns of the Service.
-    fixture.server.on_request(|request| match request.target().contains("watch=") {
-        true => Action::json(503, "{}"),
-        false => Action::Serve,
-    });
-    fixture.server.close_watches(End::Clean);
-    fixture.server.open_watches().wait_for(|open| *open == 0).await.unwrap();
-    fixture.service("short-lived", "ClusterIP");
-    let held = fixture.server.store().revision();
-    fixture.server.store().delete("v1", "Service", "default", "short-lived").unwrap();
-    fixture.service("d", "ClusterIP");
-    let newest = fixture.server.store().revision();
-    fixture.server.compact();
-    fixture.server.clear_hook();
-    let list = format!("{SERVICES}?resourceVersion={newest}&resourceVersionMatch=NotOlderThan");
-    while fixture.json(&list).await.0 != StatusCode::OK {}
-    let watch = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={held}");
-    let answer = read(&fixture, &watch, &[]).await;
-    let events: Vec<Value> = serde_json::Deserializer::from_slice(&answer).into_iter().map(Result::unwrap).collect();
-    let reason = events.first().map(|event| event.get("object").unwrap_or(event)["reason"].clone());
-    assert_eq!((events.len(), reason), (1, Some(json!("Expired"))), "{events:?}");
 }
 
 #[tokio::test]

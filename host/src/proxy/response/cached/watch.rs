@@ -28,7 +28,7 @@ use super::{CacheableRequest, CachedRead, Start, head};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{CatchUp, HeldState, OpenWatch, View, ViewObject, ViewSnapshot, WatchStart};
+use crate::view::{CatchUp, HeldState, OpenWatch, View, ViewObject, WatchStart};
 
 /// The most events that are taken from the history at once.
 const BATCH: usize = 64;
@@ -74,12 +74,19 @@ enum Phase {
     Older(Box<OlderEvents>),
     /// Continues after this version once the view has reached it.
     After(u64),
-    /// The client first gets these objects, and the position follows them.
-    Initial { snapshot: Arc<ViewSnapshot>, rest: VecDeque<Arc<ViewObject>>, position: u64 },
-    /// The client gets the state of these objects, and the position follows them.
-    Reconcile { version: u64, rest: VecDeque<Arc<ViewObject>>, position: u64 },
+    /// The client gets these objects, which are the whole state at a version, and the position follows them.
+    State { version: u64, rest: VecDeque<Arc<ViewObject>>, position: u64, reason: StateReason },
     /// At this position. If what the client holds is not known, it gets the whole state at the end of the history.
     Events { position: u64, reconcile: bool },
+}
+
+/// Why a client gets the whole state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StateReason {
+    /// It asked for it: its watch starts with all objects.
+    Start,
+    /// What it was shown is not known: objects that it may hold are changed, and hidden ones deleted.
+    Unknown,
 }
 
 /// Responds to a watch; `None` if only the API server can, whose history reaches back further than the view's.
@@ -110,7 +117,7 @@ pub(super) fn watch_within_history(
 /// How a watch begins; `None` if it begins before the view's history.
 fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
     Some(match read.start {
-        Start::Any => initial(view),
+        Start::Any => whole_state(view, StateReason::Start),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
         Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
@@ -135,10 +142,10 @@ fn respond(
     head(encoding, Verb::Watch).body(StreamBody::new(events).boxed_unsync()).ok()
 }
 
-fn initial(view: &View) -> Phase {
+fn whole_state(view: &View, reason: StateReason) -> Phase {
     let (snapshot, position) = view.snapshot_and_position();
     let rest = snapshot.objects.values().cloned().collect();
-    Phase::Initial { snapshot, rest, position }
+    Phase::State { version: snapshot.version, rest, position, reason }
 }
 
 impl CachedWatch {
@@ -218,9 +225,7 @@ impl CachedWatch {
     /// The events from here on are still to be sent.
     fn position(&self) -> u64 {
         match &self.phase {
-            Phase::Initial { position, .. } | Phase::Reconcile { position, .. } | Phase::Events { position, .. } => {
-                *position
-            }
+            Phase::State { position, .. } | Phase::Events { position, .. } => *position,
             Phase::NotOlderThan(_) | Phase::Older(_) | Phase::After(_) => u64::MAX,
         }
     }
@@ -232,7 +237,7 @@ impl CachedWatch {
             Phase::NotOlderThan(version) => {
                 let reached = self.view.snapshot().version >= *version;
                 if reached {
-                    self.phase = initial(&self.view);
+                    self.phase = whole_state(&self.view, StateReason::Start);
                 }
                 Ok(reached)
             }
@@ -250,34 +255,25 @@ impl CachedWatch {
                 }
                 Ok(true)
             }
-            Phase::Initial { snapshot, rest, position } => {
-                let (snapshot, position) = (snapshot.clone(), *position);
+            Phase::State { version, rest, position, reason } => {
+                let (version, position, reason) = (*version, *position, *reason);
                 let objects: Vec<_> = rest.drain(..rest.len().min(BATCH)).collect();
                 let done = rest.is_empty();
                 for object in objects {
-                    self.object(EventType::Added, &object)?;
-                }
-                if done {
-                    self.version = snapshot.version;
-                    self.phase = Phase::Events { position, reconcile: false };
-                    if self.read.is_watch_list() {
-                        self.bookmark(true)?;
-                    }
-                }
-                Ok(true)
-            }
-            Phase::Reconcile { version, rest, position } => {
-                let (version, position) = (*version, *position);
-                let objects: Vec<_> = rest.drain(..rest.len().min(BATCH)).collect();
-                let done = rest.is_empty();
-                for object in objects {
-                    let event = if object.shown().is_some() { EventType::Modified } else { EventType::Deleted };
+                    let event = match reason {
+                        StateReason::Start => EventType::Added,
+                        StateReason::Unknown if object.shown().is_some() => EventType::Modified,
+                        StateReason::Unknown => EventType::Deleted,
+                    };
                     self.object(event, &object)?;
                 }
                 if done {
                     self.version = version;
-                    self.bookmark_due = true;
                     self.phase = Phase::Events { position, reconcile: false };
+                    self.bookmark_due |= reason == StateReason::Unknown;
+                    if reason == StateReason::Start && self.read.is_watch_list() {
+                        self.bookmark(true)?;
+                    }
                 }
                 Ok(true)
             }
@@ -294,7 +290,8 @@ impl CachedWatch {
                     return Ok(true);
                 };
                 if events.is_empty() && reconcile {
-                    return self.reconcile().map(|()| true);
+                    self.reconcile();
+                    return Ok(true);
                 }
                 if events.is_empty() && self.bookmark_due {
                     return self.bookmark(false).map(|()| true);
@@ -368,13 +365,13 @@ impl CachedWatch {
     }
 
     /// Sends the whole state to a client of which it is not known what it was shown.
-    fn reconcile(&mut self) -> Result<(), StatusError> {
-        let (snapshot, position) = self.view.snapshot_and_position();
-        if matches!(self.phase, Phase::Events { position: at, .. } if at == position) {
-            let rest = snapshot.objects.values().cloned().collect();
-            self.phase = Phase::Reconcile { version: snapshot.version, rest, position };
+    fn reconcile(&mut self) {
+        let state = whole_state(&self.view, StateReason::Unknown);
+        // Events that have come meanwhile are sent first.
+        if matches!((&self.phase, &state), (Phase::Events { position: at, .. }, Phase::State { position, .. }) if at == position)
+        {
+            self.phase = state;
         }
-        Ok(())
     }
 
     /// Waits for the next event, bookmark or end.
