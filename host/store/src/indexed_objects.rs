@@ -8,6 +8,7 @@
 
 mod cache;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,11 +103,12 @@ impl IndexedObjects {
     pub(super) fn next(&self, deltas: Vec<Delta>) -> Option<(Self, Vec<StoreKey>)> {
         let mut map = self.map.clone();
         let mut changed: Vec<ChangedObject> = Vec::new();
-        for delta in deltas {
-            let (key, new) = match delta {
-                Delta::Put(key, new) => (key, Some(new)),
-                Delta::Remove(key) => (key, None),
-            };
+        // An object may change more than once. Only its last state counts.
+        let last = deltas.into_iter().map(|delta| match delta {
+            Delta::Put(key, new) => (key, Some(new)),
+            Delta::Remove(key) => (key, None),
+        });
+        for (key, new) in last.collect::<BTreeMap<_, _>>() {
             let old = map.get(key.as_str()).cloned();
             match (&old, &new) {
                 (None, None) => continue,
@@ -124,9 +126,7 @@ impl IndexedObjects {
         }
         let mut caches = self.caches().clone();
         caches.apply(&changed);
-        let mut keys: Vec<_> = changed.into_iter().map(|(key, ..)| key).collect();
-        keys.sort_unstable();
-        keys.dedup();
+        let keys = changed.into_iter().map(|(key, ..)| key).collect();
         Some((Self { map, caches: Mutex::new(caches) }, keys))
     }
 

@@ -123,7 +123,7 @@ impl IndexCaches {
         self.indexed(label, value)
     }
 
-    /// Updates selections and indexes for these changed objects, in this order.
+    /// Updates selections and indexes for these changed objects, each of which is there once.
     pub(super) fn apply(&mut self, changed: &[ChangedObject]) {
         for (label, index) in &mut self.indexes {
             for (key, old, new) in changed {

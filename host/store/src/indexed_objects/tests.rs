@@ -76,6 +76,31 @@ fn versions_share_a_selection_until_a_change_affects_it() {
 }
 
 #[test]
+fn only_the_last_state_of_an_object_counts_that_changes_more_than_once() {
+    let first = next(&IndexedObjects::default(), vec![put("a", "a", 1, &[("app", "x")]), put("a", "c", 1, &[])]);
+    for selector in ["app in (x)", "app=x"] {
+        assert_eq!(names(&first.find(None, selector).unwrap()), ["a/a"]);
+    }
+    let (second, changed) = first
+        .next(vec![
+            put("a", "b", 2, &[("app", "x")]),
+            put("a", "b", 3, &[("app", "y")]),
+            remove("a", "a"),
+            put("a", "a", 5, &[("app", "x")]),
+            put("a", "c", 6, &[("app", "x")]),
+            remove("a", "c"),
+            put("a", "d", 8, &[("app", "x")]),
+            remove("a", "d"),
+        ])
+        .unwrap();
+    for selector in ["app in (x)", "app=x"] {
+        assert_eq!(names(&second.find(None, selector).unwrap()), ["a/a"], "{selector}");
+    }
+    assert_eq!(changed, ["a", "b", "c"].map(|name| StoreKey::new("a", name)));
+    assert!(first.next(vec![put("a", "d", 2, &[]), remove("a", "d")]).is_none());
+}
+
+#[test]
 fn a_malformed_selector_is_an_error_on_each_call() {
     for _ in 0..2 {
         assert!(IndexedObjects::default().find(None, "a in").is_err());
