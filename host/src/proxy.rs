@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use weir_kube::GroupResource;
 use weir_runtime::ServingReceiver;
 use weir_upstream::{Tasks, Upstream};
 
@@ -42,6 +41,7 @@ use self::response::answer_memory::AnswerMemory;
 use self::response::cached::list_memory::ListMemory;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
+use self::response::read::ReadRequest;
 use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
 use self::server::listener;
@@ -185,11 +185,11 @@ impl Proxy {
         self.accept(listener, Some(tls));
     }
 
-    /// Notes that a client got this version of a resource from upstream. A later change of outcomes concerns that client,
-    /// although the change has no version.
-    fn hand_out(&self, resource: &GroupResource, version: Option<&str>) {
+    /// Notes that a client got this version from upstream. A later change of outcomes concerns that client, although the
+    /// change has no version.
+    fn hand_out(&self, read: &ReadRequest, version: Option<&str>) {
         if let (Some(views), Some(version)) = (&self.views, version.and_then(|version| version.parse().ok())) {
-            views.hand_out(resource, version);
+            views.hand_out(&read.component, &read.resource.resource, version, read.chain_version);
         }
     }
 

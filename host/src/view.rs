@@ -9,7 +9,8 @@
 //! ResourceStore ─► View (store × chain) ─► ViewEvent ─► cached list and watch responses (proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers`, `watch_start` ─► `whole_state` ─►
+//! `state` ─► `event` ─► `object`.
 //! `scope` and `api_services` tell `registry` which views there may be.
 //! `watch_memory` bounds the histories.
 
@@ -26,6 +27,7 @@ mod status;
 mod watch_memory;
 mod watch_start;
 mod watchers;
+mod whole_state;
 
 pub(crate) use self::event::{Cause, ViewEvent, converted, frame, list_item};
 pub use self::metrics::CacheMetrics;
@@ -35,5 +37,6 @@ pub(crate) use self::request_selector::RequestSelector;
 pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;
-pub(crate) use self::watch_start::{CatchUp, HeldState, WatchStart};
+pub(crate) use self::watch_start::{HeldState, WatchStart};
 pub(crate) use self::watchers::OpenWatch;
+pub(crate) use self::whole_state::{EarlierDeletion, StateItem, WholeState};

@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// Marks an event, followed by its number.
 const MARK: &[u8] = b"tick-";
 const DIGITS: usize = 6;
+/// The User-Agent of all clients: that of [`Daemon::client`] for kube-proxy.
+const CLIENT: &str = "kube-proxy/v1.34.0 (linux/amd64) kubernetes/test";
 
 /// One measurement.
 struct Load {
@@ -71,13 +73,15 @@ async fn measure(table: &mut Table, load: &Load) {
         .bundled("nodeportisolation");
     let cache = tempfile::tempdir().unwrap();
     let daemon = setup.flag("--cache-dir", cache.path().to_str().unwrap()).start_ready().await;
-    let warm = daemon.client("kube-proxy");
+    // As informers do, the clients continue from a list.
+    let client = daemon.client("kube-proxy");
+    let mut version = 0;
     for kind in Kind::BOTH {
         let all = kind.path().replace("/namespaces/team", "");
-        assert_eq!(warm.get(&format!("{all}?resourceVersion=0")).await.status, 200);
+        let list = client.json(&format!("{all}?resourceVersion=0")).await;
+        version = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     }
     let before = resident(daemon.id());
-    let version = server.store().revision();
     let through = open(daemon.url(), watches, version, changes).await;
     let direct = open(server.url(), 1, version, changes).await;
     let used = processor(daemon.id());
@@ -147,7 +151,7 @@ async fn open(url: &str, watches: usize, from: u64, changes: usize) -> Vec<tokio
         let mut stream = TcpStream::connect(&address).await.unwrap();
         let path = "/apis/discovery.k8s.io/v1/endpointslices";
         let request = format!(
-            "GET {path}?watch=true&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: kube-proxy/v1.34.0 bench\r\nAccept: {}\r\n\r\n",
+            "GET {path}?watch=true&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: {CLIENT}\r\nAccept: {}\r\n\r\n",
             Encoding::Protobuf.watch_media()
         );
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Query, ResourceRequest, VerbClass};
-use weir_runtime::{Serving, ServingReceiver};
+use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
@@ -271,13 +271,14 @@ impl Views {
         stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
     }
 
-    /// Notes that a client got this version of a resource, whichever way.
-    pub(crate) fn hand_out(&self, resource: &GroupResource, version: u64) {
+    /// Notes that a client got this version of a resource from upstream, as a chain version of its component shows it.
+    pub(crate) fn hand_out(&self, component: &str, resource: &GroupResource, version: u64, chain: ChainVersion) {
         let mut open = self.open();
         open.handed_out(resource).fetch_max(version, Ordering::AcqRel);
-        for (key, found) in &open.views {
-            if key.collection.resource == *resource {
-                found.view.hand_out(version);
+        for (key, found) in open.views.iter().filter(|(key, _)| key.collection.resource == *resource) {
+            match key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component)) {
+                true => found.view.hand_out_filtered(version, chain),
+                false => found.view.hand_out(version),
             }
         }
     }

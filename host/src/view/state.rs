@@ -152,6 +152,17 @@ impl View {
         self.handed_out.fetch_max(version, Ordering::AcqRel);
     }
 
+    /// Notes that a client of the view's component got this version of the resource from upstream, as this chain version
+    /// shows it. If the view shows another one, the stamps of the changes between them may be below the version.
+    pub(crate) fn hand_out_filtered(&self, version: u64, chain: ChainVersion) {
+        self.hand_out(version);
+        let mut log = self.log();
+        if self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) != chain {
+            log.unknown_until = log.unknown_until.max(version);
+            log.lost_until = log.lost_until.max(version);
+        }
+    }
+
     /// The number of open watches.
     pub(crate) fn open_watches(&self) -> usize {
         self.watchers.len()

@@ -7,17 +7,20 @@ use weir_store::StoreKey;
 
 use super::event::{Cause, ViewEvent};
 use super::state::View;
+use super::whole_state::WholeState;
 
 /// How a watch from a resourceVersion starts.
 #[derive(Debug)]
 pub(crate) enum WatchStart {
-    /// At this position of the history.
+    /// At a position of the history.
     At {
         /// The position.
         position: u64,
-        /// What the client gets beside the events.
-        catch_up: CatchUp,
+        /// What the client gets first: the latest event of each object whose outcome changed without a version of its own.
+        lacking: Vec<Arc<ViewEvent>>,
     },
+    /// With the whole state: what the client was shown is not known.
+    State(WholeState),
     /// The version is ahead of the view: wait for its next event.
     Ahead,
     /// The version is older than the history, or the history leads past it: only the API server can serve the watch.
@@ -27,6 +30,8 @@ pub(crate) enum WatchStart {
 /// What is known of the state that a client holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeldState {
+    /// It is not complete at the version: what came before is missing.
+    Incomplete,
     /// Nothing: filters of before may have made it, also in an earlier process. Other clients with the same name may be
     /// known, which tells nothing of this one.
     Unknown,
@@ -38,16 +43,6 @@ pub(crate) enum HeldState {
     ListedByAny,
     /// The same, and the client itself has listed it.
     Listed,
-}
-
-/// What a client lacks although its version is that of the position.
-#[derive(Debug)]
-pub(crate) enum CatchUp {
-    /// First the latest event of each object whose outcome changed without a version of its own.
-    Events(Vec<Arc<ViewEvent>>),
-    /// What the client was shown is not known. After the events that are in the history already, it gets all objects,
-    /// hidden ones as deletions.
-    Everything,
 }
 
 impl View {
@@ -71,13 +66,14 @@ impl View {
             .find(|(_, event)| event.version > version)
             .map_or(log.history.end(), |(position, _)| position);
         let is_unknown = match held {
+            HeldState::Incomplete => true,
             HeldState::Unknown => version <= log.unknown_until.max(log.first_version).max(log.earlier_until),
             HeldState::Shown => version <= log.lost_until,
-            HeldState::ListedByAny => version <= log.earlier_until,
+            HeldState::ListedByAny => version <= log.earlier_until.max(log.lost_until),
             HeldState::Listed => false,
         };
         if is_unknown {
-            return WatchStart::At { position, catch_up: CatchUp::Everything };
+            return WatchStart::State(WholeState::of(&snapshot, &log, position));
         }
         let mut lacking: BTreeMap<StoreKey, Arc<ViewEvent>> = BTreeMap::new();
         for (_, event) in log.history.iter().take_while(|(at, _)| *at < position) {
@@ -87,6 +83,12 @@ impl View {
                 lacking.insert(key.clone(), event.clone());
             }
         }
-        WatchStart::At { position, catch_up: CatchUp::Events(lacking.into_values().collect()) }
+        WatchStart::At { position, lacking: lacking.into_values().collect() }
+    }
+
+    /// The whole state, for a client that holds nothing.
+    pub(crate) fn whole_state(&self) -> WholeState {
+        let log = self.log();
+        WholeState::of(&self.snapshot(), &log, log.history.end())
     }
 }

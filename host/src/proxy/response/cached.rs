@@ -14,6 +14,7 @@ mod peer;
 mod table;
 mod watch;
 mod watch_events;
+mod watch_start;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,15 +1,18 @@
-//! A watch from a version that is older than the view's history: its events come from the API server until they reach the
-//! history.
+//! A watch from a version that is older than the view's history: the API server knows what happened until the history
+//! begins.
 //!
-//! Weir does not know what such a client holds: it may continue from the version of a write, of a get, or of a list that
-//! another process served. So the deletion of an object that the chain hides is sent, and after the last of these events the
-//! client gets the whole state of the view. Where an object changes that the chain hides, the watch ends with 410.
+//! If one chain version has shown the client everything that it holds, its events are sent as they come, and the watch ends
+//! when the chain version changes. Where an object changes that the chain hides, the client gets a 410.
+//!
+//! Otherwise Weir does not know what the client holds: it may continue from the version of a write, of a get, or of a list that
+//! another process served. Such a client gets the whole state of the view. Only the deletions before the history are
+//! collected, because the view does not know them any more.
 
 use bytes::Bytes;
 use http::header;
 use weir_document::json::EventType;
 use weir_kube::{Encoding, MediaType, VerbClass};
-use weir_runtime::{Outcome, Serving};
+use weir_runtime::{Chain, ChainVersion, Outcome, Serving};
 use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
 
 use super::CacheableRequest;
@@ -18,6 +21,7 @@ use crate::codec::{CodecError, ObjectType};
 use crate::proxy::Proxy;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
+use crate::view::{EarlierDeletion, View};
 
 /// The largest event.
 const MAX_EVENT: usize = 32 << 20;
@@ -26,6 +30,9 @@ const MAX_EVENT: usize = 32 << 20;
 /// where nothing changes only a BOOKMARK tells that the client has got all events before the history.
 const TIMEOUT: u64 = 4;
 
+/// The most bytes of collected deletions.
+const MAX_DELETIONS: usize = 8 << 20;
+
 /// The events before the history.
 pub(super) struct OlderEvents {
     upstream: Box<DecodedBody>,
@@ -33,6 +40,11 @@ pub(super) struct OlderEvents {
     encoder: WatchEncoder,
     /// Whether the client gets bookmarks, too.
     takes_bookmarks: bool,
+    /// The chain version that has shown the client everything; `None` if deletions are collected.
+    shown_by: Option<ChainVersion>,
+    deletions: Vec<EarlierDeletion>,
+    /// The bytes of the deletions.
+    collected: usize,
 }
 
 /// Some events as the client gets them.
@@ -53,9 +65,14 @@ impl OlderBatch {
 }
 
 impl OlderEvents {
-    /// Starts the watch at the API server, with the client's own credential. `None`: it does not answer with events, and the
-    /// request must be forwarded.
-    pub(super) async fn start(proxy: &Proxy, request: &CacheableRequest, media_type: MediaType) -> Option<Self> {
+    /// Starts the watch at the API server, with the client's own credential. `shown_by` is the chain version that has shown the
+    /// client everything that it holds. `None`: the API server does not answer with events, and the request must be forwarded.
+    pub(super) async fn start(
+        proxy: &Proxy,
+        request: &CacheableRequest,
+        media_type: MediaType,
+        shown_by: Option<ChainVersion>,
+    ) -> Option<Self> {
         let resource = request.parsed.resource()?;
         let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, request.identity);
@@ -77,11 +94,24 @@ impl OlderEvents {
             decoder: WatchDecoder::new(encoding, media_type.transform, ObjectType::of(resource), MAX_EVENT),
             encoder: WatchEncoder::new(encoding, media_type.transform),
             takes_bookmarks: query.flag("allowWatchBookmarks"),
+            shown_by,
+            deletions: Vec::new(),
+            collected: 0,
         })
     }
 
+    /// Takes the collected deletions; `None` if the events were sent.
+    pub(super) fn take_deletions(&mut self) -> Option<Vec<EarlierDeletion>> {
+        self.shown_by.is_none().then(|| std::mem::take(&mut self.deletions))
+    }
+
     /// Waits for bytes, and returns the events that are complete. Cancel-safe while it waits.
-    pub(super) async fn next(&mut self, proxy: &Proxy, request: &CacheableRequest) -> Result<OlderBatch, StatusError> {
+    pub(super) async fn next(
+        &mut self,
+        proxy: &Proxy,
+        request: &CacheableRequest,
+        view: &View,
+    ) -> Result<OlderBatch, StatusError> {
         // An interrupted watch ends between two events; the client continues with another one.
         let bytes = self.upstream.next().await.ok().flatten();
         let ended = bytes.is_none();
@@ -93,39 +123,56 @@ impl OlderEvents {
         while let Some(event) = self.decoder.next().map_err(invalid)? {
             events.push(event);
         }
-        let outcomes = self.filter(proxy, request, &events).await;
+        let chain = chain(proxy, request);
+        let outcomes = self.filter(chain.as_ref(), &events).await;
         let mut batch = OlderBatch { events: Vec::new(), version: None, ended };
         for (event, outcome) in events.iter().zip(outcomes) {
             batch.version = version(event).or(batch.version);
             batch.ended |= event.event_type == EventType::Error;
-            batch.events.extend(self.encode(event, outcome)?);
+            self.encoder.note(event);
+            match (self.shown_by, event.event_type) {
+                (Some(_), _) | (None, EventType::Error) => batch.events.extend(self.encode(event, outcome)?),
+                (None, EventType::Deleted) => self.collect(event, outcome, batch.version)?,
+                (None, _) => {}
+            }
+        }
+        if let (Some(shown_by), Some(version)) = (self.shown_by, batch.version) {
+            // In this order, a change of outcomes either has a stamp that is not below the version, or ends the watch.
+            view.hand_out(version);
+            if chain_version(proxy, request) != shown_by {
+                return Ok(OlderBatch::end());
+            }
         }
         Ok(batch)
     }
 
-    async fn filter(&self, proxy: &Proxy, request: &CacheableRequest, events: &[WatchEvent]) -> Vec<Outcome> {
-        let chain = match &*proxy.serving.borrow() {
-            Serving::Live(set) => request
-                .parsed
-                .resource()
-                .and_then(|resource| set.chain(&request.component, &resource.resource, VerbClass::Read)),
-            Serving::Unknown | Serving::Pending(_) => None,
+    async fn filter(&self, chain: Option<&Chain>, events: &[WatchEvent]) -> Vec<Outcome> {
+        let filters = |event: &&WatchEvent| {
+            event.is_filtered() && (self.shown_by.is_some() || event.event_type == EventType::Deleted)
         };
-        let filtered = events.iter().filter(|event| event.is_filtered());
-        let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
+        let documents: Vec<_> = events.iter().filter(filters).filter_map(WatchEvent::document).cloned().collect();
         let mut outcomes = match chain {
             Some(chain) if !documents.is_empty() => chain.run(documents).await.into_iter(),
             _ => vec![Outcome::Unchanged; documents.len()].into_iter(),
         };
-        let outcome = |event: &WatchEvent| match event.is_filtered() {
+        let outcome = |event: &WatchEvent| match filters(&event) {
             true => outcomes.next().unwrap_or(Outcome::Hidden),
             false => Outcome::Unchanged,
         };
         events.iter().map(outcome).collect()
     }
 
+    fn collect(&mut self, event: &WatchEvent, outcome: Outcome, version: Option<u64>) -> Result<(), StatusError> {
+        let (Some(event), Some(version)) = (self.encode(event, outcome)?, version) else { return Ok(()) };
+        self.collected += event.len();
+        if self.collected > MAX_DELETIONS {
+            return Err(StatusError::Expired("too many objects were deleted since the version"));
+        }
+        self.deletions.push(EarlierDeletion { version, event });
+        Ok(())
+    }
+
     fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
-        self.encoder.note(event);
         if event.event_type == EventType::Bookmark && !self.takes_bookmarks {
             return Ok(None);
         }
@@ -147,6 +194,19 @@ impl OlderEvents {
         };
         encoded.map(Some).map_err(invalid)
     }
+}
+
+/// The chain that filters the client's reads now.
+fn chain(proxy: &Proxy, request: &CacheableRequest) -> Option<Chain> {
+    match &*proxy.serving.borrow() {
+        Serving::Live(set) => set.chain(&request.component, &request.parsed.resource()?.resource, VerbClass::Read),
+        Serving::Unknown | Serving::Pending(_) => None,
+    }
+}
+
+/// The version of that chain.
+pub(super) fn chain_version(proxy: &Proxy, request: &CacheableRequest) -> ChainVersion {
+    chain(proxy, request).map_or(ChainVersion::UNFILTERED, |chain| chain.version())
 }
 
 fn version(event: &WatchEvent) -> Option<u64> {

@@ -20,15 +20,15 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 use weir_document::json::EventType;
 use weir_kube::Verb;
-use weir_runtime::ChainVersion;
 use weir_store::cache::ObjectFormat;
 
-use super::older::{OlderBatch, OlderEvents};
-use super::{CacheableRequest, CachedRead, Start, head};
+use super::older::OlderEvents;
+use super::watch_start::{older_phase, phase};
+use super::{CacheableRequest, CachedRead, head};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{CatchUp, HeldState, OpenWatch, View, ViewObject, WatchStart};
+use crate::view::{EarlierDeletion, OpenWatch, StateItem, View, WholeState};
 
 /// The most events that are taken from the history at once.
 const BATCH: usize = 64;
@@ -43,8 +43,8 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// An open watch.
 pub(super) struct CachedWatch {
-    proxy: Arc<Proxy>,
-    request: Arc<CacheableRequest>,
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) request: Arc<CacheableRequest>,
     pub(super) read: CachedRead,
     pub(super) view: Arc<View>,
     /// The view counts it and observes its position.
@@ -52,7 +52,7 @@ pub(super) struct CachedWatch {
     /// The view's. A view that changes it starts a new history, which ends its watches.
     pub(super) format: ObjectFormat,
     changes: tokio::sync::watch::Receiver<Option<u64>>,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// The version that the client has got.
     pub(super) version: u64,
     /// Encoded events that leave next.
@@ -60,29 +60,30 @@ pub(super) struct CachedWatch {
     /// Whether the client gets a BOOKMARK at the end of the history: events without a version of their own were sent.
     pub(super) bookmark_due: bool,
     bookmarks: Interval,
-    deadline: Pin<Box<Sleep>>,
+    pub(super) deadline: Pin<Box<Sleep>>,
     /// Resolves when the daemon stops.
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
-    over: bool,
+    pub(super) over: bool,
 }
 
 /// How far a watch is.
-enum Phase {
+pub(super) enum Phase {
     /// Starts with all objects once the view has reached this version.
     NotOlderThan(u64),
     /// The client's version is older than the view's history: its events come from the API server.
     Older(Box<OlderEvents>),
-    /// Continues after this version once the view has reached it.
-    After(u64),
-    /// The client gets these objects, which are the whole state at a version, and the position follows them.
-    State { version: u64, rest: VecDeque<Arc<ViewObject>>, position: u64, reason: StateReason },
-    /// At this position. If what the client holds is not known, it gets the whole state at the end of the history.
-    Events { position: u64, reconcile: bool },
+    /// Continues after this version once the view has reached it. A client with `deletions` gets the whole state then, and
+    /// these deletions of before the history.
+    After { version: u64, deletions: Option<Vec<EarlierDeletion>> },
+    /// The client gets the whole state.
+    State { state: WholeState, reason: StateReason },
+    /// At this position.
+    Events { position: u64 },
 }
 
 /// Why a client gets the whole state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StateReason {
+pub(super) enum StateReason {
     /// It asked for it: its watch starts with all objects.
     Start,
     /// What it was shown is not known: objects that it may hold are changed, and hidden ones deleted.
@@ -98,7 +99,7 @@ pub(super) async fn watch(
 ) -> Option<Response<ResponseBody>> {
     let phase = match phase(&read, &view) {
         Some(phase) => phase,
-        None => Phase::Older(Box::new(OlderEvents::start(proxy, request, read.media_type).await?)),
+        None => older_phase(proxy, request, &read, &view).await?,
     };
     respond(proxy, request, read, view, phase)
 }
@@ -114,19 +115,6 @@ pub(super) fn watch_within_history(
     respond(proxy, request, read, view, phase)
 }
 
-/// How a watch begins; `None` if it begins before the view's history.
-fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
-    Some(match read.start {
-        Start::Any => whole_state(view, StateReason::Start),
-        Start::NotOlderThan(version) => Phase::NotOlderThan(version),
-        Start::Now => Phase::Events { position: view.snapshot_and_position().1, reconcile: false },
-        Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
-            return None;
-        }
-        Start::After(version) => Phase::After(version),
-    })
-}
-
 fn respond(
     proxy: &Arc<Proxy>,
     request: &Arc<CacheableRequest>,
@@ -140,12 +128,6 @@ fn respond(
         watch.next().await.map(|events| (Ok::<_, AbortError>(Frame::data(events)), watch))
     });
     head(encoding, Verb::Watch).body(StreamBody::new(events).boxed_unsync()).ok()
-}
-
-fn whole_state(view: &View, reason: StateReason) -> Phase {
-    let (snapshot, position) = view.snapshot_and_position();
-    let rest = snapshot.objects.values().cloned().collect();
-    Phase::State { version: snapshot.version, rest, position, reason }
 }
 
 impl CachedWatch {
@@ -225,8 +207,9 @@ impl CachedWatch {
     /// The events from here on are still to be sent.
     fn position(&self) -> u64 {
         match &self.phase {
-            Phase::State { position, .. } | Phase::Events { position, .. } => *position,
-            Phase::NotOlderThan(_) | Phase::Older(_) | Phase::After(_) => u64::MAX,
+            Phase::State { state, .. } => state.position,
+            Phase::Events { position } => *position,
+            Phase::NotOlderThan(_) | Phase::Older(_) | Phase::After { .. } => u64::MAX,
         }
     }
 
@@ -237,39 +220,21 @@ impl CachedWatch {
             Phase::NotOlderThan(version) => {
                 let reached = self.view.snapshot().version >= *version;
                 if reached {
-                    self.phase = whole_state(&self.view, StateReason::Start);
+                    self.phase = Phase::State { state: self.view.whole_state(), reason: StateReason::Start };
                 }
                 Ok(reached)
             }
-            Phase::After(version) => {
-                let version = *version;
-                let held = self.held(version);
-                match self.view.watch_start(version, held) {
-                    WatchStart::Ahead => return Ok(false),
-                    // The history has moved on meanwhile. The client continues with another watch.
-                    WatchStart::TooOld => self.over = true,
-                    WatchStart::At { position, catch_up } => {
-                        self.version = version;
-                        self.join(position, held, &catch_up)?;
-                    }
-                }
-                Ok(true)
+            Phase::After { version, deletions } => {
+                let (version, deletions) = (*version, deletions.take());
+                self.join(version, deletions)
             }
-            Phase::State { version, rest, position, reason } => {
-                let (version, position, reason) = (*version, *position, *reason);
-                let objects: Vec<_> = rest.drain(..rest.len().min(BATCH)).collect();
-                let done = rest.is_empty();
-                for object in objects {
-                    let event = match reason {
-                        StateReason::Start => EventType::Added,
-                        StateReason::Unknown if object.shown().is_some() => EventType::Modified,
-                        StateReason::Unknown => EventType::Deleted,
-                    };
-                    self.object(event, &object)?;
-                }
-                if done {
+            Phase::State { state, reason } => {
+                let (items, reason) = (state.take(BATCH), *reason);
+                let end = state.is_empty().then_some((state.version, state.position));
+                items.iter().try_for_each(|item| self.state_item(item, reason))?;
+                if let Some((version, position)) = end {
                     self.version = version;
-                    self.phase = Phase::Events { position, reconcile: false };
+                    self.phase = Phase::Events { position };
                     self.bookmark_due |= reason == StateReason::Unknown;
                     if reason == StateReason::Start && self.read.is_watch_list() {
                         self.bookmark(true)?;
@@ -277,8 +242,8 @@ impl CachedWatch {
                 }
                 Ok(true)
             }
-            Phase::Events { position, reconcile } => {
-                let (from, reconcile) = (*position, *reconcile);
+            Phase::Events { position } => {
+                let from = *position;
                 let Ok(events) = self.view.events_from(from, BATCH) else {
                     tracing::info!(
                         path = self.read.resource.collection,
@@ -289,88 +254,31 @@ impl CachedWatch {
                     self.over = true;
                     return Ok(true);
                 };
-                if events.is_empty() && reconcile {
-                    self.reconcile();
-                    return Ok(true);
-                }
                 if events.is_empty() && self.bookmark_due {
                     return self.bookmark(false).map(|()| true);
                 }
-                self.phase = Phase::Events { position: from + events.len() as u64, reconcile };
-                for event in &events {
-                    self.event(event, reconcile)?;
-                }
+                self.phase = Phase::Events { position: from + events.len() as u64 };
+                events.iter().try_for_each(|event| self.event(event))?;
                 Ok(!events.is_empty())
             }
         }
     }
 
-    /// What is known of the state that the client holds at a version.
-    fn held(&self, version: u64) -> HeldState {
-        if self.read.for_peer {
-            return HeldState::Listed;
-        }
-        let resume = &self.proxy.resume;
-        let chain = self.view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
-        // Since then the client has got the API server's events, if it starts before the history.
-        let start = if let Start::After(start) = self.read.start { start } else { version }.to_string();
-        if resume.was_made_by(&self.read.client, chain, &start) {
-            HeldState::Listed
-        } else if self.proxy.chain_starts.covers(chain, &self.read.resource.resource, &start) {
-            HeldState::Shown
-        } else if resume.was_made_by(&self.read.any_read, chain, &start) {
-            HeldState::ListedByAny
-        } else {
-            HeldState::Unknown
-        }
-    }
-
-    /// Continues at a position of the history.
-    fn join(&mut self, position: u64, held: HeldState, catch_up: &CatchUp) -> Result<(), StatusError> {
-        // The history says what a client lacks that held its state at this version. The events before the history say nothing of
-        // objects that they do not concern.
-        let starts_here = self.read.start == Start::After(self.version);
-        let is_known = starts_here || matches!(held, HeldState::Listed | HeldState::Shown);
-        match catch_up {
-            CatchUp::Events(events) if is_known => {
-                self.phase = Phase::Events { position, reconcile: false };
-                self.catch_up(events)
+    fn state_item(&mut self, item: &StateItem, reason: StateReason) -> Result<(), StatusError> {
+        match item {
+            StateItem::Object(object) => {
+                let event_type = match reason {
+                    StateReason::Start => EventType::Added,
+                    StateReason::Unknown if object.shown().is_some() => EventType::Modified,
+                    StateReason::Unknown => EventType::Deleted,
+                };
+                self.object(event_type, object)
             }
-            CatchUp::Events(_) | CatchUp::Everything => {
-                self.phase = Phase::Events { position, reconcile: true };
+            StateItem::Deleted(event) => self.deleted(event),
+            StateItem::EarlierDeletion(deletion) => {
+                self.ready.push_back(deletion.event.clone());
                 Ok(())
             }
-        }
-    }
-
-    /// Sends the events of the API server until they reach the view's history, then the whole state of the view.
-    async fn follow_older(&mut self) -> Result<(), StatusError> {
-        let Phase::Older(older) = &mut self.phase else { return Ok(()) };
-        let batch = tokio::select! {
-            batch = older.next(&self.proxy, &self.request) => batch?,
-            () = &mut self.deadline => OlderBatch::end(),
-            () = self.proxy.tasks.stopping() => OlderBatch::end(),
-        };
-        self.ready.extend(batch.events);
-        self.over |= batch.ended;
-        let Some(version) = batch.version else { return Ok(()) };
-        self.version = version;
-        let held = self.held(version);
-        match self.view.watch_start(version, held) {
-            WatchStart::At { position, catch_up } => self.join(position, held, &catch_up)?,
-            WatchStart::Ahead => self.phase = Phase::After(version),
-            WatchStart::TooOld => {}
-        }
-        Ok(())
-    }
-
-    /// Sends the whole state to a client of which it is not known what it was shown.
-    fn reconcile(&mut self) {
-        let state = whole_state(&self.view, StateReason::Unknown);
-        // Events that have come meanwhile are sent first.
-        if matches!((&self.phase, &state), (Phase::Events { position: at, .. }, Phase::State { position, .. }) if at == position)
-        {
-            self.phase = state;
         }
     }
 

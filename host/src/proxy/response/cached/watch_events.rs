@@ -46,9 +46,8 @@ impl CachedWatch {
         Ok(())
     }
 
-    /// Sends an event of the history as far as it concerns the client. If it is `unknown` what the client was shown, an object
-    /// that was hidden before the event is deleted in its state of then: handlers of deletions act on that state.
-    pub(super) fn event(&mut self, event: &ViewEvent, unknown: bool) -> Result<(), StatusError> {
+    /// Sends an event of the history as far as it concerns the client.
+    pub(super) fn event(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
         let (selects_old, selects_new) = event.selected(&self.format, &self.read.selector, self.open.selector);
         if let Some(failure) = event.new.as_ref().and_then(|new| new.failure())
             && selects_new
@@ -66,11 +65,16 @@ impl CachedWatch {
         if let Some(event_type) = event_type {
             self.encode(event, event_type)?;
             self.bookmark_due |= event.cause != Cause::Upstream;
-        } else if let Some(old) = event.old.as_ref().filter(|old| unknown && old.shown().is_none()) {
-            self.object(EventType::Deleted, old)?;
-            self.bookmark_due = true;
         }
         Ok(())
+    }
+
+    /// Sends the deletion of an object, whether the client was shown it or not.
+    pub(super) fn deleted(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
+        match &event.old {
+            Some(old) if self.selects(old) => self.encode(event, EventType::Deleted),
+            _ => Ok(()),
+        }
     }
 
     fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {

@@ -93,7 +93,7 @@ impl ListResponse {
                 Some(ListPiece::Tail(bytes)) => {
                     let meta = self.decoder.meta();
                     let (proxy, resource) = (&self.proxy, &self.read.resource.resource);
-                    proxy.hand_out(resource, meta.resource_version.as_deref());
+                    proxy.hand_out(&self.read, meta.resource_version.as_deref());
                     self.progress.save(&proxy.resume, &proxy.chain_starts, resource, meta);
                     return Ok(Some(self.encoder.tail(bytes)?));
                 }

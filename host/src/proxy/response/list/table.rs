@@ -59,7 +59,7 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
             progress.hide(object)?;
         }
     }
-    proxy.hand_out(&read.resource.resource, codec.meta().resource_version.as_deref());
+    proxy.hand_out(read, codec.meta().resource_version.as_deref());
     progress.save(&proxy.resume, &proxy.chain_starts, &read.resource.resource, codec.meta());
     Ok(Some(codec.finish()?))
 }

@@ -249,15 +249,16 @@ impl Drop for WatchResponse {
     /// Saves the resume state: however the watch ended, its client may continue from the last version that it got.
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
-        if self.relisted {
-            return;
-        }
         let start = self.read.query.first("resourceVersion").unwrap_or_default();
         let last = self.last.take();
         let version = last.as_ref().and_then(|last| last.resource_version().ok().flatten());
         let version = version.as_deref().unwrap_or(start);
+        // Also before a 410, which may not reach a client that is cut off.
+        self.proxy.hand_out(&self.read, Some(version));
+        if self.relisted {
+            return;
+        }
         let hidden = self.transitions.hidden().clone();
-        self.proxy.hand_out(&self.read.resource.resource, Some(version));
         self.proxy.resume.save(self.read.client, self.read.chain_version, version, hidden);
     }
 }

@@ -14,16 +14,17 @@ async fn a_watch_continues_from_the_version_of_a_get() {
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_view_gets_the_events_since_then_and_joins_the_view() {
+async fn a_watch_from_before_the_view_gets_the_whole_state_and_what_was_deleted_since_then() {
     let (fixture, script, hidden) = cached().await;
+    fixture.service("gone", "ClusterIP");
     let before = fixture.server.store().revision();
     fixture.service("d", "ClusterIP");
+    fixture.server.store().delete("v1", "Service", "default", "gone").unwrap();
     fixture.service("e", "LoadBalancer");
     informer_list(&fixture).await;
     let mut events = informer_watch(&fixture, &before.to_string()).await;
-    assert_eq!(events.next_summary().await, "ADDED d", "from the API server");
-    // The events have reached the view. What the client holds is unknown, so it gets the whole state.
-    for expected in ["MODIFIED a", "DELETED b", "MODIFIED c", "MODIFIED d", "DELETED e", "BOOKMARK "] {
+    // What the client holds is not known. In the order of versions, so that it can be cut off at any time.
+    for expected in ["MODIFIED a", "DELETED b", "MODIFIED c", "MODIFIED d", "DELETED gone", "DELETED e", "BOOKMARK "] {
         assert_eq!(events.next_summary().await, expected);
     }
     fixture.service("f", "ClusterIP");
@@ -76,4 +77,23 @@ async fn a_watch_from_a_version_that_the_reflector_jumped_over_does_not_miss_del
     let events: Vec<Value> = serde_json::Deserializer::from_slice(&answer).into_iter().map(Result::unwrap).collect();
     let reason = events.first().map(|event| event.get("object").unwrap_or(event)["reason"].clone());
     assert_eq!((events.len(), reason), (1, Some(json!("Expired"))), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_amid_the_whole_state_has_got_everything_up_to_its_version() {
+    let (fixture, _script, _) = cached().await;
+    let list = informer_list(&fixture).await;
+    fixture.service("a", "ClusterIP");
+    // This client has listed nothing.
+    let path = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&labelSelector=!none&resourceVersion=");
+    let mut events = fixture.watch(&format!("{path}{}", version(&list))).await;
+    for expected in ["DELETED b", "MODIFIED c"] {
+        assert_eq!(events.next_summary().await, expected);
+    }
+    let last = events.next().await.unwrap();
+    assert_eq!((&last["type"], &last["object"]["metadata"]["name"]), (&json!("MODIFIED"), &json!("a")));
+    drop(events);
+    let mut events = fixture.watch(&format!("{path}{}", version(&last["object"]))).await;
+    fixture.service("d", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED d");
 }

@@ -1,0 +1,110 @@
+//! How a watch that continues from a version joins the history of its view.
+
+use weir_runtime::ChainVersion;
+
+use super::older::{OlderBatch, OlderEvents};
+use super::watch::{CachedWatch, Phase, StateReason};
+use super::{CacheableRequest, CachedRead, Start};
+use crate::proxy::Proxy;
+use crate::proxy::respond::StatusError;
+use crate::view::{EarlierDeletion, HeldState, View, WatchStart};
+
+/// How a watch begins; `None` if it begins before the view's history.
+pub(super) fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
+    Some(match read.start {
+        Start::Any => Phase::State { state: view.whole_state(), reason: StateReason::Start },
+        Start::NotOlderThan(version) => Phase::NotOlderThan(version),
+        Start::Now => Phase::Events { position: view.snapshot_and_position().1 },
+        Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
+            return None;
+        }
+        Start::After(version) => Phase::After { version, deletions: None },
+    })
+}
+
+/// Begins a watch before the view's history. `None`: the API server does not answer with events.
+pub(super) async fn older_phase(
+    proxy: &Proxy,
+    request: &CacheableRequest,
+    read: &CachedRead,
+    view: &View,
+) -> Option<Phase> {
+    let Start::After(version) = read.start else { return None };
+    let chain = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
+    let is_shown = matches!(held(proxy, read, view, version), HeldState::Listed | HeldState::Shown);
+    let events = OlderEvents::start(proxy, request, read.media_type, is_shown.then_some(chain)).await?;
+    Some(Phase::Older(Box::new(events)))
+}
+
+/// What is known of the state that a client holds at a version.
+fn held(proxy: &Proxy, read: &CachedRead, view: &View, version: u64) -> HeldState {
+    if read.for_peer {
+        return HeldState::Listed;
+    }
+    let chain = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
+    // Since then the client has got the API server's events, if it starts before the history.
+    let start = if let Start::After(start) = read.start { start } else { version }.to_string();
+    if proxy.resume.was_made_by(&read.client, chain, &start) {
+        HeldState::Listed
+    } else if proxy.chain_starts.covers(chain, &read.resource.resource, &start) {
+        HeldState::Shown
+    } else if proxy.resume.was_made_by(&read.any_read, chain, &start) {
+        HeldState::ListedByAny
+    } else {
+        HeldState::Unknown
+    }
+}
+
+impl CachedWatch {
+    /// Joins the history after a version, or waits until the view has reached it. `deletions` are those before the history,
+    /// if the client has got none of the events since its own version. Returns false if the view has not reached the version.
+    pub(super) fn join(&mut self, version: u64, deletions: Option<Vec<EarlierDeletion>>) -> Result<bool, StatusError> {
+        let held = match &deletions {
+            Some(_) => HeldState::Incomplete,
+            None => held(&self.proxy, &self.read, &self.view, version),
+        };
+        match self.view.watch_start(version, held) {
+            WatchStart::At { position, lacking } => {
+                self.version = version;
+                self.phase = Phase::Events { position };
+                self.catch_up(&lacking)?;
+            }
+            WatchStart::State(mut state) => {
+                tracing::debug!(
+                    path = self.read.resource.collection,
+                    component = self.read.component,
+                    version,
+                    "the client's state is not known, it gets all objects"
+                );
+                state.add(deletions.unwrap_or_default());
+                self.phase = Phase::State { state, reason: StateReason::Unknown };
+            }
+            WatchStart::Ahead => {
+                self.phase = Phase::After { version, deletions };
+                return Ok(false);
+            }
+            // The history has moved on meanwhile. The client continues with another watch.
+            WatchStart::TooOld => self.over = true,
+        }
+        Ok(true)
+    }
+
+    /// Follows the API server's events until they reach the view's history.
+    pub(super) async fn follow_older(&mut self) -> Result<(), StatusError> {
+        let Phase::Older(older) = &mut self.phase else { return Ok(()) };
+        let batch = tokio::select! {
+            batch = older.next(&self.proxy, &self.request, &self.view) => batch?,
+            () = &mut self.deadline => OlderBatch::end(),
+            () = self.proxy.tasks.stopping() => OlderBatch::end(),
+        };
+        self.ready.extend(batch.events);
+        self.over |= batch.ended;
+        let Some(version) = batch.version.filter(|_| !self.over) else { return Ok(()) };
+        self.version = version;
+        if !matches!(self.view.watch_start(version, HeldState::Incomplete), WatchStart::TooOld) {
+            let deletions = older.take_deletions();
+            self.join(version, deletions)?;
+        }
+        Ok(())
+    }
+}
