@@ -39,4 +39,4 @@ pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;
 pub(crate) use self::watch_start::{HeldState, WatchStart};
 pub(crate) use self::watchers::OpenWatch;
-pub(crate) use self::whole_state::{EarlierDeletion, StateItem, WholeState};
+pub(crate) use self::whole_state::{EarlierEvent, StateItem, WholeState};

@@ -178,9 +178,7 @@ impl ViewEvent {
     }
 
     fn deleted(&self, format: &ObjectFormat) -> Result<Bytes, Error> {
-        // Without an outcome that clients saw, the unfiltered object: one of them may have got it from an earlier process.
-        let shown = |old: &Arc<ViewObject>| old.shown().unwrap_or(&old.source.bytes).clone();
-        let shown = self.old.as_ref().map(shown).unwrap_or_default();
+        let shown = self.old.as_ref().and_then(|object| object.shown()).cloned().unwrap_or_default();
         if self.cause != Cause::Upstream {
             return Ok(shown);
         }

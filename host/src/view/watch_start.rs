@@ -73,7 +73,7 @@ impl View {
             HeldState::Listed => false,
         };
         if is_unknown {
-            return WatchStart::State(WholeState::of(&snapshot, &log, position));
+            return WatchStart::State(WholeState::at(version, position, &snapshot, &log));
         }
         let mut lacking: BTreeMap<StoreKey, Arc<ViewEvent>> = BTreeMap::new();
         for (_, event) in log.history.iter().take_while(|(at, _)| *at < position) {
@@ -89,6 +89,7 @@ impl View {
     /// The whole state, for a client that holds nothing.
     pub(crate) fn whole_state(&self) -> WholeState {
         let log = self.log();
-        WholeState::of(&self.snapshot(), &log, log.history.end())
+        let snapshot = self.snapshot();
+        WholeState::at(snapshot.version, log.history.end(), &snapshot, &log)
     }
 }

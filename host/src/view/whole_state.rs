@@ -1,23 +1,23 @@
 //! The whole state of a view, as a watch sends it to a client that holds nothing, or of which it is not known what it holds.
 //!
-//! It is in the order of versions. Clients continue from the version of the last event that they got, also when they were
-//! cut off amid the state: in this order they have got everything up to that version.
+//! It is in the order of versions, and the events of the history follow. Clients continue from the version of the last event
+//! that they got, also when they were cut off amid the state: in this order they have got everything up to that version.
+//! Handlers of an informer learn of each change, because a deletion carries the state before it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::event::ViewEvent;
 use super::object::ViewObject;
 use super::state::{ViewLog, ViewSnapshot};
 
-/// All objects of a view, and what was deleted since the version that its client continues from.
+/// All objects of a view at one position of its history, and events of before.
 #[derive(Debug)]
 pub(crate) struct WholeState {
-    /// The version of the view.
+    /// The version.
     pub(crate) version: u64,
-    /// Events from this position of the history on change the state.
+    /// The position. The events of the history from here on change the state.
     pub(crate) position: u64,
     items: VecDeque<StateItem>,
 }
@@ -27,37 +27,40 @@ pub(crate) struct WholeState {
 pub(crate) enum StateItem {
     /// An object, hidden ones included.
     Object(Arc<ViewObject>),
-    /// The event of the history that deleted an object.
-    Deleted(Arc<ViewEvent>),
-    /// The deletion of an object before the history.
-    EarlierDeletion(EarlierDeletion),
+    /// An event of before the history.
+    Earlier(EarlierEvent),
 }
 
-/// The deletion of an object before a view's history.
+/// An event of before a view's history.
 #[derive(Debug)]
-pub(crate) struct EarlierDeletion {
-    /// The version of the deletion.
+pub(crate) struct EarlierEvent {
+    /// The version of the event.
     pub(crate) version: u64,
-    /// The DELETED event as the client gets it.
-    pub(crate) event: Bytes,
+    /// The event as the client gets it.
+    pub(crate) encoded: Bytes,
 }
 
 impl WholeState {
-    /// The objects of a snapshot, and the deletions of its history from the position `since` on.
-    pub(super) fn of(snapshot: &ViewSnapshot, log: &ViewLog, since: u64) -> Self {
-        let objects = snapshot.objects.values().cloned().map(StateItem::Object);
-        let events = log.history.iter().filter(|(at, _)| *at >= since).map(|(_, event)| event);
-        let deleted = events.filter(|event| event.old.is_some() && event.new.is_none());
-        let items = objects.chain(deleted.cloned().map(StateItem::Deleted)).collect();
-        let mut state = Self { version: snapshot.version, position: log.history.end(), items };
+    /// The objects at this version and position.
+    pub(super) fn at(version: u64, position: u64, snapshot: &ViewSnapshot, log: &ViewLog) -> Self {
+        let mut objects = snapshot.objects.clone();
+        for (_, event) in log.history.iter().rev().take_while(|(at, _)| *at >= position) {
+            match (event.key(), &event.old) {
+                (Some(key), Some(old)) => objects.insert_mut(key.clone(), old.clone()),
+                (Some(key), None) => drop(objects.remove_mut(key)),
+                (None, _) => {}
+            }
+        }
+        let items = objects.values().cloned().map(StateItem::Object).collect();
+        let mut state = Self { version, position, items };
         state.sort();
         state
     }
 
-    /// Adds what was deleted before the history.
-    pub(crate) fn add(&mut self, deletions: Vec<EarlierDeletion>) {
-        if !deletions.is_empty() {
-            self.items.extend(deletions.into_iter().map(StateItem::EarlierDeletion));
+    /// Adds events of before the history.
+    pub(crate) fn add(&mut self, events: Vec<EarlierEvent>) {
+        if !events.is_empty() {
+            self.items.extend(events.into_iter().map(StateItem::Earlier));
             self.sort();
         }
     }
@@ -72,17 +75,11 @@ impl WholeState {
         self.items.is_empty()
     }
 
+    /// An object comes after the event that made it: what its event showed may be out of date.
     fn sort(&mut self) {
-        self.items.make_contiguous().sort_by_key(StateItem::version);
-    }
-}
-
-impl StateItem {
-    fn version(&self) -> u64 {
-        match self {
-            Self::Object(object) => object.source.version,
-            Self::Deleted(event) => event.version,
-            Self::EarlierDeletion(deletion) => deletion.version,
-        }
+        self.items.make_contiguous().sort_by_key(|item| match item {
+            StateItem::Object(object) => (object.source.version, 1),
+            StateItem::Earlier(event) => (event.version, 0),
+        });
     }
 }

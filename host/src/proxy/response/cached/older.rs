@@ -5,8 +5,8 @@
 //! when the chain version changes. Where an object changes that the chain hides, the client gets a 410.
 //!
 //! Otherwise Weir does not know what the client holds: it may continue from the version of a write, of a get, or of a list that
-//! another process served. Such a client gets the whole state of the view. Only the deletions before the history are
-//! collected, because the view does not know them any more.
+//! another process served. Such a client gets the whole state of the view. The events before the history are collected until
+//! then, because a client that has got some of them would look as if it held the state before them, too.
 
 use bytes::Bytes;
 use http::header;
@@ -21,7 +21,7 @@ use crate::codec::{CodecError, ObjectType};
 use crate::proxy::Proxy;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use crate::view::{EarlierDeletion, View};
+use crate::view::{EarlierEvent, View};
 
 /// The largest event.
 const MAX_EVENT: usize = 32 << 20;
@@ -30,8 +30,8 @@ const MAX_EVENT: usize = 32 << 20;
 /// where nothing changes only a BOOKMARK tells that the client has got all events before the history.
 const TIMEOUT: u64 = 4;
 
-/// The most bytes of collected deletions.
-const MAX_DELETIONS: usize = 8 << 20;
+/// The most bytes of collected events.
+const MAX_COLLECTED: usize = 8 << 20;
 
 /// The events before the history.
 pub(super) struct OlderEvents {
@@ -40,11 +40,10 @@ pub(super) struct OlderEvents {
     encoder: WatchEncoder,
     /// Whether the client gets bookmarks, too.
     takes_bookmarks: bool,
-    /// The chain version that has shown the client everything; `None` if deletions are collected.
+    /// The chain version that has shown the client everything; `None` if events are collected.
     shown_by: Option<ChainVersion>,
-    deletions: Vec<EarlierDeletion>,
-    /// The bytes of the deletions.
-    collected: usize,
+    collected: Vec<EarlierEvent>,
+    collected_bytes: usize,
 }
 
 /// Some events as the client gets them.
@@ -95,14 +94,14 @@ impl OlderEvents {
             encoder: WatchEncoder::new(encoding, media_type.transform),
             takes_bookmarks: query.flag("allowWatchBookmarks"),
             shown_by,
-            deletions: Vec::new(),
-            collected: 0,
+            collected: Vec::new(),
+            collected_bytes: 0,
         })
     }
 
-    /// Takes the collected deletions; `None` if the events were sent.
-    pub(super) fn take_deletions(&mut self) -> Option<Vec<EarlierDeletion>> {
-        self.shown_by.is_none().then(|| std::mem::take(&mut self.deletions))
+    /// Takes the collected events; `None` if they were sent.
+    pub(super) fn take_collected(&mut self) -> Option<Vec<EarlierEvent>> {
+        self.shown_by.is_none().then(|| std::mem::take(&mut self.collected))
     }
 
     /// Waits for bytes, and returns the events that are complete. Cancel-safe while it waits.
@@ -124,16 +123,16 @@ impl OlderEvents {
             events.push(event);
         }
         let chain = chain(proxy, request);
-        let outcomes = self.filter(chain.as_ref(), &events).await;
+        let outcomes = outcomes(chain.as_ref(), &events).await;
         let mut batch = OlderBatch { events: Vec::new(), version: None, ended };
         for (event, outcome) in events.iter().zip(outcomes) {
             batch.version = version(event).or(batch.version);
             batch.ended |= event.event_type == EventType::Error;
-            self.encoder.note(event);
+            let encoded = self.encode(event, outcome)?;
             match (self.shown_by, event.event_type) {
-                (Some(_), _) | (None, EventType::Error) => batch.events.extend(self.encode(event, outcome)?),
-                (None, EventType::Deleted) => self.collect(event, outcome, batch.version)?,
-                (None, _) => {}
+                (Some(_), _) | (None, EventType::Error) => batch.events.extend(encoded),
+                (None, EventType::Bookmark) => {}
+                (None, _) => self.collect(encoded, batch.version)?,
             }
         }
         if let (Some(shown_by), Some(version)) = (self.shown_by, batch.version) {
@@ -146,33 +145,18 @@ impl OlderEvents {
         Ok(batch)
     }
 
-    async fn filter(&self, chain: Option<&Chain>, events: &[WatchEvent]) -> Vec<Outcome> {
-        let filters = |event: &&WatchEvent| {
-            event.is_filtered() && (self.shown_by.is_some() || event.event_type == EventType::Deleted)
-        };
-        let documents: Vec<_> = events.iter().filter(filters).filter_map(WatchEvent::document).cloned().collect();
-        let mut outcomes = match chain {
-            Some(chain) if !documents.is_empty() => chain.run(documents).await.into_iter(),
-            _ => vec![Outcome::Unchanged; documents.len()].into_iter(),
-        };
-        let outcome = |event: &WatchEvent| match filters(&event) {
-            true => outcomes.next().unwrap_or(Outcome::Hidden),
-            false => Outcome::Unchanged,
-        };
-        events.iter().map(outcome).collect()
-    }
-
-    fn collect(&mut self, event: &WatchEvent, outcome: Outcome, version: Option<u64>) -> Result<(), StatusError> {
-        let (Some(event), Some(version)) = (self.encode(event, outcome)?, version) else { return Ok(()) };
-        self.collected += event.len();
-        if self.collected > MAX_DELETIONS {
-            return Err(StatusError::Expired("too many objects were deleted since the version"));
+    fn collect(&mut self, encoded: Option<Bytes>, version: Option<u64>) -> Result<(), StatusError> {
+        let (Some(encoded), Some(version)) = (encoded, version) else { return Ok(()) };
+        self.collected_bytes += encoded.len();
+        if self.collected_bytes > MAX_COLLECTED {
+            return Err(StatusError::Expired("too much has changed since the version"));
         }
-        self.deletions.push(EarlierDeletion { version, event });
+        self.collected.push(EarlierEvent { version, encoded });
         Ok(())
     }
 
     fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
+        self.encoder.note(event);
         if event.event_type == EventType::Bookmark && !self.takes_bookmarks {
             return Ok(None);
         }
@@ -194,6 +178,21 @@ impl OlderEvents {
         };
         encoded.map(Some).map_err(invalid)
     }
+}
+
+/// One outcome for each event.
+async fn outcomes(chain: Option<&Chain>, events: &[WatchEvent]) -> Vec<Outcome> {
+    let filtered = events.iter().filter(|event| event.is_filtered());
+    let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
+    let mut outcomes = match chain {
+        Some(chain) if !documents.is_empty() => chain.run(documents).await.into_iter(),
+        _ => vec![Outcome::Unchanged; documents.len()].into_iter(),
+    };
+    let outcome = |event: &WatchEvent| match event.is_filtered() {
+        true => outcomes.next().unwrap_or(Outcome::Hidden),
+        false => Outcome::Unchanged,
+    };
+    events.iter().map(outcome).collect()
 }
 
 /// The chain that filters the client's reads now.

@@ -28,7 +28,7 @@ use super::{CacheableRequest, CachedRead, head};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{EarlierDeletion, OpenWatch, StateItem, View, WholeState};
+use crate::view::{EarlierEvent, OpenWatch, StateItem, View, WholeState};
 
 /// The most events that are taken from the history at once.
 const BATCH: usize = 64;
@@ -72,9 +72,9 @@ pub(super) enum Phase {
     NotOlderThan(u64),
     /// The client's version is older than the view's history: its events come from the API server.
     Older(Box<OlderEvents>),
-    /// Continues after this version once the view has reached it. A client with `deletions` gets the whole state then, and
-    /// these deletions of before the history.
-    After { version: u64, deletions: Option<Vec<EarlierDeletion>> },
+    /// Continues after this version once the view has reached it. A client with `earlier` events of before the history has got
+    /// none of them, and gets the whole state.
+    After { version: u64, earlier: Option<Vec<EarlierEvent>> },
     /// The client gets the whole state.
     State { state: WholeState, reason: StateReason },
     /// At this position.
@@ -224,9 +224,9 @@ impl CachedWatch {
                 }
                 Ok(reached)
             }
-            Phase::After { version, deletions } => {
-                let (version, deletions) = (*version, deletions.take());
-                self.join(version, deletions)
+            Phase::After { version, earlier } => {
+                let (version, earlier) = (*version, earlier.take());
+                self.join(version, earlier)
             }
             Phase::State { state, reason } => {
                 let (items, reason) = (state.take(BATCH), *reason);
@@ -274,9 +274,8 @@ impl CachedWatch {
                 };
                 self.object(event_type, object)
             }
-            StateItem::Deleted(event) => self.deleted(event),
-            StateItem::EarlierDeletion(deletion) => {
-                self.ready.push_back(deletion.event.clone());
+            StateItem::Earlier(event) => {
+                self.ready.push_back(event.encoded.clone());
                 Ok(())
             }
         }

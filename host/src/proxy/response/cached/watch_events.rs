@@ -69,14 +69,6 @@ impl CachedWatch {
         Ok(())
     }
 
-    /// Sends the deletion of an object, whether the client was shown it or not.
-    pub(super) fn deleted(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
-        match &event.old {
-            Some(old) if self.selects(old) => self.encode(event, EventType::Deleted),
-            _ => Ok(()),
-        }
-    }
-
     fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
         let media_type = self.read.media_type;
         let encoded = event.encode(event_type, &self.format, media_type.encoding, media_type.transform);

@@ -7,7 +7,7 @@ use super::watch::{CachedWatch, Phase, StateReason};
 use super::{CacheableRequest, CachedRead, Start};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
-use crate::view::{EarlierDeletion, HeldState, View, WatchStart};
+use crate::view::{EarlierEvent, HeldState, View, WatchStart};
 
 /// How a watch begins; `None` if it begins before the view's history.
 pub(super) fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
@@ -18,7 +18,7 @@ pub(super) fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
         Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
             return None;
         }
-        Start::After(version) => Phase::After { version, deletions: None },
+        Start::After(version) => Phase::After { version, earlier: None },
     })
 }
 
@@ -56,10 +56,10 @@ fn held(proxy: &Proxy, read: &CachedRead, view: &View, version: u64) -> HeldStat
 }
 
 impl CachedWatch {
-    /// Joins the history after a version, or waits until the view has reached it. `deletions` are those before the history,
-    /// if the client has got none of the events since its own version. Returns false if the view has not reached the version.
-    pub(super) fn join(&mut self, version: u64, deletions: Option<Vec<EarlierDeletion>>) -> Result<bool, StatusError> {
-        let held = match &deletions {
+    /// Joins the history after a version, or waits until the view has reached it. A client with `earlier`
+    /// events of before the history has got none of them, and gets the whole state. Returns false if the view has not reached the version.
+    pub(super) fn join(&mut self, version: u64, earlier: Option<Vec<EarlierEvent>>) -> Result<bool, StatusError> {
+        let held = match &earlier {
             Some(_) => HeldState::Incomplete,
             None => held(&self.proxy, &self.read, &self.view, version),
         };
@@ -76,11 +76,11 @@ impl CachedWatch {
                     version,
                     "the client's state is not known, it gets all objects"
                 );
-                state.add(deletions.unwrap_or_default());
+                state.add(earlier.unwrap_or_default());
                 self.phase = Phase::State { state, reason: StateReason::Unknown };
             }
             WatchStart::Ahead => {
-                self.phase = Phase::After { version, deletions };
+                self.phase = Phase::After { version, earlier };
                 return Ok(false);
             }
             // The history has moved on meanwhile. The client continues with another watch.
@@ -102,8 +102,8 @@ impl CachedWatch {
         let Some(version) = batch.version.filter(|_| !self.over) else { return Ok(()) };
         self.version = version;
         if !matches!(self.view.watch_start(version, HeldState::Incomplete), WatchStart::TooOld) {
-            let deletions = older.take_deletions();
-            self.join(version, deletions)?;
+            let earlier = older.take_collected();
+            self.join(version, earlier)?;
         }
         Ok(())
     }
