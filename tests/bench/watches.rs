@@ -82,7 +82,9 @@ async fn measure(table: &mut Table, load: &Load) {
         version = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     }
     let before = resident(daemon.id());
+    let opening = Instant::now();
     let through = open(daemon.url(), watches, version, changes).await;
+    let opened = opening.elapsed();
     let direct = open(server.url(), 1, version, changes).await;
     let used = processor(daemon.id());
     let began = Instant::now();
@@ -96,6 +98,7 @@ async fn measure(table: &mut Table, load: &Load) {
     let direct = direct.into_iter().next().unwrap().await.unwrap();
     let mut added: Vec<f64> = all.iter().flat_map(|arrivals| later(arrivals, &direct)).collect();
     let name = format!("{watches} watches");
+    table.row("opening all watches, one after another", opened.as_secs_f64() * 1e3, "ms");
     table.row("duration", took.as_secs_f64(), "s");
     table.row("added latency, median", percentile(&mut added, 0.5), "ms");
     let p99 = percentile(&mut added, 0.99);
@@ -143,7 +146,7 @@ async fn change(server: &ApiServer, load: &Load) {
     }
 }
 
-/// Opens watches of slices in protobuf. Each task ends after so many events, and returns when they arrived.
+/// Opens watches of slices in protobuf, and waits for their response heads. Each task ends after so many events, and returns when they arrived.
 async fn open(url: &str, watches: usize, from: u64, changes: usize) -> Vec<tokio::task::JoinHandle<Arrivals>> {
     let address = url.trim_start_matches("http://").to_owned();
     let mut all = Vec::new();
@@ -155,6 +158,12 @@ async fn open(url: &str, watches: usize, from: u64, changes: usize) -> Vec<tokio
             Encoding::Protobuf.watch_media()
         );
         stream.write_all(request.as_bytes()).await.unwrap();
+        // The changes begin when all watches are open.
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
         all.push(tokio::spawn(async move { read(stream, changes).await.unwrap_or_else(|reason| panic!("{reason}")) }));
     }
     all
