@@ -68,12 +68,11 @@ impl DependencySet {
             return;
         }
         let mut table = self.lock();
-        for (dependency, value) in dependencies.iter() {
-            if !table.store(dependency, value) {
-                // Two calls read different values, so the outcome of one of them is out of date.
-                self.advance(&mut table);
-                table.store(dependency, value);
-            }
+        if !dependencies.iter().all(|(dependency, value)| table.store(dependency, value)) {
+            // Two calls read different values, so the outcome of one of them is out of date. The table is empty then, without
+            // those of this call that were stored already.
+            self.advance(&mut table);
+            dependencies.iter().for_each(|(dependency, value)| drop(table.store(dependency, value)));
         }
         let mark = self.0.epoch.mark();
         drop(table);

@@ -171,6 +171,19 @@ async fn two_calls_that_read_different_values_invalidate_the_first() {
 }
 
 #[tokio::test]
+async fn a_call_that_invalidates_an_earlier_one_keeps_all_its_dependencies() {
+    let calls = Calls::new(vec![service("a", "1"), service("b", "1")]);
+    calls.call("b");
+    calls.view.set(vec![service("a", "1"), service("b", "2")]);
+    let snapshot = calls.view.snapshot();
+    let both = ["a", "b"].map(|name| (calls.object(name), calls.object(name).value(&*snapshot)));
+    calls.set.store(&Dependencies::test(snapshot.clone(), both.into()), &*calls.view);
+    assert_eq!(calls.set.len(), 2);
+    calls.view.set(vec![service("a", "2"), service("b", "2")]);
+    assert!(calls.validate(|changes| changes.add_object(&calls.lookup, "team", "a")).await);
+}
+
+#[tokio::test]
 async fn a_change_validates_the_affected_dependencies_only_and_locks_for_chunks() {
     const OBJECTS: usize = 20_000;
     let calls = Calls::new((0..4).map(|n| service(&format!("s-{n}"), "1")).collect());
