@@ -38,6 +38,7 @@ mod behaviour {
     mod servers;
     mod soak;
     mod start;
+    mod start_traffic;
     mod streams;
     mod tls;
     mod uplinks;

@@ -148,7 +148,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
 
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
-    let last_good = disk.clone().and_then(|disk| LastGood::new(disk, &config.source));
+    let last_good = disk.clone().map(|disk| LastGood::new(disk, &config.source));
     let reloader = Reloader {
         state: watch_source(&config.source, client, last_good.clone(), &tasks),
         last_good,

@@ -1,5 +1,5 @@
 //! Reloads the configuration: watches it, loads each changed filter, and swaps the filter set at once. After an error the
-//! active set stays, and the log, a metric and `/filters` report the error.
+//! active set stays, or the last good one is activated if none is, and the log, a metric and `/filters` report the error.
 //!
 //! One task handles one change after another. A newer change cancels the load in progress.
 
@@ -48,7 +48,7 @@ pub struct Reloader {
     pub status: Arc<FilterStatus>,
     /// Counts results.
     pub metrics: Arc<ReloadMetrics>,
-    /// Keeps the configuration for a start without the API server.
+    /// Keeps the configuration for a start without the API server or with an invalid one.
     pub last_good: Option<LastGood>,
 }
 
@@ -124,28 +124,53 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
-        let configuration = match state {
+        let mut errors = match state {
             SourceState::Pending => return AttemptResult::Waiting,
-            SourceState::Valid(configuration) => configuration,
-            SourceState::Invalid(error) => return self.refuse(&source, vec![whole(error.to_string())], logged),
-            SourceState::Unreadable(reason) => return self.refuse(&source, vec![whole(reason.to_string())], logged),
+            SourceState::Valid(configuration) => match self.activate(&source, &configuration, started).await {
+                Ok(()) => {
+                    self.keep(&configuration, kept).await;
+                    return AttemptResult::Done;
+                }
+                Err(errors) => errors,
+            },
+            SourceState::Invalid(error) => vec![whole(error.to_string())],
+            SourceState::Unreadable(reason) => vec![whole(reason.to_string())],
         };
+        errors.extend(self.fall_back(&source, started).await);
+        self.refuse(&source, errors, logged)
+    }
+
+    /// Loads the filters of a configuration and activates them.
+    async fn activate(
+        &self,
+        source: &str,
+        configuration: &Configuration,
+        started: Instant,
+    ) -> Result<(), Vec<ReloadError>> {
         let before = match &*self.serving.borrow() {
             Serving::Live(set) => Some(set.clone()),
             Serving::Unknown | Serving::Pending(_) => None,
         };
         if before.is_none() {
-            self.serving.send_replace(Serving::Pending(known_rules(&configuration)));
+            self.serving.send_replace(Serving::Pending(known_rules(configuration)));
         }
         let active = before.as_deref().map(FilterSet::filters).unwrap_or_default();
-        match self.load_all(&configuration, active).await {
-            Ok(filters) => {
-                self.apply(&source, &configuration, before.as_deref(), filters, started);
-                self.keep(&configuration, kept).await;
-                AttemptResult::Done
-            }
-            Err(errors) => self.refuse(&source, errors, logged),
-        }
+        let filters = self.load_all(configuration, active).await?;
+        self.apply(source, configuration, before.as_deref(), filters, started);
+        Ok(())
+    }
+
+    /// Activates the last good configuration if no filter set is active. Returns why that fails.
+    async fn fall_back(&self, source: &str, started: Instant) -> Vec<ReloadError> {
+        let is_live = matches!(&*self.serving.borrow(), Serving::Live(_));
+        let Some(last_good) = self.last_good.as_ref().filter(|_| !is_live) else { return Vec::new() };
+        let Some(configuration) = last_good.read("the configuration is refused").await else { return Vec::new() };
+        let failed = self.activate(source, &configuration, started).await.err().unwrap_or_default();
+        let prefixed = |error: ReloadError| ReloadError {
+            reason: format!("the last good configuration is refused, too: {}", error.reason),
+            ..error
+        };
+        failed.into_iter().map(prefixed).collect()
     }
 
     /// Keeps an active configuration on disk, unless it is there.

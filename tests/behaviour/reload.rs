@@ -132,6 +132,35 @@ async fn a_module_that_does_not_load_leaves_the_last_valid_set_in_force() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_starts_with_an_invalid_configuration_uses_the_last_good_one() {
+    let server = edge().await;
+    let cache = tempfile::tempdir().unwrap();
+    let mut setup = Setup::new(server.url())
+        .filters(SWAPPED)
+        .module("services", &bytes("discardcloudservice"))
+        .flag("--cache-dir", &cache.path().display().to_string())
+        .without("--cache-size");
+    let mut weir = setup.start_ready().await;
+    for (invalid, reason) in [("filters: [\n", "not YAML"), ("filters: [{name: a, module: none.wasm}]", "none.wasm")] {
+        weir.put_filters(invalid);
+        weir.logged("configuration refused").await;
+        setup = weir.stopped().await;
+        weir = setup.start_ready().await;
+        assert!(!weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()), "it is hidden");
+        let line = weir.logged("configuration refused").await;
+        assert!(line.to_string().contains(reason) && line.to_string().contains("last valid filter set"), "{line}");
+        let warning = weir.logged("this is the last good configuration").await;
+        assert!(warning.to_string().contains("the configuration is refused: "), "{warning}");
+        let shown = weir.admin().json("/filters").await;
+        assert_eq!(shown["lastReload"]["result"], "refused", "{shown}");
+    }
+    let from = weir.log_length();
+    weir.put_filters("filters: []\n");
+    weir.logged_after(from, "filter set activated").await;
+    assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
+}
+
+#[tokio::test]
 async fn a_pinned_digest_is_enforced() {
     let server = edge().await;
     let weir =

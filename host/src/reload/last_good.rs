@@ -1,5 +1,5 @@
-//! The last good configuration on disk: the ConfigMap of the filter set that was activated last, modules included. A daemon
-//! that starts without the API server uses it.
+//! The last good configuration on disk: the ConfigMap or the manifest of the filter set that was activated last, modules in it
+//! included. A daemon uses it that starts without the API server, or with a configuration that it refuses.
 //!
 //! The cache on disk verifies and bounds the value. A damaged one is reported there and is as good as none.
 
@@ -26,8 +26,8 @@ pub struct SourcedConfiguration {
 /// Where a configuration was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Origin {
-    /// A manifest file.
-    File,
+    /// A manifest file with this text.
+    File(String),
     /// The API server; `None` if the ConfigMap does not exist.
     ApiServer(Option<Box<ConfigMap>>),
     /// The disk.
@@ -40,7 +40,7 @@ pub struct LastGood {
     disk: Arc<DiskCache>,
     /// The name of the value.
     name: String,
-    /// The name of the ConfigMap in messages.
+    /// The name of the ConfigMap or of the file in messages.
     source: String,
 }
 
@@ -48,13 +48,23 @@ pub struct LastGood {
 #[derive(Serialize, Deserialize)]
 struct KeptConfiguration {
     activated: jiff::Timestamp,
+    content: KeptContent,
+}
+
+/// The content of a configuration.
+#[derive(Serialize, Deserialize)]
+enum KeptContent {
     /// `None` if the ConfigMap did not exist.
-    config_map: Option<ConfigMap>,
+    ConfigMap(Option<Box<ConfigMap>>),
+    /// The text of a file.
+    Manifest(String),
 }
 
 impl SourcedConfiguration {
-    pub(super) fn of_file(configuration: Configuration) -> Self {
-        Self { configuration, origin: Origin::File }
+    /// Validates the text of a manifest file.
+    pub(super) fn of_file(source: &str, text: String) -> Result<Self, ConfigurationError> {
+        let configuration = Configuration::from_manifest(source, &text)?;
+        Ok(Self { configuration, origin: Origin::File(text) })
     }
 
     /// Validates the ConfigMap of the API server; `None` if it does not exist.
@@ -73,23 +83,29 @@ impl Deref for SourcedConfiguration {
 }
 
 impl LastGood {
-    /// Creates the place of a ConfigMap's configuration; `None` for a file, which is on disk itself.
+    /// Creates the place of a source's configuration.
     #[must_use]
-    pub fn new(disk: Arc<DiskCache>, source: &ConfigSource) -> Option<Self> {
-        let ConfigSource::ConfigMap { namespace, name } = source else { return None };
-        Some(Self { disk, name: format!("configuration/{namespace}/{name}"), source: source.to_string() })
+    pub fn new(disk: Arc<DiskCache>, source: &ConfigSource) -> Self {
+        let name = match source {
+            ConfigSource::ConfigMap { namespace, name } => format!("configuration/{namespace}/{name}"),
+            ConfigSource::File(path) => format!("configuration/file/{}", path.display()),
+        };
+        Self { disk, name, source: source.to_string() }
     }
 
-    /// Keeps the configuration of an activated filter set, if the API server sent it.
+    /// Keeps the configuration of an activated filter set, unless it is from here.
     pub(super) async fn keep(&self, activated: &SourcedConfiguration) {
-        let Origin::ApiServer(map) = &activated.origin else { return };
         // Only the content counts: names, versions and managed fields are of no use.
-        let content = |map: &ConfigMap| ConfigMap {
-            data: map.data.clone(),
-            binary_data: map.binary_data.clone(),
-            ..ConfigMap::default()
+        let content = |map: &ConfigMap| {
+            let (data, binary_data) = (map.data.clone(), map.binary_data.clone());
+            Box::new(ConfigMap { data, binary_data, ..ConfigMap::default() })
         };
-        let kept = KeptConfiguration { activated: jiff::Timestamp::now(), config_map: map.as_deref().map(content) };
+        let content = match &activated.origin {
+            Origin::ApiServer(map) => KeptContent::ConfigMap(map.as_deref().map(content)),
+            Origin::File(text) => KeptContent::Manifest(text.clone()),
+            Origin::Disk => return,
+        };
+        let kept = KeptConfiguration { activated: jiff::Timestamp::now(), content };
         match serde_json::to_vec(&kept) {
             Ok(bytes) => {
                 let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
@@ -99,18 +115,21 @@ impl LastGood {
         }
     }
 
-    /// The last good configuration, with a warning that it is not of the API server; `None` if there is none.
+    /// The last good configuration, with a warning that says why it is used; `None` if there is none.
     pub(super) async fn read(&self, reason: &str) -> Option<SourcedConfiguration> {
         let bytes = self.disk.get(&self.name).await?.bytes;
         let read = serde_json::from_slice::<KeptConfiguration>(&bytes).map_err(|error| error.to_string());
         let read = read.and_then(|kept| {
-            let configuration = validate(&self.source, kept.config_map.as_ref()).map_err(|error| error.to_string())?;
-            Ok((kept.activated, configuration))
+            let configuration = match kept.content {
+                KeptContent::ConfigMap(map) => validate(&self.source, map.as_deref()),
+                KeptContent::Manifest(text) => Configuration::from_manifest(&self.source, &text),
+            };
+            Ok((kept.activated, configuration.map_err(|error| error.to_string())?))
         });
         match read {
             Ok((activated, mut configuration)) => {
                 configuration.warnings.push(format!(
-                    "the API server cannot be reached ({reason}): this is the last good configuration, activated {} ago, at {activated}",
+                    "{reason}: this is the last good configuration, activated {} ago, at {activated}",
                     age(activated)
                 ));
                 Some(SourcedConfiguration { configuration, origin: Origin::Disk })

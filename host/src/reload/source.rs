@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::last_good::{LastGood, SourcedConfiguration};
-use crate::config::{ConfigSource, Configuration, ConfigurationError};
+use crate::config::{ConfigSource, ConfigurationError};
 use weir_upstream::{Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
@@ -68,7 +68,7 @@ pub(super) async fn read(path: &Path) -> SourceState {
     }
     match tokio::fs::read_to_string(path).await {
         Err(error) => unreadable(error.to_string()),
-        Ok(text) => Configuration::from_manifest(&name, &text).map(SourcedConfiguration::of_file).into(),
+        Ok(text) => SourcedConfiguration::of_file(&name, text).into(),
     }
 }
 
@@ -91,7 +91,8 @@ impl FirstRead {
     /// Uses the configuration on disk, unless the ConfigMap has been read.
     async fn failed(&mut self, reason: &str) {
         let Some(last_good) = self.last_good.take() else { return };
-        if let Some(configuration) = last_good.read(reason).await {
+        let reason = format!("the API server cannot be reached ({reason})");
+        if let Some(configuration) = last_good.read(&reason).await {
             self.sender.send_replace(SourceState::Valid(Arc::new(configuration)));
         }
     }

@@ -117,7 +117,7 @@ async fn a_missing_config_map_is_a_configuration_without_filters_and_with_a_warn
 /// A place on disk for the last good configuration. A test opens it again, as a restarted daemon does.
 fn last_good(folder: &std::path::Path) -> (Arc<DiskCache>, LastGood) {
     let disk = DiskCache::new(DiskConfig::new(&folder.join("cache"), "node"), Arc::default());
-    (disk.clone(), LastGood::new(disk, &config_map()).unwrap())
+    (disk.clone(), LastGood::new(disk, &config_map()))
 }
 
 async fn first_state(url: &str, last_good: LastGood) -> Arc<SourcedConfiguration> {
@@ -171,7 +171,9 @@ async fn what_the_api_server_answers_counts_more_than_the_last_good_configuratio
 async fn a_damaged_configuration_on_disk_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, place) = last_good(folder.path());
-    for bytes in [&b"{}"[..], b"", br#"{"activated":"2026-01-01T00:00:00Z","config_map":{"data":{"x":"y"}}}"#] {
+    for bytes in
+        [&b"{}"[..], b"", br#"{"activated":"2026-01-01T00:00:00Z","content":{"ConfigMap":{"data":{"x":"y"}}}}"#]
+    {
         let value = CachedValue { bytes: bytes.to_vec(), expires: std::time::SystemTime::now() + MAX_RETRY };
         disk.put("configuration/kube-system/weir-filters", value, false).await;
         assert!(place.read("offline").await.is_none());

@@ -72,7 +72,9 @@ impl DependencySet {
             // Two calls read different values, so the outcome of one of them is out of date. The table is empty then, without
             // those of this call that were stored already.
             self.advance(&mut table);
-            dependencies.iter().for_each(|(dependency, value)| drop(table.store(dependency, value)));
+            for (dependency, value) in dependencies.iter() {
+                table.store(dependency, value);
+            }
         }
         let mark = self.0.epoch.mark();
         drop(table);

@@ -54,7 +54,8 @@ type run struct {
 	gone  *departed
 	// longestLoad is the longest wait until a configuration was in force.
 	longestLoad time.Duration
-	// invalid is whether the configuration file is. A daemon that starts with it has no filters.
+	// invalid is whether the configuration file is. A daemon that starts with it uses the last configuration on its disk, which
+	// may be an older one after a kill.
 	invalid bool
 	// restarted is whether the API server was restarted since the last pause.
 	restarted bool
