@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_store::StoreKey;
 
 use super::event::{Cause, ViewEvent};
-use super::state::View;
+use super::state::{View, ViewLog, ViewSnapshot};
 use super::whole_state::WholeState;
 
 /// How a watch from a resourceVersion starts.
@@ -56,8 +56,7 @@ impl View {
         if version > snapshot.version {
             return WatchStart::Ahead;
         }
-        let oldest = log.history.iter().next().map_or(snapshot.version, |(_, event)| event.previous);
-        if version < oldest || self.store.jumped_over(version) {
+        if self.is_before_history(version, &snapshot, &log) {
             return WatchStart::TooOld;
         }
         let position = log
@@ -84,6 +83,17 @@ impl View {
             }
         }
         WatchStart::At { position, lacking: lacking.into_values().collect() }
+    }
+
+    /// Whether only the API server can serve a watch from this version.
+    pub(crate) fn is_too_old(&self, version: u64) -> bool {
+        let log = self.log();
+        self.is_before_history(version, &self.snapshot(), &log)
+    }
+
+    fn is_before_history(&self, version: u64, snapshot: &ViewSnapshot, log: &ViewLog) -> bool {
+        let oldest = log.history.iter().next().map_or(snapshot.version, |(_, event)| event.previous);
+        version < oldest || self.store.jumped_over(version)
     }
 
     /// The whole state, for a client that holds nothing.

@@ -15,9 +15,7 @@ pub(super) fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
         Start::Any => Phase::State { state: view.whole_state(), reason: StateReason::Start },
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1 },
-        Start::After(version) if matches!(view.watch_start(version, HeldState::Unknown), WatchStart::TooOld) => {
-            return None;
-        }
+        Start::After(version) if view.is_too_old(version) => return None,
         Start::After(version) => Phase::After { version, earlier: None },
     })
 }
@@ -101,7 +99,7 @@ impl CachedWatch {
         self.over |= batch.ended;
         let Some(version) = batch.version.filter(|_| !self.over) else { return Ok(()) };
         self.version = version;
-        if !matches!(self.view.watch_start(version, HeldState::Incomplete), WatchStart::TooOld) {
+        if !self.view.is_too_old(version) {
             let earlier = older.take_collected();
             self.join(version, earlier)?;
         }
