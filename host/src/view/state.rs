@@ -53,9 +53,10 @@ pub(crate) struct ViewSnapshot {
 /// The events of a view.
 pub(super) struct ViewLog {
     pub(super) history: History<Arc<ViewEvent>>,
-    /// The highest stamp of the evicted events that have one. Up to it, outcomes may have changed without a trace.
+    /// Up to this version, outcomes may have changed without a trace: the highest stamp of the evicted events that have one,
+    /// or a version that a client got from upstream while outcomes changed.
     pub(super) unknown_until: u64,
-    /// The highest stamp of the events without a version of their own that the history has lost.
+    /// The same for changes since the first fill: an event without a version of its own may be missing up to this version.
     pub(super) lost_until: u64,
     /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
     pub(super) first_version: u64,

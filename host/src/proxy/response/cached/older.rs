@@ -4,9 +4,9 @@
 //! If one chain version has shown the client everything that it holds, its events are sent as they come, and the watch ends
 //! when the chain version changes. Where an object changes that the chain hides, the client gets a 410.
 //!
-//! Otherwise Weir does not know what the client holds: it may continue from the version of a write, of a get, or of a list that
-//! another process served. Such a client gets the whole state of the view. The events before the history are collected until
-//! then, because a client that has got some of them would look as if it held the state before them, too.
+//! Otherwise Weir does not know what the client holds: it may continue from the version of a write, of a get, or of a list
+//! that another process served. Such a client gets the whole state of the view. The events before the history are collected
+//! until then, because a client that has got some of them would look as if it held the state before them, too.
 
 use bytes::Bytes;
 use http::header;
@@ -204,7 +204,7 @@ fn chain(proxy: &Proxy, request: &CacheableRequest) -> Option<Chain> {
 }
 
 /// The version of that chain.
-pub(super) fn chain_version(proxy: &Proxy, request: &CacheableRequest) -> ChainVersion {
+fn chain_version(proxy: &Proxy, request: &CacheableRequest) -> ChainVersion {
     chain(proxy, request).map_or(ChainVersion::UNFILTERED, |chain| chain.version())
 }
 

@@ -54,8 +54,8 @@ fn held(proxy: &Proxy, read: &CachedRead, view: &View, version: u64) -> HeldStat
 }
 
 impl CachedWatch {
-    /// Joins the history after a version, or waits until the view has reached it. A client with `earlier`
-    /// events of before the history has got none of them, and gets the whole state. Returns false if the view has not reached the version.
+    /// Joins the history after a version, or waits until the view has reached it. A client with `earlier` events of before the
+    /// history has got none of them, and gets the whole state. Returns false if the view has not reached the version.
     pub(super) fn join(&mut self, version: u64, earlier: Option<Vec<EarlierEvent>>) -> Result<bool, StatusError> {
         let held = match &earlier {
             Some(_) => HeldState::Incomplete,
