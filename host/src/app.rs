@@ -369,16 +369,24 @@ fn cache_directory(configured: Option<PathBuf>) -> Result<(PathBuf, Option<tempf
 }
 
 fn log_to_stderr(config: LogConfig) {
-    use tracing_subscriber::EnvFilter;
-    let level = match config.verbosity {
-        0 => "warn,weir=info",
-        1 => "info,weir=debug",
-        _ => "debug,weir=trace",
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
+    let (others, ours) = match config.verbosity {
+        0 => (LevelFilter::WARN, LevelFilter::INFO),
+        1 => (LevelFilter::INFO, LevelFilter::DEBUG),
+        _ => (LevelFilter::DEBUG, LevelFilter::TRACE),
     };
-    let lines = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(level)).with_writer(std::io::stderr);
+    // A target is a prefix: `weir` is all crates of Weir.
+    let levels = Targets::new().with_default(others).with_target("weir", ours);
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
     match config.format {
-        LogFormat::Json => lines.json().with_current_span(false).init(),
-        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => lines.json().with_current_span(false).finish().with(levels).init(),
+        LogFormat::Text => {
+            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            lines.with_ansi(colours).finish().with(levels).init();
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use diffy::DiffOptions;
 use serde_json::Value;
-use similar::TextDiff;
 use weir_document::{Document, resource_of};
 
 use super::loader;
@@ -191,5 +191,7 @@ fn diff(before: &Value, after: &[u8]) -> String {
         Err(_) => String::from_utf8_lossy(after).into_owned(),
     };
     let before = pretty(before);
-    TextDiff::from_lines(&before, &after).unified_diff().context_radius(3).header("before", "after").to_string()
+    let mut options = DiffOptions::new();
+    options.set_original_filename("before").set_modified_filename("after");
+    options.create_patch(&before, &after).to_string()
 }

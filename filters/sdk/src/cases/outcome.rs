@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use bytes::Bytes;
+use diffy::DiffOptions;
 use serde_json::Value;
-use similar::TextDiff;
 
 use super::{Case, Expect};
 
@@ -73,5 +73,7 @@ pub(super) fn lines(expected: &impl Debug, found: &impl Debug) -> String {
 
 /// Returns a unified diff: `-` expected, `+` found.
 fn diff(expected: &str, found: &str) -> String {
-    TextDiff::from_lines(expected, found).unified_diff().context_radius(3).header("expected", "found").to_string()
+    let mut options = DiffOptions::new();
+    options.set_original_filename("expected").set_modified_filename("found");
+    options.create_patch(expected, found).to_string()
 }
