@@ -5,12 +5,19 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use listenfd::ListenFd;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::time::Instant;
 
 /// The backlog of a listening socket; the same as tokio uses in `TcpListener::bind`.
 const BACKLOG: u32 = 1024;
+/// How long the daemon waits for a port that is in use. A daemon that is killed while it starts a process leaves its sockets
+/// to that process until it runs.
+const IN_USE: Duration = Duration::from_secs(2);
+/// The interval at which it tries again.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// The inherited sockets that are not in use yet.
 #[derive(Debug, Default)]
@@ -41,7 +48,7 @@ impl ListenSockets {
                 socket.set_nonblocking(true)?;
                 TcpListener::from_std(socket)
             }
-            None => TcpListener::bind(address).await,
+            None => when_free(|| bind(address, false)).await,
         }
     }
 
@@ -53,20 +60,37 @@ impl ListenSockets {
         if self.0.iter().any(|socket| socket.local_addr().is_ok_and(|found| found == address)) {
             return self.listen(address).await;
         }
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        socket.set_reuseaddr(true)?;
-        match address {
-            SocketAddr::V4(_) => rustix::net::sockopt::set_ip_freebind(&socket, true)?,
-            SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_freebind(&socket, true)?,
-        }
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
+        when_free(|| bind(address, true)).await
     }
 
     /// The addresses of inherited sockets that are not in use.
     #[must_use]
     pub fn unclaimed(&self) -> Vec<SocketAddr> {
         self.0.iter().filter_map(|socket| socket.local_addr().ok()).collect()
+    }
+}
+
+fn bind(address: SocketAddr, freebind: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    match address {
+        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_freebind(&socket, freebind)?,
+        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_freebind(&socket, freebind)?,
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Binds a port, also one that is in use for a moment.
+async fn when_free(bind: impl Fn() -> io::Result<TcpListener>) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + IN_USE;
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY).await;
+            }
+            bound => return bound,
+        }
     }
 }
 
@@ -87,7 +111,21 @@ mod tests {
         assert!(sockets.unclaimed().is_empty());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn a_port_may_be_in_use_for_a_moment() {
+        let former = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = former.local_addr().unwrap();
+        let error = ListenSockets::default().listen(address).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let mut sockets = ListenSockets::default();
+        let (listener, ()) = tokio::join!(sockets.listen(address), async {
+            tokio::time::sleep(RETRY * 3).await;
+            drop(former);
+        });
+        assert_eq!(listener.unwrap().local_addr().unwrap(), address);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_port_is_bound_before_an_interface_has_its_address() {
         // No interface has these addresses, which are reserved for documentation.
         for address in ["192.0.2.77:0", "[2001:db8::77]:0"] {

@@ -28,6 +28,8 @@ use crate::status::Status;
 use crate::store::{Event, Lost, ObjectChange, StoredObject};
 
 const BATCH: usize = 64;
+/// How long before its end a watch sends its last bookmark; as kube-apiserver.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// One running watch.
 struct Watch {
@@ -67,6 +69,21 @@ struct Bookmarks {
     due: bool,
 }
 
+impl Bookmarks {
+    fn new(every: Duration, deadline: Option<Instant>) -> Self {
+        let mut bookmarks = Self { every, next: Instant::now(), due: false };
+        bookmarks.schedule(deadline);
+        bookmarks
+    }
+
+    /// The next one comes after the interval, or shortly before the end of the watch.
+    fn schedule(&mut self, deadline: Option<Instant>) {
+        let now = Instant::now();
+        let last = deadline.and_then(|deadline| deadline.checked_sub(LAST_BOOKMARK)).filter(|last| *last > now);
+        self.next = last.map_or(now + self.every, |last| last.min(now + self.every));
+    }
+}
+
 /// How a watch starts.
 struct Start {
     initial: Vec<Arc<StoredObject>>,
@@ -100,6 +117,7 @@ pub(crate) fn watch(
             (WatchState::Ended, 0)
         }
     };
+    let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let watch = Watch {
         selector,
         renderer,
@@ -110,12 +128,8 @@ pub(crate) fn watch(
         epoch,
         ready,
         state,
-        bookmarks: query.flag("allowWatchBookmarks").then(|| Bookmarks {
-            every: plane.bookmarks,
-            next: Instant::now() + plane.bookmarks,
-            due: false,
-        }),
-        deadline: timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        bookmarks: query.flag("allowWatchBookmarks").then(|| Bookmarks::new(plane.bookmarks, deadline)),
+        deadline,
         head,
         seen,
         signals,
@@ -324,7 +338,7 @@ impl Watch {
             () = until(bookmark) => {
                 if let Some(bookmarks) = &mut self.bookmarks {
                     bookmarks.due = true;
-                    bookmarks.next = Instant::now() + bookmarks.every;
+                    bookmarks.schedule(deadline);
                 }
             }
         }

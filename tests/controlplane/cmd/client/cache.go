@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -40,6 +41,9 @@ type mirror struct {
 	fault atomic.Pointer[string]
 	// gone holds objects that must never be seen again.
 	gone *departed
+	// start is the version from which the last watch continues. It gets all later events, those of objects that were deleted
+	// in the meantime included. The version is old where filters have hidden everything since.
+	start atomic.Uint64
 }
 
 // departed holds the UIDs of deleted objects whose deletion every client has seen.
@@ -95,6 +99,11 @@ func follow(ctx context.Context, name string, of collection, node string, gone *
 			if options.SendInitialEvents != nil && *options.SendInitialEvents {
 				m.watchLists.Add(1)
 			}
+			start, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
+			if err != nil || options.SendInitialEvents != nil {
+				start = math.MaxUint64
+			}
+			m.start.Store(start)
 			return of.watch(ctx, options)
 		},
 	}
@@ -133,7 +142,7 @@ func (m *mirror) process(deltas cache.Deltas) error {
 			m.proxy.changed(object, nil)
 			err = m.store.Delete(object)
 		} else {
-			switch err := m.plausible(held, delta.Object); {
+			switch err := m.plausible(held, delta.Object, delta.Type == cache.Replaced || delta.Type == cache.Sync); {
 			case err != nil && m.gone.replayed:
 				m.gone.replays.Add(1)
 			case err != nil:
@@ -150,14 +159,18 @@ func (m *mirror) process(deltas cache.Deltas) error {
 }
 
 // plausible returns an error for an object that was deleted before, or that is older than the held one.
-func (m *mirror) plausible(held, object any) error {
+func (m *mirror) plausible(held, object any, listed bool) error {
 	is, err := apimeta.Accessor(object)
 	if err != nil {
 		return err
 	}
-	if _, deleted := m.gone.uids.Load(is.GetUID()); deleted {
-		return fmt.Errorf("%s/%s of UID %s came back after its deletion, at version %s",
-			is.GetNamespace(), is.GetName(), is.GetUID(), is.GetResourceVersion())
+	now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return err
+	}
+	if _, deleted := m.gone.uids.Load(is.GetUID()); deleted && (listed || now <= m.start.Load()) {
+		return fmt.Errorf("%s/%s of UID %s came back after its deletion, at version %d; listed %v, or by a watch from %d",
+			is.GetNamespace(), is.GetName(), is.GetUID(), now, listed, m.start.Load())
 	}
 	if held == nil {
 		return nil
@@ -170,8 +183,7 @@ func (m *mirror) plausible(held, object any) error {
 	if err != nil {
 		return err
 	}
-	now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
-	if err == nil && now < before {
+	if now < before {
 		err = fmt.Errorf("%s/%s went back from version %s to %s",
 			is.GetNamespace(), is.GetName(), was.GetResourceVersion(), is.GetResourceVersion())
 	}

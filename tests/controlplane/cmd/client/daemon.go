@@ -172,10 +172,29 @@ func (r *run) reloadOffline() error {
 	return r.write(r.rules.manifest())
 }
 
-// committed waits until what Weir's caches hold is on disk.
+// committed waits until Weir has all lookups, and what its caches hold is on disk. A daemon that was killed serves before
+// it has them.
 func (r *run) committed(ctx context.Context) error {
 	return eventually(ctx, func() error {
-		body, err := r.adminPage(ctx, "/caches")
+		body, err := r.adminPage(ctx, "/filters")
+		if err != nil {
+			return err
+		}
+		var filters struct {
+			Lookups []struct {
+				Resource string
+				Synced   bool
+			}
+		}
+		if err := encoding.Unmarshal([]byte(body), &filters); err != nil {
+			return err
+		}
+		for _, lookup := range filters.Lookups {
+			if !lookup.Synced {
+				return fmt.Errorf("the lookup of %s has no objects yet: %s", lookup.Resource, body)
+			}
+		}
+		body, err = r.adminPage(ctx, "/caches")
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,8 @@ pub(super) struct OlderEvents {
     shown_by: Option<ChainVersion>,
     collected: Vec<EarlierEvent>,
     collected_bytes: usize,
+    /// The version of the last event that is not a BOOKMARK.
+    last_event: u64,
 }
 
 /// Some events as the client gets them.
@@ -96,7 +98,13 @@ impl OlderEvents {
             shown_by,
             collected: Vec::new(),
             collected_bytes: 0,
+            last_event: 0,
         })
+    }
+
+    /// The version of the last event that is not a BOOKMARK; 0 if there was none.
+    pub(super) fn last_event(&self) -> u64 {
+        self.last_event
     }
 
     /// Takes the collected events; `None` if they were sent.
@@ -127,6 +135,9 @@ impl OlderEvents {
         let mut batch = OlderBatch { events: Vec::new(), version: None, ended };
         for (event, outcome) in events.iter().zip(outcomes) {
             batch.version = version(event).or(batch.version);
+            if event.event_type != EventType::Bookmark {
+                self.last_event = batch.version.unwrap_or_default();
+            }
             batch.ended |= event.event_type == EventType::Error;
             let encoded = self.encode(event, outcome)?;
             match (self.shown_by, event.event_type) {

@@ -55,6 +55,34 @@ async fn a_watch_from_before_the_view_gets_each_event_once_if_its_chain_has_show
 }
 
 #[tokio::test]
+async fn only_a_bookmark_is_ahead_of_the_view_of_a_quiet_resource() {
+    let (fixture, script, hidden) = cached().await;
+    let before = fixture.server.store().revision();
+    fixture.service("d", "ClusterIP");
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["a", "c", "d"]);
+    let shown = fixture.server.store().revision();
+    fixture.service("e", "ClusterIP");
+    // Other resources change. The reflector's next BOOKMARK is a minute away.
+    fixture.server.store().advance();
+    informer_list(&fixture).await;
+    fixture.server.store().advance();
+    let mut unknown = informer_watch(&fixture, &before.to_string()).await;
+    for expected in
+        ["MODIFIED a", "DELETED b", "MODIFIED c", "ADDED d", "MODIFIED d", "ADDED e", "MODIFIED e", "BOOKMARK "]
+    {
+        assert_eq!(unknown.next_summary().await, expected);
+    }
+    let mut known = informer_watch(&fixture, &shown.to_string()).await;
+    assert_eq!(known.next_summary().await, "ADDED e");
+    assert_eq!(known.next_summary().await, "BOOKMARK ");
+    hidden.lock().unwrap().push("ClusterIP".to_owned());
+    script.change();
+    assert_eq!(unknown.next_summary().await, "DELETED a");
+    assert_eq!(known.next_summary().await, "DELETED a", "it follows the view now");
+}
+
+#[tokio::test]
 async fn a_watch_from_a_version_that_the_reflector_jumped_over_does_not_miss_deletions() {
     let (fixture, _script, _) = cached().await;
     informer_list(&fixture).await;
