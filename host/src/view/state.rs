@@ -117,6 +117,15 @@ impl View {
         self.log().history.from(position, limit)
     }
 
+    /// Whether the view has reached this version. If not, the store asks for it: a client waits.
+    pub(crate) fn has_reached(&self, version: u64) -> bool {
+        let reached = self.snapshot().version >= version;
+        if !reached {
+            self.store.want(version);
+        }
+        reached
+    }
+
     /// Changes with every event; `None` until all objects were filtered once.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
         self.end.subscribe()

@@ -54,6 +54,7 @@ impl View {
         let log = self.log();
         let snapshot = self.snapshot();
         if version > snapshot.version {
+            self.store.want(version);
             return WatchStart::Ahead;
         }
         if self.is_before_history(version, &snapshot, &log) {

@@ -1,7 +1,7 @@
 //! The task of one lookup: find the API version of its resource, open the store that has the objects, and index them.
 //!
 //! The version that the API server served last is kept on disk, so that a daemon that starts without it opens the store that
-//! it had.
+//! it had. A lookup that is new while the API server is unreachable reads the store that a view of its resource has.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -54,7 +54,7 @@ impl LookupTask {
         let Some(mut discovery) = self.discovery.take() else { return };
         let mut last = self.last_version().await;
         let mut discovered = None;
-        if let Some(last) = last.clone() {
+        if let Some(last) = last.clone().or_else(|| self.version_in_use()) {
             // The API server may be unreachable. What it served last holds until it answers.
             self.open(last.version.as_deref());
             discovered = tokio::select! {
@@ -122,6 +122,17 @@ impl LookupTask {
     async fn last_version(&self) -> Option<ServedVersion> {
         let disk = self.stores.disk().filter(|_| !self.writer.lookup.resource.group.is_empty())?;
         serde_json::from_slice(&disk.get(&self.value_name()).await?.bytes).ok()
+    }
+
+    /// The version in which the daemon reads all objects of the resource already.
+    fn version_in_use(&self) -> Option<ServedVersion> {
+        let versions = self.stores.versions_in_use(&self.writer.lookup.resource);
+        let wanted = &self.writer.lookup.versions;
+        let version = match wanted.is_empty() {
+            true => versions.first(),
+            false => wanted.iter().find(|version| versions.contains(version)),
+        };
+        Some(ServedVersion { version: Some(version?.clone()) })
     }
 
     async fn keep_version(&self, served: &ServedVersion) {

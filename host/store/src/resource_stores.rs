@@ -156,6 +156,18 @@ impl ResourceStores {
         found.or_else(|| self.open(&StoreReader::Daemon, &own))
     }
 
+    /// The API versions in which the daemon reads all objects of a resource.
+    pub(super) fn versions_in_use(&self, resource: &GroupResource) -> Vec<String> {
+        let open = self.0.open();
+        let whole = |id: &&StoreId| {
+            let StoreId { reader, collection } = id;
+            *reader == StoreReader::Daemon && collection.resource == *resource && collection.is_whole()
+        };
+        let mut versions: Vec<_> = open.keys().filter(whole).map(|id| id.collection.version.clone()).collect();
+        versions.sort();
+        versions
+    }
+
     /// Returns a store that the daemon reads if it is open.
     fn find(&self, collection: Collection) -> Option<StoreHandle> {
         self.0.open().get(&StoreId { reader: StoreReader::Daemon, collection }).and_then(Weak::upgrade).map(StoreHandle)

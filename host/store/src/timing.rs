@@ -15,7 +15,7 @@ pub struct ReflectorTiming {
     pub response_timeout: Duration,
     /// How long a watch lasts before the reflector starts a new one. This bounds how long a dead connection is not noticed.
     pub watch_timeout: Duration,
-    /// How long the first watch of objects from disk lasts. kube-apiserver sends a BOOKMARK 2 s before the end.
+    /// How long a watch lasts whose reader waits for a BOOKMARK. kube-apiserver sends it 2 s before the end.
     pub first_bookmark: Duration,
 }
 

@@ -46,8 +46,10 @@ pub struct ResourceReflector {
     pub(super) store: Arc<ResourceStore>,
     /// Bounds what lists take from the link.
     uplink: Option<UplinkLimit>,
-    /// Whether the next watch is the first one after the objects came from disk.
-    is_restored: bool,
+    /// Whether the next watch is short, because a BOOKMARK comes only shortly before the end of a watch, otherwise once a minute.
+    needs_bookmark: bool,
+    /// The highest version for which a BOOKMARK was needed.
+    asked_until: u64,
     lent: Option<LentCredential>,
 }
 
@@ -83,7 +85,8 @@ impl ResourceReflector {
             ),
             store: Arc::new(ResourceStore::new(format)),
             uplink: None,
-            is_restored: false,
+            needs_bookmark: false,
+            asked_until: 0,
             lent,
         }
     }
@@ -120,7 +123,8 @@ impl ResourceReflector {
     pub async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
         self.store.restore(snapshot);
         self.store.end_restore();
-        self.is_restored = true;
+        // Clients of an earlier process may be ahead of what was on disk.
+        self.needs_bookmark = true;
         tokio::select! {
             () = self.follow(Phase::Watch) => {}
             () = foreign => {}
@@ -268,9 +272,7 @@ impl ResourceReflector {
 
     /// Watches until the server or the timeout ends the watch. Returns whether it sent an event.
     async fn watch(&mut self) -> Result<bool, RequestError> {
-        // An API server sends a BOOKMARK shortly before the end of a watch, otherwise once a minute. Clients of an earlier
-        // process may be ahead of what was on disk, and wait for it.
-        let timeout = match self.is_restored {
+        let timeout = match self.needs_bookmark {
             true => self.timing.first_bookmark,
             false => jitter(self.timing.watch_timeout).max(Duration::from_secs(1)),
         };
@@ -284,15 +286,22 @@ impl ResourceReflector {
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
         let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
-        self.is_restored = false;
+        self.needs_bookmark = false;
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         let mut decoder = EventDecoder::new(self.encoding);
         let mut received = false;
+        let store = self.store.clone();
+        let late = store.late(self.asked_until);
+        tokio::pin!(late);
         loop {
             let chunk = tokio::select! {
                 chunk = chunks.next() => chunk,
+                version = &mut late => {
+                    (self.needs_bookmark, self.asked_until) = (true, version);
+                    return Ok(received);
+                }
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
                 () = self.paused() => return Ok(received),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rpds::RedBlackTreeMapSync;
@@ -23,6 +24,9 @@ use crate::uplink::Received;
 const MAX_EVENTS: usize = 4096;
 /// The most bytes of objects that the history keeps alive.
 const MAX_BYTES: usize = 16 << 20;
+
+/// How long a reader waits for a version before the reflector asks for a BOOKMARK.
+const LATE: Duration = Duration::from_millis(500);
 
 /// All objects of a store at one resourceVersion.
 #[derive(Debug, Clone)]
@@ -52,6 +56,8 @@ pub struct ResourceStore {
     bytes: AtomicUsize,
     received: Arc<Received>,
     gaps: Gaps,
+    /// The highest version that a reader waits for.
+    wanted: watch::Sender<u64>,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
@@ -90,6 +96,7 @@ impl ResourceStore {
             bytes: AtomicUsize::new(0),
             received: Arc::default(),
             gaps: Gaps::default(),
+            wanted: watch::Sender::new(0),
         }
     }
 
@@ -191,6 +198,31 @@ impl ResourceStore {
     #[must_use]
     pub fn jumped_over(&self, version: u64) -> bool {
         self.gaps.contain(version)
+    }
+
+    /// Notes that a reader waits for this version. An API server tells of a version without an event of the collection only once
+    /// a minute.
+    pub fn want(&self, version: u64) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_higher = version > *wanted;
+            *wanted = version.max(*wanted);
+            is_higher
+        });
+    }
+
+    /// Resolves with a version above `asked` that a reader has waited for. Cancel safe.
+    pub(super) async fn late(&self, asked: u64) -> u64 {
+        let mut wanted = self.wanted.subscribe();
+        let is_ahead = |wanted: &u64| *wanted > asked.max(self.snapshot().version);
+        loop {
+            // The store owns the sender.
+            let _ = wanted.wait_for(is_ahead).await;
+            tokio::time::sleep(LATE).await;
+            let version = *wanted.borrow_and_update();
+            if is_ahead(&version) {
+                return version;
+            }
+        }
     }
 
     /// Notes that the API server's objects are complete up to this version.

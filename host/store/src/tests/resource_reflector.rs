@@ -226,3 +226,30 @@ async fn lists_take_no_more_than_the_rate_of_the_uplink() {
     assert!(took.as_secs_f64() + 1.0 >= bytes as f64 / rate as f64, "{bytes} bytes in {took:?}");
     assert!(reflected.api.requests().len() > 3, "pages of a slow link are small");
 }
+
+#[tokio::test]
+async fn a_version_without_an_event_is_reached_when_a_reader_waits_for_it() {
+    let reflected = services().await;
+    let version = reflected.api.store().advance();
+    reflected.store.want(version);
+    reflected.until(|store| store.snapshot().version >= version).await;
+    within(reflected.api.open_watches().wait_for(|open| *open == 1)).await.unwrap();
+    let requests = reflected.api.requests();
+    assert_eq!(requests.iter().filter(|request| request.query.contains("limit=")).count(), 1, "no list");
+}
+
+#[tokio::test]
+async fn a_version_that_may_never_exist_costs_one_short_watch() {
+    let reflected = services().await;
+    let (seconds, mut watches) = tokio::sync::watch::channel(Vec::new());
+    reflected.api.on_request(move |request| {
+        if let Some((_, value)) = request.query.split_once("timeoutSeconds=") {
+            seconds.send_modify(|seen| seen.push(value.to_owned()));
+        }
+        Action::Serve
+    });
+    reflected.store.want(u64::MAX);
+    let seen = within(watches.wait_for(|seen| seen.len() == 2)).await.unwrap().clone();
+    assert_eq!(seen[0], TIMING.first_bookmark.as_secs().to_string());
+    assert_ne!(seen[1], seen[0], "the next watch lasts");
+}

@@ -107,3 +107,23 @@ async fn lookups_of_built_in_kinds_are_read_as_protobuf_without_managed_fields()
     let json = object.document().to_json().unwrap();
     assert!(json.contains("ClusterIP") && !json.contains("a-manager"), "{json}");
 }
+
+#[tokio::test]
+async fn a_new_lookup_reads_the_store_of_a_view_while_the_api_server_is_unreachable() {
+    let api = ApiServer::builder().start().await.unwrap();
+    api.store()
+        .put(json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": "p"}}))
+        .unwrap();
+    let lookup = LookupSpec {
+        versions: vec!["v1".into(), "v1beta2".into()],
+        ..LookupSpec::all("nodepools.apps.openyurt.io".parse().unwrap())
+    };
+    let shared = vec![lookup.resource.clone()];
+    let stores = StoresFixture { url: api.url().to_owned(), shared, ..StoresFixture::default() }.open();
+    let store = stores.open(&StoreReader::Daemon, &Collection::of_lookup(&lookup, "v1beta2").widened()).unwrap();
+    within(store.state().wait_for(|state| state.synced)).await.unwrap();
+    drop(api);
+    let reflectors = Reflectors::new(stores.clone());
+    let _handle = opened(&reflectors, &lookup).await;
+    assert_eq!(names(&reflectors.snapshot(), &lookup), ["p"]);
+}

@@ -162,13 +162,15 @@ func (r *run) goOffline(ctx context.Context, when string) error {
 	return nil
 }
 
-// reloadOffline changes settings of filters whose lookups are known, as no others can be had.
+// reloadOffline changes settings of filters whose lookups are known, as no others can be had: preference lists look up what
+// nothing else does.
 func (r *run) reloadOffline() error {
 	next := randomRules(r.random)
 	r.reloads++
 	r.rules.generation = r.reloads
 	r.invalid = false
-	r.rules.discard, r.rules.keepBalancers, r.rules.drop, r.rules.lists = next.discard, next.keepBalancers, next.drop, next.lists
+	r.rules.discard, r.rules.keepBalancers, r.rules.drop = next.discard, next.keepBalancers, next.drop
+	r.rules.lists = r.rules.lists && next.lists
 	return r.write(r.rules.manifest())
 }
 

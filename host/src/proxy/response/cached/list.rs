@@ -34,7 +34,7 @@ pub(super) async fn list(
 ) -> Result<Response<ResponseBody>, StatusError> {
     if let Start::NotOlderThan(version) = read.start {
         let mut changes = view.subscribe();
-        let reached = changes.wait_for(|_| view.snapshot().version >= version);
+        let reached = changes.wait_for(|_| view.has_reached(version));
         if tokio::time::timeout(FRESH, reached).await.is_err() {
             return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
         }

@@ -218,7 +218,7 @@ impl CachedWatch {
         match &mut self.phase {
             Phase::Older(_) => Ok(false),
             Phase::NotOlderThan(version) => {
-                let reached = self.view.snapshot().version >= *version;
+                let reached = self.view.has_reached(*version);
                 if reached {
                     self.phase = Phase::State { state: self.view.whole_state(), reason: StateReason::Start };
                 }

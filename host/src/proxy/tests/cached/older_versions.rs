@@ -127,3 +127,17 @@ async fn a_client_that_is_cut_off_amid_the_whole_state_has_got_everything_up_to_
     fixture.service("d", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED d");
 }
+
+#[tokio::test]
+async fn a_client_that_is_ahead_of_a_quiet_view_learns_of_changed_outcomes() {
+    let (fixture, script, hidden) = cached().await;
+    informer_list(&fixture).await;
+    // Other resources change. The latest list has a version that no event of this resource tells.
+    fixture.server.store().advance();
+    let (_, list) = fixture.json(SERVICES).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    hidden.lock().unwrap().push("ClusterIP".to_owned());
+    script.change();
+    assert_eq!(events.next_summary().await, "DELETED a");
+    assert_eq!(events.next_summary().await, "DELETED c");
+}
