@@ -6,6 +6,7 @@
 mod last_good;
 mod metrics;
 mod prepare;
+mod served_rules;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use self::last_good::LastGood;
 use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
 pub use self::prepare::prepare;
+use self::served_rules::ServedRules;
 use self::source::read;
 pub use self::source::{SourceState, watch_source};
 use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
@@ -52,6 +54,12 @@ pub struct Reloader {
     pub last_good: Option<LastGood>,
 }
 
+/// What is on disk.
+struct Kept {
+    configuration: Option<Arc<SourcedConfiguration>>,
+    rules: Option<ServedRules>,
+}
+
 /// The result of an attempt.
 enum AttemptResult {
     /// The configuration is active.
@@ -70,8 +78,11 @@ impl Reloader {
         let mut pause = RETRY;
         // The errors that the log has already. A retry logs only other ones.
         let mut logged = Vec::new();
-        // The configuration on disk.
-        let mut kept = None;
+        let rules = match &self.last_good {
+            Some(last_good) => Some(ServedRules::read(last_good.disk()).await),
+            None => None,
+        };
+        let mut kept = Kept { configuration: None, rules };
         loop {
             let mut state = self.state.clone();
             state.mark_unchanged();
@@ -113,11 +124,7 @@ impl Reloader {
         }
     }
 
-    async fn attempt(
-        &mut self,
-        logged: &mut Vec<ReloadError>,
-        kept: &mut Option<Arc<SourcedConfiguration>>,
-    ) -> AttemptResult {
+    async fn attempt(&mut self, logged: &mut Vec<ReloadError>, kept: &mut Kept) -> AttemptResult {
         let started = Instant::now();
         let state = match &self.source {
             ConfigSource::File(path) => read(path).await,
@@ -126,7 +133,7 @@ impl Reloader {
         let source = self.source.to_string();
         let mut errors = match state {
             SourceState::Pending => return AttemptResult::Waiting,
-            SourceState::Valid(configuration) => match self.activate(&source, &configuration, started).await {
+            SourceState::Valid(configuration) => match self.activate(&source, &configuration, kept, started).await {
                 Ok(()) => {
                     self.keep(&configuration, kept).await;
                     return AttemptResult::Done;
@@ -136,7 +143,7 @@ impl Reloader {
             SourceState::Invalid(error) => vec![whole(error.to_string())],
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())],
         };
-        errors.extend(self.fall_back(&source, started).await);
+        errors.extend(self.fall_back(&source, kept, started).await);
         self.refuse(&source, errors, logged)
     }
 
@@ -145,6 +152,7 @@ impl Reloader {
         &self,
         source: &str,
         configuration: &Configuration,
+        kept: &mut Kept,
         started: Instant,
     ) -> Result<(), Vec<ReloadError>> {
         let before = match &*self.serving.borrow() {
@@ -156,16 +164,24 @@ impl Reloader {
         }
         let active = before.as_deref().map(FilterSet::filters).unwrap_or_default();
         let filters = self.load_all(configuration, active).await?;
-        self.apply(source, configuration, before.as_deref(), filters, started);
+        let former = match &mut kept.rules {
+            Some(rules) => {
+                let former = rules.rules();
+                rules.add(&filters).await;
+                former
+            }
+            None => Arc::default(),
+        };
+        self.apply(source, configuration, (before.as_deref(), former), filters, started);
         Ok(())
     }
 
     /// Activates the last good configuration if no filter set is active. Returns why that fails.
-    async fn fall_back(&self, source: &str, started: Instant) -> Vec<ReloadError> {
+    async fn fall_back(&self, source: &str, kept: &mut Kept, started: Instant) -> Vec<ReloadError> {
         let is_live = matches!(&*self.serving.borrow(), Serving::Live(_));
         let Some(last_good) = self.last_good.as_ref().filter(|_| !is_live) else { return Vec::new() };
         let Some(configuration) = last_good.read("the configuration is refused").await else { return Vec::new() };
-        let failed = self.activate(source, &configuration, started).await.err().unwrap_or_default();
+        let failed = self.activate(source, &configuration, kept, started).await.err().unwrap_or_default();
         let prefixed = |error: ReloadError| ReloadError {
             reason: format!("the last good configuration is refused, too: {}", error.reason),
             ..error
@@ -174,10 +190,10 @@ impl Reloader {
     }
 
     /// Keeps an active configuration on disk, unless it is there.
-    async fn keep(&self, active: &Arc<SourcedConfiguration>, kept: &mut Option<Arc<SourcedConfiguration>>) {
-        if let Some(last_good) = self.last_good.as_ref().filter(|_| kept.as_ref() != Some(active)) {
+    async fn keep(&self, active: &Arc<SourcedConfiguration>, kept: &mut Kept) {
+        if let Some(last_good) = self.last_good.as_ref().filter(|_| kept.configuration.as_ref() != Some(active)) {
             last_good.keep(active).await;
-            *kept = Some(active.clone());
+            kept.configuration = Some(active.clone());
         }
     }
 
@@ -203,7 +219,7 @@ impl Reloader {
         &self,
         source: &str,
         configuration: &Configuration,
-        before: Option<&FilterSet>,
+        (before, former): (Option<&FilterSet>, Arc<[MatchRule]>),
         filters: Vec<Arc<Filter>>,
         started: Instant,
     ) {
@@ -217,7 +233,7 @@ impl Reloader {
         if !unchanged {
             let set = match before {
                 Some(before) => FilterSet::succeeding(before, filters.clone()),
-                None => FilterSet::new(filters.clone()),
+                None => FilterSet::new(filters.clone()).after_restart(former),
             };
             self.serving.send_replace(Serving::Live(Arc::new(set)));
         }

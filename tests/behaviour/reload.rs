@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base64::Engine;
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_tests::built;
 use weir_tests::client::names;
 use weir_tests::daemon::{Setup, manifest, replace};
@@ -158,6 +158,41 @@ async fn a_daemon_that_starts_with_an_invalid_configuration_uses_the_last_good_o
     weir.put_filters("filters: []\n");
     weir.logged_after(from, "filter set activated").await;
     assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
+}
+
+#[tokio::test]
+async fn clients_of_a_killed_daemon_list_again_although_no_filter_matches_any_more() {
+    let server = edge().await;
+    let cache = tempfile::tempdir().unwrap();
+    let setup = Setup::new(server.url())
+        .filters(SWAPPED)
+        .module("services", &bytes("discardcloudservice"))
+        .flag("--cache-dir", &cache.path().display().to_string())
+        .without("--cache-size");
+    let weir = setup.start_ready().await;
+    let list = weir.client("kube-proxy").json(SERVICES).await;
+    assert!(!names(&list).contains(&"shop".to_owned()), "it is hidden");
+    let path = weir.path("filters-config.yaml");
+    let setup = weir.killed().await;
+    std::fs::write(path, manifest("filters: []\n")).unwrap();
+    let weir = setup.start_ready().await;
+    let watch = |list: &Value| {
+        format!("{SERVICES}?watch=1&resourceVersion={}", list["metadata"]["resourceVersion"].as_str().unwrap())
+    };
+    let client = weir.client("kube-proxy");
+    assert_eq!(client.watch(&watch(&list)).await.next().await["object"]["code"], 410, "it lacks what was hidden");
+    let list = client.json(SERVICES).await;
+    assert!(names(&list).contains(&"shop".to_owned()));
+    let mut events = client.watch(&watch(&list)).await;
+    server.store().put(service("next", "ClusterIP")).unwrap();
+    assert_eq!(events.next_named().await, "ADDED next");
+    // No filter has ever matched what this client reads.
+    let nodes = client.json("/api/v1/nodes").await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let weir = weir.killed().await.start_ready().await;
+    let mut events = weir.client("kube-proxy").watch(&format!("/api/v1/nodes?watch=1&resourceVersion={nodes}")).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "next"}});
+    server.store().put(node).unwrap();
+    assert_eq!(events.next_named().await, "ADDED next");
 }
 
 #[tokio::test]

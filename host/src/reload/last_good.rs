@@ -93,6 +93,11 @@ impl LastGood {
         Self { disk, name, source: source.to_string() }
     }
 
+    /// The cache on disk.
+    pub(super) fn disk(&self) -> Arc<DiskCache> {
+        self.disk.clone()
+    }
+
     /// Keeps the configuration of an activated filter set, unless it is from here.
     pub(super) async fn keep(&self, activated: &SourcedConfiguration) {
         // Only the content counts: names, versions and managed fields are of no use.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
 use super::version::tick;
+use crate::MatchRule;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
@@ -19,6 +20,8 @@ pub struct FilterSet {
     links: Vec<Arc<dyn DocumentFilter>>,
     made: u64,
     chains: Mutex<Chains>,
+    /// The match rules of filters that served clients of a former process.
+    former: Arc<[MatchRule]>,
 }
 
 #[derive(Debug, Default)]
@@ -50,13 +53,25 @@ impl FilterSet {
         let mut made = before.chains().made.clone();
         made.retain(|filters, _| filters.iter().all(|filter| identities.contains(filter)));
         set.chains().made = made;
-        set
+        Self { former: before.former.clone(), ..set }
+    }
+
+    /// Notes the match rules of the filters of former processes. Their clients may continue with what those have made.
+    #[must_use]
+    pub fn after_restart(self, former: Arc<[MatchRule]>) -> Self {
+        Self { former, ..self }
+    }
+
+    /// Whether a filter of a former process may have made what a client of this component has read of a resource.
+    #[must_use]
+    pub fn was_matched(&self, component: &str, resource: &GroupResource) -> bool {
+        self.former.iter().any(|rule| rule.matches(component, resource, VerbClass::Read))
     }
 
     /// Creates a set of filters that are not configured modules. [`FilterSet::filters`] is empty.
     #[must_use]
     pub fn of(links: Vec<Arc<dyn DocumentFilter>>) -> Self {
-        Self { filters: Vec::new(), links, made: tick(), chains: Mutex::default() }
+        Self { filters: Vec::new(), links, made: tick(), chains: Mutex::default(), former: Arc::default() }
     }
 
     /// Returns the filters in the order of the configuration.
@@ -134,6 +149,17 @@ mod tests {
         assert_eq!(b.version(), before_b);
         all.change();
         assert!(b.version() > before_b && a.version() != b.version());
+    }
+
+    #[test]
+    fn rules_of_former_processes_stay_known_across_reloads() {
+        let former: Arc<[MatchRule]> =
+            ["kube-proxy/services#list", "x/pods#update"].map(|rule| rule.parse().unwrap()).into();
+        let set = FilterSet::succeeding(&FilterSet::default().after_restart(former), Vec::new());
+        let [services, pods] = ["services", "pods"].map(|resource| GroupResource::new(resource, ""));
+        assert!(set.was_matched("Kube-Proxy", &services));
+        assert!(!set.was_matched("kubelet", &services) && !set.was_matched("x", &pods));
+        assert!(!FilterSet::default().was_matched("kube-proxy", &services));
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
+use weir_runtime::Serving;
 use weir_upstream::{Identity, Purpose, RequestHead, UpstreamBody};
 
 /// The buffer of an upgraded stream, for each direction.
@@ -54,13 +55,22 @@ pub(in crate::proxy) async fn forward(
     let resume_key = key.filter(|key| proxy.resume.contains(key));
     let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
     let version = parsed.query.first("resourceVersion").unwrap_or_default();
+    // Clients of former processes continue with what its filters have made, until they list.
+    let was_matched = resource.is_some_and(|resource| was_matched(proxy, component, resource));
+    if continues && was_matched && resume_key.is_none() {
+        proxy.metrics.relist("restarted");
+        return meter.attach(relist("no filter matches this resource since the daemon was restarted", encoding));
+    }
     if continues && resume_key.is_some_and(|key| proxy.resume.ended_at_or_after(&key, version)) {
         proxy.metrics.relist("unmatched");
         return meter.attach(relist("no filter matches this resource any more", encoding));
     }
 
-    let is_list = request.method() == Method::GET
-        && resource.is_some_and(|found| found.verb == Verb::List && is_cached(proxy, component, found));
+    let is_remembered = request.method() == Method::GET
+        && resource.is_some_and(|found| match found.verb {
+            Verb::List => was_matched || is_cached(proxy, component, found),
+            _ => was_matched && !continues,
+        });
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
@@ -85,7 +95,7 @@ pub(in crate::proxy) async fn forward(
     if let Some(key) = resume_key.filter(|_| response.status().is_success() && !continues) {
         proxy.resume.remove(&key);
     }
-    if let Some(key) = key.filter(|_| is_list && response.status().is_success()) {
+    if let Some(key) = key.filter(|_| is_remembered && response.status().is_success()) {
         proxy.resume.save_unfiltered(key);
     }
     let (mut parts, body) = response.into_parts();
@@ -155,8 +165,17 @@ fn client_key(
         Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
         _ => false,
     })?;
-    let is_remembered = !proxy.resume.is_empty() || is_cached(proxy, component, resource);
+    let is_remembered =
+        !proxy.resume.is_empty() || is_cached(proxy, component, resource) || was_matched(proxy, component, resource);
     is_remembered.then(|| ClientKey::of(request.headers(), identity, resource, &parsed.query))
+}
+
+/// Whether a filter of a former process may have made what the client holds.
+fn was_matched(proxy: &Proxy, component: &str, resource: &ResourceRequest) -> bool {
+    match &*proxy.serving.borrow() {
+        Serving::Live(set) => set.was_matched(component, &resource.resource),
+        Serving::Unknown | Serving::Pending(_) => false,
+    }
 }
 
 /// Whether views serve the watch of a client that has listed here.
