@@ -58,6 +58,8 @@ pub struct Reloader {
 struct Kept {
     configuration: Option<Arc<SourcedConfiguration>>,
     rules: Option<ServedRules>,
+    /// The warnings of the last good configuration, while it stands in for a refused one.
+    fallback_warnings: Vec<String>,
 }
 
 /// The result of an attempt.
@@ -82,7 +84,7 @@ impl Reloader {
             Some(last_good) => Some(ServedRules::read(last_good.disk()).await),
             None => None,
         };
-        let mut kept = Kept { configuration: None, rules };
+        let mut kept = Kept { configuration: None, rules, fallback_warnings: Vec::new() };
         loop {
             let mut state = self.state.clone();
             state.mark_unchanged();
@@ -136,15 +138,18 @@ impl Reloader {
             SourceState::Valid(configuration) => match self.activate(&source, &configuration, kept, started).await {
                 Ok(()) => {
                     self.keep(&configuration, kept).await;
+                    kept.fallback_warnings.clear();
                     return AttemptResult::Done;
                 }
+                // There is no other one to fall back to.
+                Err(errors) if configuration.is_from_disk() => return self.refuse(&source, errors, kept, logged),
                 Err(errors) => errors,
             },
             SourceState::Invalid(error) => vec![whole(error.to_string())],
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())],
         };
         errors.extend(self.fall_back(&source, kept, started).await);
-        self.refuse(&source, errors, logged)
+        self.refuse(&source, errors, kept, logged)
     }
 
     /// Loads the filters of a configuration and activates them.
@@ -181,7 +186,13 @@ impl Reloader {
         let is_live = matches!(&*self.serving.borrow(), Serving::Live(_));
         let Some(last_good) = self.last_good.as_ref().filter(|_| !is_live) else { return Vec::new() };
         let Some(configuration) = last_good.read("the configuration is refused").await else { return Vec::new() };
-        let failed = self.activate(source, &configuration, kept, started).await.err().unwrap_or_default();
+        let failed = match self.activate(source, &configuration, kept, started).await {
+            Ok(()) => {
+                kept.fallback_warnings.clone_from(&configuration.warnings);
+                return Vec::new();
+            }
+            Err(failed) => failed,
+        };
         let prefixed = |error: ReloadError| ReloadError {
             reason: format!("the last good configuration is refused, too: {}", error.reason),
             ..error
@@ -252,14 +263,20 @@ impl Reloader {
     }
 
     /// Reports errors. `logged` are the errors that the log has already.
-    fn refuse(&self, source: &str, errors: Vec<ReloadError>, logged: &mut Vec<ReloadError>) -> AttemptResult {
+    fn refuse(
+        &self,
+        source: &str,
+        errors: Vec<ReloadError>,
+        kept: &Kept,
+        logged: &mut Vec<ReloadError>,
+    ) -> AttemptResult {
         let effect = match &*self.serving.borrow() {
             Serving::Live(_) => "keeping the last valid filter set",
             Serving::Unknown | Serving::Pending(_) => "requests that a filter may match get 503",
         };
         self.metrics.reload("refused");
         // `/readyz` and `/filters` show the error before the log reports it.
-        self.status.refused(ReloadResult::refused(source, errors.clone()));
+        self.status.refused(ReloadResult::refused(source, errors.clone(), &kept.fallback_warnings));
         for error in errors.iter().filter(|error| !logged.contains(error)) {
             let filter = error.filter.as_ref().map(tracing::field::display);
             tracing::error!(source, filter, reason = error.reason, "configuration refused, {effect}");

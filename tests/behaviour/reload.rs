@@ -153,6 +153,8 @@ async fn a_daemon_that_starts_with_an_invalid_configuration_uses_the_last_good_o
         assert!(warning.to_string().contains("the configuration is refused: "), "{warning}");
         let shown = weir.admin().json("/filters").await;
         assert_eq!(shown["lastReload"]["result"], "refused", "{shown}");
+        let warning = shown["lastReload"]["warnings"][0].as_str().unwrap().to_owned();
+        assert!(warning.contains("this is the last good configuration, activated "), "{shown}");
     }
     let from = weir.log_length();
     weir.put_filters("filters: []\n");

@@ -221,7 +221,7 @@ mod tests {
             (StatusCode::SERVICE_UNAVAILABLE, "not ready: the configuration has not been read yet\n")
         );
         let error = ReloadError { filter: Some("a".parse().unwrap()), reason: "no such module".into() };
-        filters.refused(ReloadResult::refused("f.yaml", vec![error]));
+        filters.refused(ReloadResult::refused("f.yaml", vec![error], &[]));
         let (status, text) = get(&admin, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(text, "not ready: f.yaml was refused: filter a: no such module\n");

@@ -46,10 +46,10 @@ impl ReloadResult {
         Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors: Vec::new(), warnings: warnings.to_vec() }
     }
 
-    /// The configuration was refused.
+    /// The configuration was refused. The warnings are about the one that is active instead.
     #[must_use]
-    pub fn refused(source: &str, errors: Vec<ReloadError>) -> Self {
-        Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors, warnings: Vec::new() }
+    pub fn refused(source: &str, errors: Vec<ReloadError>, warnings: &[String]) -> Self {
+        Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors, warnings: warnings.to_vec() }
     }
 }
 

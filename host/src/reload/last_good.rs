@@ -67,6 +67,11 @@ impl SourcedConfiguration {
         Ok(Self { configuration, origin: Origin::File(text) })
     }
 
+    /// Whether it is the last good configuration from disk.
+    pub(super) fn is_from_disk(&self) -> bool {
+        self.origin == Origin::Disk
+    }
+
     /// Validates the ConfigMap of the API server; `None` if it does not exist.
     pub(super) fn of_api_server(source: &str, map: Option<ConfigMap>) -> Result<Self, ConfigurationError> {
         let configuration = validate(source, map.as_ref())?;
