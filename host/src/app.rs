@@ -25,8 +25,9 @@ use weir_upstream::{
 
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, Caches};
-use crate::config::{LogConfig, LogFormat, SecureConfig, ServeConfig, ServingCertificate};
+use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
+use crate::logging::log_to_stderr;
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::peers::connect_peers;
@@ -366,28 +367,6 @@ fn cache_directory(configured: Option<PathBuf>) -> Result<(PathBuf, Option<tempf
     let temporary = tempfile::tempdir().map_err(system("cannot create a temporary directory for compiled modules"))?;
     tracing::info!("--cache-dir is not set: modules are compiled at each start");
     Ok((temporary.path().to_owned(), Some(temporary)))
-}
-
-fn log_to_stderr(config: LogConfig) {
-    use tracing_subscriber::filter::{LevelFilter, Targets};
-    use tracing_subscriber::layer::SubscriberExt as _;
-    use tracing_subscriber::util::SubscriberInitExt as _;
-
-    let (others, ours) = match config.verbosity {
-        0 => (LevelFilter::WARN, LevelFilter::INFO),
-        1 => (LevelFilter::INFO, LevelFilter::DEBUG),
-        _ => (LevelFilter::DEBUG, LevelFilter::TRACE),
-    };
-    // A target is a prefix: `weir` is all crates of Weir.
-    let levels = Targets::new().with_default(others).with_target("weir", ours);
-    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Json => lines.json().with_current_span(false).finish().with(levels).init(),
-        LogFormat::Text => {
-            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            lines.with_ansi(colours).finish().with(levels).init();
-        }
-    }
 }
 
 fn system(what: &str) -> impl FnOnce(std::io::Error) -> ServeError {

@@ -11,6 +11,7 @@ pub mod config;
 mod disk_cache;
 #[cfg(test)]
 mod documents;
+mod logging;
 pub mod lookups;
 pub mod metrics;
 mod peers;

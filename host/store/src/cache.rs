@@ -18,6 +18,7 @@ mod list;
 mod object;
 mod reflector;
 mod resource_store;
+mod snapshot;
 mod sources;
 mod store_status;
 
@@ -26,7 +27,8 @@ pub use self::event::StoreEvent;
 pub use self::history::{History, HistoryGap};
 pub use self::object::{Object, ObjectFormat};
 pub use self::reflector::{ReflectorClient, ResourceReflector};
+pub use self::resource_store::ResourceStore;
 #[cfg(test)]
-pub(crate) use self::resource_store::Delta;
-pub use self::resource_store::{ResourceStore, Snapshot};
+pub(crate) use self::snapshot::Delta;
+pub use self::snapshot::Snapshot;
 pub use self::store_status::StoreStatus;

@@ -11,7 +11,7 @@ use super::collection::ObjectContent;
 use super::list::{ListForm, ListedObjects};
 use super::object::Object;
 use super::reflector::ResourceReflector;
-use super::resource_store::Snapshot;
+use super::snapshot::Snapshot;
 use crate::query::escaped;
 use crate::resource_client::RequestError;
 use crate::{ReflectorError, StoreKey};

@@ -14,6 +14,7 @@ use super::event::StoreEvent;
 use super::gaps::Gaps;
 use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
+use super::snapshot::{Delta, Snapshot};
 use super::store_status::StoreStatus;
 use crate::error::ReflectorError;
 use crate::reflector_state::ReflectorState;
@@ -27,17 +28,6 @@ const MAX_BYTES: usize = 16 << 20;
 
 /// How long a reader waits for a version before the reflector asks for a BOOKMARK.
 const LATE: Duration = Duration::from_millis(500);
-
-/// All objects of a store at one resourceVersion.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The resourceVersion. Every change up to it is contained, and no later one.
-    pub version: u64,
-    /// How the objects are encoded.
-    pub format: ObjectFormat,
-    /// The objects by key.
-    pub objects: RedBlackTreeMapSync<StoreKey, Arc<Object>>,
-}
 
 /// The objects and recent events of one collection. One reflector writes; any number of readers follow.
 pub struct ResourceStore {
@@ -68,17 +58,6 @@ const RESTORED: u8 = 1;
 const FOREIGN: u8 = 2;
 /// The objects were those of the API server when the client whose credential reads them was connected last.
 const PAUSED: u8 = 3;
-
-/// A change that a watch event reports.
-#[derive(Debug)]
-pub(crate) enum Delta {
-    /// The object was added or updated.
-    Put(Object),
-    /// The object was deleted at this version.
-    Remove(StoreKey, u64),
-    /// Nothing changed up to this version.
-    Bookmark(u64),
-}
 
 impl ResourceStore {
     /// Creates an empty store that is not synced.
@@ -376,40 +355,6 @@ impl ResourceStore {
 
     fn history(&self) -> std::sync::MutexGuard<'_, History<Arc<StoreEvent>>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Snapshot {
-    /// Applies one delta. `None` if it changes neither an object nor the version: a repeated event, or the deletion of an
-    /// unknown object.
-    fn apply(&mut self, delta: Delta) -> Option<StoreEvent> {
-        match delta {
-            Delta::Put(object) => {
-                let old = self.objects.get(&object.key).cloned();
-                if old.as_ref().is_some_and(|old| old.version >= object.version) {
-                    return None;
-                }
-                let new = Arc::new(object);
-                self.version = self.version.max(new.version);
-                self.objects.insert_mut(new.key.clone(), new.clone());
-                Some(StoreEvent { version: self.version, old, new: Some(new) })
-            }
-            Delta::Remove(key, version) => {
-                let old = self.objects.get(&key).cloned()?;
-                // A deletion before the object's present version is a repeated event: the object was created again since.
-                if version < old.version {
-                    return None;
-                }
-                self.version = self.version.max(version);
-                self.objects.remove_mut(&key);
-                Some(StoreEvent { version: self.version, old: Some(old), new: None })
-            }
-            Delta::Bookmark(version) if version > self.version => {
-                self.version = version;
-                Some(StoreEvent { version, old: None, new: None })
-            }
-            Delta::Bookmark(_) => None,
-        }
     }
 }
 

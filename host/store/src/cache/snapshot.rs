@@ -1,0 +1,65 @@
+//! The objects of a store at one version, and the changes that lead to the next one.
+
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync;
+
+use super::event::StoreEvent;
+use super::object::{Object, ObjectFormat};
+use crate::store_key::StoreKey;
+
+/// All objects of a store at one resourceVersion.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The resourceVersion. Every change up to it is contained, and no later one.
+    pub version: u64,
+    /// How the objects are encoded.
+    pub format: ObjectFormat,
+    /// The objects by key.
+    pub objects: RedBlackTreeMapSync<StoreKey, Arc<Object>>,
+}
+
+/// A change that a watch event reports.
+#[derive(Debug)]
+pub(crate) enum Delta {
+    /// The object was added or updated.
+    Put(Object),
+    /// The object was deleted at this version.
+    Remove(StoreKey, u64),
+    /// Nothing changed up to this version.
+    Bookmark(u64),
+}
+
+impl Snapshot {
+    /// Applies one delta. `None` if it changes neither an object nor the version: a repeated event, or the deletion of an
+    /// unknown object.
+    pub(super) fn apply(&mut self, delta: Delta) -> Option<StoreEvent> {
+        match delta {
+            Delta::Put(object) => {
+                let old = self.objects.get(&object.key).cloned();
+                if old.as_ref().is_some_and(|old| old.version >= object.version) {
+                    return None;
+                }
+                let new = Arc::new(object);
+                self.version = self.version.max(new.version);
+                self.objects.insert_mut(new.key.clone(), new.clone());
+                Some(StoreEvent { version: self.version, old, new: Some(new) })
+            }
+            Delta::Remove(key, version) => {
+                let old = self.objects.get(&key).cloned()?;
+                // A deletion before the object's present version is a repeated event: the object was created again since.
+                if version < old.version {
+                    return None;
+                }
+                self.version = self.version.max(version);
+                self.objects.remove_mut(&key);
+                Some(StoreEvent { version: self.version, old: Some(old), new: None })
+            }
+            Delta::Bookmark(version) if version > self.version => {
+                self.version = version;
+                Some(StoreEvent { version, old: None, new: None })
+            }
+            Delta::Bookmark(_) => None,
+        }
+    }
+}
