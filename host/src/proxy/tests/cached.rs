@@ -90,6 +90,20 @@ async fn hiding_and_showing_an_object_are_events_and_no_watch_ends() {
 }
 
 #[tokio::test]
+async fn a_watch_tells_the_version_before_it_ends() {
+    let (fixture, _script, _) = cached().await;
+    let list = informer_list(&fixture).await;
+    let path =
+        format!("{SERVICES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion={}", version(&list));
+    let mut events = fixture.watch(&path).await;
+    fixture.service("hidden", "LoadBalancer");
+    let bookmark = events.next().await.unwrap();
+    let newest = fixture.server.store().revision().to_string();
+    assert_eq!((&bookmark["type"], version(&bookmark["object"])), (&json!("BOOKMARK"), newest.as_str()));
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
 async fn a_new_filter_set_without_another_outcome_is_not_noticed() {
     let (fixture, _script, hidden) = cached().await;
     let list = informer_list(&fixture).await;

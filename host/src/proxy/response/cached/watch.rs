@@ -17,7 +17,7 @@ use futures_util::stream;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
+use tokio::time::{Instant, Sleep};
 use weir_document::json::EventType;
 use weir_kube::Verb;
 use weir_store::cache::ObjectFormat;
@@ -38,6 +38,8 @@ const CHUNK: usize = 16 << 10;
 const LARGE: usize = 2 << 10;
 /// The interval of bookmarks; as kube-apiserver.
 const BOOKMARKS: Duration = Duration::from_secs(60);
+/// How long before its end a watch sends its last bookmark; as kube-apiserver. The client's next watch starts there.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The shortest time after which a watch without `timeoutSeconds` ends; as kube-apiserver, the longest is twice as long.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
@@ -59,7 +61,7 @@ pub(super) struct CachedWatch {
     pub(super) ready: VecDeque<Bytes>,
     /// Whether the client gets a BOOKMARK at the end of the history: events without a version of their own were sent.
     pub(super) bookmark_due: bool,
-    bookmarks: Interval,
+    next_bookmark: Pin<Box<Sleep>>,
     pub(super) deadline: Pin<Box<Sleep>>,
     /// Resolves when the daemon stops.
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -141,13 +143,13 @@ impl CachedWatch {
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
         };
         let snapshot = view.snapshot();
-        let mut bookmarks = tokio::time::interval_at(Instant::now() + BOOKMARKS, BOOKMARKS);
-        bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let deadline = Instant::now() + timeout;
         Self {
             changes: view.subscribe(),
             format: snapshot.format.clone(),
             version: snapshot.version,
-            deadline: Box::pin(tokio::time::sleep(timeout)),
+            deadline: Box::pin(tokio::time::sleep_until(deadline)),
+            next_bookmark: Box::pin(tokio::time::sleep_until(next_bookmark(deadline))),
             stopping: Box::pin(async move { tasks.stopping().await }),
             open,
             proxy,
@@ -157,7 +159,6 @@ impl CachedWatch {
             phase,
             ready: VecDeque::new(),
             bookmark_due: false,
-            bookmarks,
             over: false,
         }
     }
@@ -285,11 +286,21 @@ impl CachedWatch {
     async fn wait(&mut self) {
         tokio::select! {
             changed = self.changes.changed() => self.over = changed.is_err(),
-            _ = self.bookmarks.tick() => self.bookmark_due = matches!(self.phase, Phase::Events { .. }),
+            () = &mut self.next_bookmark => {
+                self.bookmark_due = matches!(self.phase, Phase::Events { .. });
+                self.next_bookmark.as_mut().reset(next_bookmark(self.deadline.deadline()));
+            }
             () = &mut self.deadline => self.over = true,
             () = &mut self.stopping => self.over = true,
         }
     }
+}
+
+/// When a watch with this deadline sends its next bookmark.
+fn next_bookmark(deadline: Instant) -> Instant {
+    let now = Instant::now();
+    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+    last.map_or(now + BOOKMARKS, |last| last.min(now + BOOKMARKS))
 }
 
 impl Drop for CachedWatch {
