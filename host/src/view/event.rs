@@ -58,7 +58,8 @@ const OLD: u8 = 2;
 /// The new object matches.
 const NEW: u8 = 4;
 
-/// The bytes of all encoded events of a view that are in memory, those that slow clients still hold included.
+/// The bytes of all encoded events of a view that are in memory, those that slow clients still hold included, and of the
+/// chunks that connections have yet to send.
 #[derive(Debug, Clone)]
 pub(super) struct FrameBytes(Arc<(AtomicUsize, WatchMemory)>);
 
@@ -79,6 +80,30 @@ impl FrameBytes {
     fn sub(&self, bytes: usize) {
         self.0.0.fetch_sub(bytes, Ordering::Relaxed);
         self.0.1.sub(bytes);
+    }
+
+    /// Counts a chunk until the connection has sent it.
+    pub(super) fn count(&self, chunk: Vec<u8>) -> Bytes {
+        self.add(chunk.capacity());
+        Bytes::from_owner(CountedChunk { chunk, frames: self.clone() })
+    }
+}
+
+/// A chunk that counts as long as it exists.
+struct CountedChunk {
+    chunk: Vec<u8>,
+    frames: FrameBytes,
+}
+
+impl AsRef<[u8]> for CountedChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.chunk
+    }
+}
+
+impl Drop for CountedChunk {
+    fn drop(&mut self) {
+        self.frames.sub(self.chunk.capacity());
     }
 }
 
@@ -243,4 +268,22 @@ pub(crate) fn converted(
         Encoding::Protobuf => format.document(bytes),
     };
     Ok((document.only_metadata(&type_meta)?, Arc::new(type_meta)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_uses_the_memory_of_watches_until_it_was_sent() {
+        let memory = WatchMemory::new(1 << 20);
+        let frames = FrameBytes::new(memory.clone());
+        let chunk = frames.count(vec![7; 1000]);
+        let rest = chunk.slice(500..);
+        drop(chunk);
+        assert_eq!((frames.get(), memory.limit(0)), (1000, (1 << 20) - 1000));
+        assert_eq!(rest[..], [7; 500]);
+        drop(rest);
+        assert_eq!((frames.get(), memory.limit(0)), (0, 1 << 20));
+    }
 }

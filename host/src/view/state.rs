@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 use weir_runtime::ChainVersion;
@@ -171,6 +172,11 @@ impl View {
             log.unknown_until = log.unknown_until.max(version);
             log.lost_until = log.lost_until.max(version);
         }
+    }
+
+    /// Takes a chunk that a watch is about to send. It counts as used memory of watches until the connection has sent it.
+    pub(crate) fn chunk(&self, chunk: Vec<u8>) -> Bytes {
+        self.frames.count(chunk)
     }
 
     /// The number of open watches.

@@ -202,7 +202,7 @@ impl CachedWatch {
             chunk.extend_from_slice(next);
             self.ready.pop_front();
         }
-        Some(chunk.into())
+        Some(self.view.chunk(chunk))
     }
 
     /// The events from here on are still to be sent.
