@@ -12,6 +12,7 @@
 mod behaviour {
     mod bad_input;
     mod bundled;
+    mod clocks;
     mod connections;
     mod credentials;
     mod deploy;
@@ -27,6 +28,7 @@ mod behaviour {
     mod kubectl;
     mod kubelet_offline;
     mod list;
+    mod local_status;
     mod lookups;
     mod node;
     mod offline;

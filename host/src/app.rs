@@ -13,11 +13,7 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
-use weir_store::disk::DiskCache;
-use weir_store::{
-    LentClients, Peers, ReflectorClient, ReflectorTiming, Reflectors, ResourceStores, ResourceStoresConfig,
-    UplinkLimit, UserClients, watch_addresses,
-};
+use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{
     ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
@@ -25,18 +21,20 @@ use weir_upstream::{
 
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, Caches};
+use crate::cache_wiring::{local_status, open_views, resource_stores};
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
+use crate::local_status::layer;
 use crate::logging::log_to_stderr;
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
-use crate::proxy::{ListenError, Proxy, ProxyConfig, ServerTls, ServerTlsError};
+use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
 use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
-use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
+use crate::time_file::TimeFile;
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +115,11 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
+    let time_file = config.cache_dir.as_deref().map(TimeFile::restore);
+    if let Some(file) = time_file.clone() {
+        tasks.spawn_until_stop(file.run());
+    }
+
     // The API servers, for clients' requests and for the daemon's own.
     let loaded = config.upstream.load().await?;
     let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
@@ -128,11 +131,22 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
-    let stores = resource_stores(&config, &upstream, peers, disk.clone(), &tasks);
+    let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), &tasks);
+    let local_status = local_status(&config, &upstream, &stores, (disk.clone(), &peers), metrics.local_status, &tasks);
+    let served = match &local_status {
+        Some(status) => layer(status.clone(), served, &tasks),
+        None => served,
+    };
     let views = open_views(&config, stores.clone(), client.clone(), metrics.caches.clone(), served.clone(), &tasks);
-    let caches = Caches { upstream: Some(upstream.clone()), views: views.clone(), metrics: metrics.caches };
-    let proxy =
-        Proxy::new(proxy_config(&config), upstream.clone(), served.clone(), views, metrics.proxy, tasks.clone());
+    let caches = Caches {
+        upstream: Some(upstream.clone()),
+        views: views.clone(),
+        local_status: local_status.clone(),
+        metrics: metrics.caches,
+    };
+    let parts =
+        ProxyParts { upstream: upstream.clone(), serving: served.clone(), views, local_status, metrics: metrics.proxy };
+    let proxy = Proxy::new(proxy_config(&config), parts, tasks.clone());
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
@@ -189,6 +203,9 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     }
     // Connections end within the drain timeout. The rest is for tasks that end after them.
     let drained = tasks.drain(config.drain + Duration::from_millis(500)).await;
+    if let Some(file) = time_file {
+        file.save();
+    }
     if let Some(disk) = disk {
         close_disk(&disk).await;
     }
@@ -265,61 +282,6 @@ async fn connect(
         tasks.spawn_until_stop(upstream.clone().reload_credential(which, source));
     }
     Ok(upstream)
-}
-
-/// Sets up the stores of what the API servers have.
-fn resource_stores(
-    config: &ServeConfig,
-    upstream: &Arc<Upstream>,
-    peers: Peers,
-    disk: Option<Arc<DiskCache>>,
-    tasks: &Tasks,
-) -> ResourceStores {
-    let connectivity = upstream.connectivity();
-    let client = |client| ReflectorClient { client, connectivity: connectivity.clone(), lent: None };
-    let impersonating = upstream.clone();
-    let reads = connectivity.clone();
-    let users: UserClients = Arc::new(move |user| {
-        let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
-        Some(ReflectorClient { client, connectivity: reads.clone(), lent: None })
-    });
-    let (lent_to, reads) = (upstream.clone(), connectivity.clone());
-    let lent: LentClients = Arc::new(move |credential| ReflectorClient {
-        client: lent_to.client_with_lent(credential.clone()),
-        connectivity: reads.clone(),
-        lent: Some(credential),
-    });
-    let stores = ResourceStoresConfig {
-        users: Some(users),
-        lent: Some(lent),
-        daemon: Some(client(upstream.client())),
-        node: upstream.has_node_credential().then(|| client(upstream.node_client())),
-        peers,
-        timing: ReflectorTiming::default(),
-        uplink: config.uplink_rate.map(UplinkLimit::new),
-        disk,
-        shared: shared_resources(&config.cache_resources),
-    };
-    ResourceStores::new(stores, tasks.clone())
-}
-
-/// Sets up the shared watch caches; `None` if no resource is cached.
-fn open_views(
-    config: &ServeConfig,
-    stores: ResourceStores,
-    client: kube::Client,
-    metrics: Arc<CacheMetrics>,
-    served: watch::Receiver<Serving>,
-    tasks: &Tasks,
-) -> Option<Arc<Views>> {
-    if config.cache_resources.is_off() {
-        return None;
-    }
-    let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
-    let views_config = ViewsConfig { resources, stores, client, metrics, watch_memory };
-    let views = Views::new(views_config, served, tasks.clone());
-    tasks.spawn_until_stop(views.clone().close_idle());
-    Some(views)
 }
 
 fn proxy_config(config: &ServeConfig) -> ProxyConfig {

@@ -5,12 +5,14 @@
 
 pub mod admin;
 pub mod app;
+mod cache_wiring;
 pub mod cli;
 mod codec;
 pub mod config;
 mod disk_cache;
 #[cfg(test)]
 mod documents;
+pub mod local_status;
 mod logging;
 pub mod lookups;
 pub mod metrics;
@@ -20,4 +22,5 @@ pub mod proxy;
 pub mod reload;
 mod revalidate;
 pub mod sockets;
+mod time_file;
 pub mod view;

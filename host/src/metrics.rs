@@ -8,6 +8,7 @@ use weir_store::disk::DiskMetrics;
 use weir_upstream::UpstreamMetrics;
 
 use crate::admin::AdminMetrics;
+use crate::local_status::LocalStatusMetrics;
 use crate::pods::PodMetrics;
 use crate::proxy::ProxyMetrics;
 use crate::reload::ReloadMetrics;
@@ -30,6 +31,8 @@ pub struct Metrics {
     pub disk: Arc<DiskMetrics>,
     /// Watch caches.
     pub caches: Arc<CacheMetrics>,
+    /// What kubelet reports while the API server cannot be reached.
+    pub local_status: Arc<LocalStatusMetrics>,
     /// The process and its reflectors.
     pub admin: Arc<AdminMetrics>,
 }
@@ -46,6 +49,7 @@ impl Metrics {
         metrics.pods.register(registry);
         metrics.disk.register(registry);
         metrics.caches.register(registry);
+        metrics.local_status.register(registry);
         metrics.admin.register(registry);
         metrics
     }
@@ -60,5 +64,6 @@ impl Metrics {
         self.pods.sample();
         self.disk.sample();
         self.caches.sample_labels();
+        self.local_status.sample();
     }
 }

@@ -48,6 +48,7 @@ use self::server::listener;
 pub use self::server::listener::ListenError;
 pub use self::server::tls::{ServerTls, ServerTlsError};
 use crate::config::Compression;
+use crate::local_status::LocalStatus;
 use crate::view::Views;
 
 /// The settings of the proxy.
@@ -90,6 +91,21 @@ impl Default for ProxyConfig {
     }
 }
 
+/// The parts of the daemon that the proxy uses.
+#[derive(Debug)]
+pub struct ProxyParts {
+    /// The API servers.
+    pub upstream: Arc<Upstream>,
+    /// The filter set in force.
+    pub serving: ServingReceiver,
+    /// `None`: every read goes upstream.
+    pub views: Option<Arc<Views>>,
+    /// `None`: nothing stands in for the API server's objects.
+    pub local_status: Option<Arc<LocalStatus>>,
+    /// Counts requests.
+    pub metrics: Arc<ProxyMetrics>,
+}
+
 /// The proxy. It serves any number of listeners.
 pub struct Proxy {
     upstream: Arc<Upstream>,
@@ -101,6 +117,7 @@ pub struct Proxy {
     read_reviews: ReviewCache,
     /// None: every read goes upstream.
     views: Option<Arc<Views>>,
+    local_status: Option<Arc<LocalStatus>>,
     /// Responses for the time without an API server.
     answers: AnswerMemory,
     offline_grace: Duration,
@@ -129,14 +146,8 @@ impl std::fmt::Debug for Proxy {
 impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
-    pub fn new(
-        config: ProxyConfig,
-        upstream: Arc<Upstream>,
-        serving: ServingReceiver,
-        views: Option<Arc<Views>>,
-        metrics: Arc<ProxyMetrics>,
-        tasks: Tasks,
-    ) -> Arc<Self> {
+    pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
+        let ProxyParts { upstream, serving, views, local_status, metrics } = parts;
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
         tasks.spawn_until_stop(lists.clone().expire());
@@ -148,6 +159,7 @@ impl Proxy {
             reviews: ReviewCache::for_certificates(disk.clone(), config.offline_grace),
             read_reviews: ReviewCache::for_reads(disk.clone(), config.offline_grace),
             views,
+            local_status,
             answers: AnswerMemory::new(disk, tasks.clone()),
             offline_grace: config.offline_grace,
             serving,

@@ -169,15 +169,11 @@ impl Reloader {
         }
         let active = before.as_deref().map(FilterSet::filters).unwrap_or_default();
         let filters = self.load_all(configuration, active).await?;
-        let former = match &mut kept.rules {
-            Some(rules) => {
-                let former = rules.rules();
-                rules.add(&filters).await;
-                former
-            }
-            None => Arc::default(),
-        };
-        self.apply(source, configuration, (before.as_deref(), former), filters, started);
+        if let Some(rules) = &mut kept.rules {
+            rules.add(&filters).await;
+        }
+        let former = kept.rules.as_ref().map(ServedRules::former).unwrap_or_default();
+        self.apply(source, configuration, before.as_deref(), former, filters, started);
         Ok(())
     }
 
@@ -230,7 +226,8 @@ impl Reloader {
         &self,
         source: &str,
         configuration: &Configuration,
-        (before, former): (Option<&FilterSet>, Arc<[MatchRule]>),
+        before: Option<&FilterSet>,
+        former: Arc<[MatchRule]>,
         filters: Vec<Arc<Filter>>,
         started: Instant,
     ) {

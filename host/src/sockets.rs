@@ -74,8 +74,9 @@ fn bind(address: SocketAddr, freebind: bool) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     match address {
-        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_freebind(&socket, freebind)?,
-        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_freebind(&socket, freebind)?,
+        SocketAddr::V4(_) if freebind => rustix::net::sockopt::set_ip_freebind(&socket, true)?,
+        SocketAddr::V6(_) if freebind => rustix::net::sockopt::set_ipv6_freebind(&socket, true)?,
+        _ => {}
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)

@@ -85,9 +85,7 @@ async fn cluster() -> ApiServer {
 fn setup(link: &Link, cache: &Path) -> Setup {
     Setup::new(&link.url())
         .bundled("servicetopology")
-        .flag("--cache-dir", &cache.display().to_string())
-        .flag("--cache-size", "64Mi")
-        .flag("--cache-commit-interval", "20ms")
+        .on_disk(cache)
         .flag("--cache-resources", "services,endpointslices.discovery.k8s.io")
 }
 
@@ -165,12 +163,7 @@ async fn follows_when_the_server_returns(server: &ApiServer, link: &mut Link, cl
     server.store().edit("v1", "Service", "default", "web", |web| {
         web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("kubernetes.io/hostname");
     });
-    let event = loop {
-        let event = events.next().await;
-        if event["type"] != "BOOKMARK" {
-            break event;
-        }
-    };
+    let event = events.next_change().await;
     assert_eq!((&event["type"], nodes(&event["object"])), (&json!("MODIFIED"), vec!["edge-a".to_owned()]), "{event}");
     let requests = server.requests();
     let targets: Vec<_> = requests.iter().skip(before).map(|request| request.target()).collect();

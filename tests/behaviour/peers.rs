@@ -17,7 +17,7 @@ const NODES: [&str; 3] = ["edge-a", "edge-b", "edge-c"];
 const PORT: u16 = 10_268;
 
 /// The Weirs of a pool, each with its own address.
-struct Pool {
+pub(super) struct Pool {
     ca: Authority,
     clients: Authority,
     /// The first of the three addresses.
@@ -26,7 +26,7 @@ struct Pool {
 
 impl Pool {
     /// The process and `number` select the addresses, so that parallel tests do not collide.
-    fn new(number: u32) -> Self {
+    pub(super) fn new(number: u32) -> Self {
         let first = Ipv4Addr::from_bits(0x7f80_0000 | ((1 + std::process::id() % 0x3ffe) << 8) | (number << 2));
         Self { ca: Authority::new("cluster"), clients: Authority::new("clients"), first }
     }
@@ -40,16 +40,19 @@ impl Pool {
     }
 
     async fn start(&self, server: &str, index: usize) -> Daemon {
+        let setup = self.setup(server, index).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+        setup.flag("--cache-resources", "services").start_ready().await
+    }
+
+    /// The Weir of a node, which knows the others.
+    pub(super) fn setup(&self, server: &str, index: usize) -> Setup {
         let node = self.clients.client(&format!("system:node:{}", NODES[index]), "system:nodes");
         let credential =
             format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
         let peers: Vec<_> = (0..3).map(|index| format!("{}={}", NODES[index], self.url(index))).collect();
         let pair = self.ca.server_at(&self.address(index));
         Setup::new(server)
-            .filters(NO_LOAD_BALANCERS)
-            .bundled("discardcloudservice")
             .flag("--node-name", NODES[index])
-            .flag("--cache-resources", "services")
             .flag("--secure-bind-address", &self.address(index))
             .flag("--secure-port", &PORT.to_string())
             .file("--tls-cert-file", "tls.crt", &pair.certificate)
@@ -57,13 +60,16 @@ impl Pool {
             .file("--client-ca-file", "clients.crt", self.clients.pem())
             .file("--node-kubeconfig", "node.yaml", &kubeconfig(server, self.ca.pem(), &credential))
             .flag("--peer", &peers.join(","))
-            .start_ready()
-            .await
     }
 
     /// A client of one Weir with a certificate of this user and group.
     fn client(&self, index: usize, user: &str, group: &str) -> Client {
-        Client::trusting(&self.url(index), "weir", Some(self.ca.pem()), Some(&self.clients.client(user, group)))
+        self.component(index, "weir", user, group)
+    }
+
+    /// The same for another component.
+    pub(super) fn component(&self, index: usize, component: &str, user: &str, group: &str) -> Client {
+        Client::trusting(&self.url(index), component, Some(self.ca.pem()), Some(&self.clients.client(user, group)))
     }
 }
 

@@ -1,14 +1,17 @@
 //! Reload: a change takes effect soon and atomically, and no request fails.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base64::Engine;
 use serde_json::{Value, json};
+use weir_apiserver::ApiServer;
 use weir_tests::built;
 use weir_tests::client::names;
 use weir_tests::daemon::{Setup, manifest, replace};
 use weir_tests::guests::hostile;
+use weir_tests::machine::Machine;
 
 use super::{NO_LOAD_BALANCERS, edge, only, service};
 
@@ -162,16 +165,16 @@ async fn a_daemon_that_starts_with_an_invalid_configuration_uses_the_last_good_o
     assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
+/// A filter hides Services, and what it matched is kept on disk.
+fn hiding(server: &ApiServer, cache: &Path) -> Setup {
+    Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).on_disk(cache)
+}
+
 #[tokio::test]
 async fn clients_of_a_killed_daemon_list_again_although_no_filter_matches_any_more() {
     let server = edge().await;
     let cache = tempfile::tempdir().unwrap();
-    let setup = Setup::new(server.url())
-        .filters(SWAPPED)
-        .module("services", &bytes("discardcloudservice"))
-        .flag("--cache-dir", &cache.path().display().to_string())
-        .without("--cache-size");
-    let weir = setup.start_ready().await;
+    let weir = hiding(&server, cache.path()).start_ready().await;
     let list = weir.client("kube-proxy").json(SERVICES).await;
     assert!(!names(&list).contains(&"shop".to_owned()), "it is hidden");
     let path = weir.path("filters-config.yaml");
@@ -195,6 +198,25 @@ async fn clients_of_a_killed_daemon_list_again_although_no_filter_matches_any_mo
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "next"}});
     server.store().put(node).unwrap();
     assert_eq!(events.next_named().await, "ADDED next");
+}
+
+/// Nothing is known then of what earlier filters matched.
+#[tokio::test]
+async fn clients_of_a_killed_daemon_list_again_if_the_disk_is_full() {
+    let Some(machine) = Machine::new() else { return };
+    let server = edge().await;
+    let cache = tempfile::tempdir().unwrap();
+    let weir = machine.run(hiding(&server, cache.path()), cache.path()).start_ready().await;
+    let list = weir.client("kube-proxy").json(SERVICES).await;
+    let path = weir.path("filters-config.yaml");
+    let setup = weir.killed().await;
+    std::fs::write(path, manifest("filters: []\n")).unwrap();
+    machine.put_disk_full(true);
+    let weir = setup.start_ready().await;
+    weir.logged("the disk is full").await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = weir.client("kube-proxy").watch(&format!("{SERVICES}?watch=1&resourceVersion={version}")).await;
+    assert_eq!(events.next().await["object"]["code"], 410, "it may lack what was hidden");
 }
 
 #[tokio::test]

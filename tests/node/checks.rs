@@ -5,6 +5,7 @@
 //! back-off. So kube-proxy is restarted before each check that needs it to react soon.
 
 mod clients;
+mod local_status;
 mod offline;
 mod rules;
 
@@ -27,6 +28,7 @@ pub(crate) struct World<'a> {
     pub(crate) admin: Kubectl,
     kubelet: Option<Part>,
     containerd: Option<Part>,
+    record: Option<local_status::Record>,
 }
 
 /// Sets up a node whose kubelet, kube-proxy and CoreDNS are clients of Weir.
@@ -35,7 +37,7 @@ pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<W
         let cloud = Cloud::start(machine);
         let containerd = cluster::start_containerd(machine);
         cluster::join(machine, &cloud);
-        World { machine, admin: cloud.admin(), cloud, kubelet: None, containerd: Some(containerd) }
+        World { machine, admin: cloud.admin(), cloud, kubelet: None, containerd: Some(containerd), record: None }
     })?;
     runner.check("static_pod_serves_kubelet_with_the_node_credential", || world.by_node_credential());
     runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
@@ -54,7 +56,7 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("offline_crashed_containers_start_again", || offline::crashed_containers(world));
     runner.check("offline_restarted_kubelet_starts_containers", || offline::restarted_kubelet(world));
     runner.check("offline_power_cycle_brings_all_containers_back", || offline::power_cycle(world));
-    runner.check("mended_link_resurrects_nothing", || offline::mended(world));
+    runner.check("mended_link_resurrects_nothing_and_no_old_address", || offline::mended(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
@@ -77,8 +79,8 @@ impl World<'_> {
     }
 
     /// The time of kubelet's last report.
-    fn heartbeat(&self) -> String {
-        let node = self.admin.json(&["get", "node", NODE]).unwrap();
+    fn heartbeat(admin: &Kubectl) -> String {
+        let node = admin.json(&["get", "node", NODE]).unwrap();
         let conditions = node["status"]["conditions"].as_array().unwrap();
         let ready = conditions.iter().find(|one| one["type"] == "Ready").unwrap();
         ready["lastHeartbeatTime"].as_str().unwrap().to_owned()
@@ -96,7 +98,7 @@ impl World<'_> {
 
     fn by_certificate(&mut self) {
         self.admin.run(&["apply", "-f", &deploy("impersonation.yaml").display().to_string()]);
-        let before = self.heartbeat();
+        let before = Self::heartbeat(&self.admin);
         self.restart_kubelet(Upstream::Certificate);
         self.ready_since(&before);
     }

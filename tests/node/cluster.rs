@@ -18,6 +18,8 @@ use crate::{CLOUD_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder, images};
 /// The kubelet's certificate and key, in kubeadm's location.
 const KUBELET_PAIR: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
+/// Stands in for the kernel's, which does not change: the machine is not really restarted.
+const BOOT_ID: &str = "/var/cache/weir/boot-id";
 /// The node's kubeconfig, which names the API server itself.
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
@@ -114,15 +116,30 @@ conf_dir = "/etc/cni/net.d"
         images::PAUSE
     );
     replace("/etc/containerd/config.toml", &config);
-    replace(
-        "/etc/cni/net.d/10-bridge.conflist",
-        r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
-            "hairpinMode": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]],
-            "routes": [{"dst": "0.0.0.0/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}"#,
-    );
+    network("10.244.0.2");
+    replace(BOOT_ID, "1\n");
     let part = start_containerd_again(machine);
     images::import(machine);
     part
+}
+
+/// Gives the pods addresses from this one on.
+fn network(first: &str) {
+    let range = format!(r#"{{"subnet": "10.244.0.0/24", "rangeStart": "{first}"}}"#);
+    replace(
+        "/etc/cni/net.d/10-bridge.conflist",
+        &format!(
+            r#"{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{"type": "bridge", "bridge": "cni0", "isGateway": true,
+            "hairpinMode": true, "ipam": {{"type": "host-local", "ranges": [[{range}]],
+            "routes": [{{"dst": "0.0.0.0/0"}}]}}}}, {{"type": "portmap", "capabilities": {{"portMappings": true}}}}]}}"#
+        ),
+    );
+}
+
+/// What a restart of the machine changes: its boot id, and the addresses that pods get.
+pub(crate) fn restart() {
+    network("10.244.0.100");
+    replace(BOOT_ID, "2\n");
 }
 
 /// Starts containerd with the configuration and the images that it has.
@@ -210,7 +227,7 @@ pub(crate) fn kill_container(program: &str) {
 /// Weir's static pod of `deploy/`. The variable `WEIR_FLAGS` adds flags to it.
 pub(crate) fn static_pod() -> String {
     let manifest = std::fs::read_to_string(deploy("static-pod.yaml")).unwrap();
-    let flags = std::env::var("WEIR_FLAGS").unwrap_or_default();
+    let flags = std::env::var("WEIR_FLAGS").unwrap_or_default() + " --boot-id-file=" + BOOT_ID;
     let flags: String = flags.split_whitespace().map(|flag| format!("        - {flag}\n")).collect();
     manifest.replacen("        - serve\n", &format!("        - serve\n{flags}"), 1)
 }

@@ -203,13 +203,24 @@ fn hierarchies() -> Vec<PathBuf> {
     words.filter(|words| matches!(words[2], "cgroup" | "cgroup2")).map(|words| PathBuf::from(words[1])).collect()
 }
 
-/// Its processes ended with their namespace, but perhaps not yet.
-fn remove_cgroup(path: &Path) {
+/// Removes the cgroups of all pods.
+pub(crate) fn remove_pod_cgroups(cgroup: &str) {
+    for hierarchy in hierarchies() {
+        remove_cgroups_below(&hierarchy.join(cgroup));
+    }
+}
+
+fn remove_cgroups_below(path: &Path) {
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_cgroup(&entry.path());
         }
     }
+}
+
+/// Its processes ended with their namespace, but perhaps not yet.
+fn remove_cgroup(path: &Path) {
+    remove_cgroups_below(path);
     for _ in 0..100 {
         if std::fs::remove_dir(path).is_ok() || !path.exists() {
             return;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::machine::run;
+use crate::cluster::restart;
+use crate::machine::{remove_pod_cgroups, run};
 use crate::runner::until;
 
 /// The table that drops the traffic of the link, in the control plane's namespace.
@@ -86,6 +87,9 @@ pub(crate) fn power_off(cgroup: &str) {
     }
     let _ = Command::new("ip").args(["link", "delete", "cni0"]).status();
     run("nft", &["flush ruleset"]);
+    // kubelet waits for the tasks of each cgroup that it finds, three seconds for one whose container is gone.
+    remove_pod_cgroups(cgroup);
+    restart();
 }
 
 /// Removes what is in a folder, other than the control plane's network.

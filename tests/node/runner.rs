@@ -38,9 +38,11 @@ impl Runner {
                 self.passed += 1;
                 Some(value)
             }
-            Err(_) => {
+            Err(panic) => {
                 println!("check {name} ... FAILED ({took:.1} s)");
-                self.failed.push(name.to_owned());
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+                self.failed.push(format!("{name}: {text}"));
                 self.print_logs();
                 hold();
                 None
@@ -72,6 +74,10 @@ impl Runner {
     pub(crate) fn finish(self) -> ExitCode {
         let word = if self.failed.is_empty() { "ok" } else { "FAILED" };
         let (passed, failed) = (self.passed, self.failed.len());
+        // The logs are long. Who reads the end of the output should see what has failed.
+        for failure in &self.failed {
+            println!("FAILED: {failure}");
+        }
         let seconds = self.begun.elapsed().as_secs_f64();
         println!("\nnode result: {word}. {passed} passed; {failed} failed; finished in {seconds:.1}s");
         if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

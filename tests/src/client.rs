@@ -299,15 +299,21 @@ impl Events {
         }
     }
 
-    /// The next event that is not a bookmark, as `TYPE name`.
-    pub async fn next_named(&mut self) -> String {
+    /// The next event that is not a bookmark.
+    pub async fn next_change(&mut self) -> Value {
         loop {
             let event = self.next().await;
             if event["type"] != "BOOKMARK" {
-                let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
-                return format!("{} {name}", event["type"].as_str().unwrap()).trim_end().to_owned();
+                return event;
             }
         }
+    }
+
+    /// The next event that is not a bookmark, as `TYPE name`.
+    pub async fn next_named(&mut self) -> String {
+        let event = self.next_change().await;
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{} {name}", event["type"].as_str().unwrap()).trim_end().to_owned()
     }
 }
 

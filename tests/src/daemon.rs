@@ -119,6 +119,14 @@ impl Setup {
         self.without("--cache-resources")
     }
 
+    /// Keeps the caches on disk, in this directory, with a commit soon after each change.
+    #[must_use]
+    pub fn on_disk(self, cache: &Path) -> Self {
+        self.flag("--cache-dir", &cache.display().to_string())
+            .flag("--cache-size", "64Mi")
+            .flag("--cache-commit-interval", "20ms")
+    }
+
     /// Removes a flag.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {

@@ -11,6 +11,7 @@ use weir_kube::Encoding;
 use weir_store::disk::DiskStoreStatus;
 use weir_upstream::Upstream;
 
+use crate::local_status::LocalStatus;
 use crate::view::{CacheMetrics, CacheStatus, View, Views};
 
 /// The watch caches, as the admin port reads them.
@@ -21,6 +22,8 @@ pub struct Caches {
     pub upstream: Option<Arc<Upstream>>,
     /// `None` if no resource is cached.
     pub views: Option<Arc<Views>>,
+    /// `None` if it is off.
+    pub local_status: Option<Arc<LocalStatus>>,
     /// Sampled when the metrics are exported.
     pub metrics: Arc<CacheMetrics>,
 }
@@ -33,7 +36,11 @@ impl Caches {
     pub(crate) fn to_json(&self) -> Value {
         let since = self.upstream.as_ref().and_then(|upstream| upstream.offline_since());
         let stores: Vec<_> = self.status().iter().map(store).collect();
-        json!({ "offlineSince": since.and_then(timestamp), "stores": stores })
+        json!({
+            "offlineSince": since.and_then(timestamp),
+            "localStatus": self.local_status.as_ref().map(|status| status.to_json()),
+            "stores": stores,
+        })
     }
 
     fn status(&self) -> Vec<CacheStatus> {

@@ -200,7 +200,7 @@ mod tests {
         ProxyMetrics::default().register(&mut registry);
         let stores = ResourceStores::new(ResourceStoresConfig::default(), Tasks::default());
         let reflectors = Reflectors::new(stores);
-        let caches = Caches { upstream: None, views: None, metrics: Arc::default() };
+        let caches = Caches { upstream: None, views: None, local_status: None, metrics: Arc::default() };
         (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors, caches), status, reload)
     }
 

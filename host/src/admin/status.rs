@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use weir_runtime::Filter;
 use weir_runtime::{FilterEntry, FilterName};
+use weir_upstream::clock;
 
 /// The state of all filters.
 #[derive(Debug, Default)]
@@ -43,13 +44,13 @@ impl ReloadResult {
     /// The configuration is active.
     #[must_use]
     pub fn applied(source: &str, warnings: &[String]) -> Self {
-        Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors: Vec::new(), warnings: warnings.to_vec() }
+        Self { at: clock::timestamp(), source: source.to_owned(), errors: Vec::new(), warnings: warnings.to_vec() }
     }
 
     /// The configuration was refused. The warnings are about the one that is active instead.
     #[must_use]
     pub fn refused(source: &str, errors: Vec<ReloadError>, warnings: &[String]) -> Self {
-        Self { at: jiff::Timestamp::now(), source: source.to_owned(), errors, warnings: warnings.to_vec() }
+        Self { at: clock::timestamp(), source: source.to_owned(), errors, warnings: warnings.to_vec() }
     }
 }
 
@@ -57,7 +58,7 @@ impl FilterStatus {
     /// Records that a filter is being loaded.
     pub fn loading(&self, entry: &FilterEntry) {
         let mut state = self.lock();
-        state.loading.entry(entry.name.to_string()).or_insert_with(jiff::Timestamp::now);
+        state.loading.entry(entry.name.to_string()).or_insert_with(clock::timestamp);
     }
 
     /// Records that these filters are active.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::{HeaderMap, header};
 use weir_document::protobuf::Envelope;
 use weir_document::{Document, Error, TypeMeta};
 use weir_kube::{Encoding, MetaVersion, Transform};
@@ -111,6 +112,14 @@ impl EncodedObject {
             Wrapper::Bare | Wrapper::Table(_) => Ok(Document::json(edited.clone())),
         }
     }
+}
+
+/// The object that is a whole body, by the headers of its message. `None` if it has another type, or is malformed.
+pub(crate) fn body_document(headers: &HeaderMap, body: &Bytes) -> Option<Document> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let encoding = Encoding::from_content_type(content_type)?;
+    let object = EncodedObject::decode(encoding, Transform::None, body.clone()).ok()??;
+    Some(object.document)
 }
 
 /// Creates a document from a protobuf message.

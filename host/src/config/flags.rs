@@ -19,6 +19,11 @@ fn server_mode() -> impl TypedValueParser<Value = ServerMode> {
     })
 }
 
+/// Parses a switch.
+fn on_or_off() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|value| value == "on")
+}
+
 /// A validated command line.
 #[derive(Debug, Clone)]
 pub enum Command {
@@ -168,6 +173,9 @@ pub(super) struct ServeFlags {
     /// CA bundle of the peers' serving certificates [default: the one of --node-kubeconfig]
     #[arg(long, env = "WEIR_PEER_CA_FILE", value_name = "FILE")]
     pub(super) peer_ca_file: Option<PathBuf>,
+    /// How long a peer may give no sign of life before the endpoints of its pods count as not ready, while no API server can be reached
+    #[arg(long, env = "WEIR_PEER_SILENCE", value_name = "DURATION", default_value = "30s")]
+    pub(super) peer_silence: String,
     /// Address of the HTTPS port [default: --pod-address, else --bind-address]
     #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
     pub(super) secure_bind_address: Option<IpAddr>,
@@ -216,6 +224,12 @@ pub(super) struct ServeFlags {
     /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
     #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
     pub(super) watch_memory: String,
+    /// Whether kubelet's reports of its pods stand in for the API server's objects while it cannot be reached: on or off
+    #[arg(long, env = "WEIR_LOCAL_STATUS", value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off())]
+    pub(super) local_status: bool,
+    /// File that has other content after each restart of the node
+    #[arg(long, env = "WEIR_BOOT_ID_FILE", value_name = "FILE", default_value = "/proc/sys/kernel/random/boot_id")]
+    pub(super) boot_id_file: PathBuf,
     /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
     #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
     pub(super) offline_grace: String,

@@ -50,6 +50,12 @@ pub struct ServeConfig {
     pub cache_resources: CachedResources,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
+    /// Whether kubelet's reports stand in for the API server's objects while it cannot be reached.
+    pub local_status: bool,
+    /// The file that identifies the boot of the node.
+    pub boot_id_file: PathBuf,
+    /// How long a peer may give no sign of life.
+    pub peer_silence: Duration,
     /// The longest time that a client keeps its permission to read while no API server can be reached.
     pub offline_grace: Duration,
     /// The longest time that a request waits for the first filter set.
@@ -149,6 +155,7 @@ impl ServeConfig {
         let source = flags.config_file.map(ConfigSource::File).or(named);
         let start_wait = parse_duration("--start-wait", &flags.start_wait, &mut errors);
         let offline_grace = parse_duration("--offline-grace", &flags.offline_grace, &mut errors);
+        let peer_silence = parse_duration("--peer-silence", &flags.peer_silence, &mut errors);
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
         let response_memory = parse_memory("--response-memory", &flags.response_memory, "256Mi", &mut errors);
         let watch_memory = parse_memory("--watch-memory", &flags.watch_memory, "128Mi", &mut errors);
@@ -159,38 +166,42 @@ impl ServeConfig {
             }
             parsed
         });
-        let durations = offline_grace.zip(start_wait).zip(drain);
+        let durations = offline_grace.zip(start_wait).zip(drain).zip(peer_silence);
         match (upstream, node_name, source, durations) {
-            (Some(upstream), Some(node_name), Some(source), Some(((offline_grace, start_wait), drain)))
-                if errors.is_empty() =>
-            {
-                Ok(Self {
-                    upstream,
-                    server_mode: flags.server_mode,
-                    node_kubeconfig: flags.node_kubeconfig,
-                    node_credential_uids,
-                    node_name,
-                    bind: SocketAddr::new(flags.bind_address, flags.port),
-                    allow_remote_plaintext: flags.allow_remote_plaintext,
-                    secure,
-                    pods,
-                    peers,
-                    admin: SocketAddr::new(flags.admin_address, flags.admin_port),
-                    source,
-                    modules_dir: flags.modules_dir,
-                    cache_dir: flags.cache_dir,
-                    cache_resources,
-                    disk_cache,
-                    offline_grace,
-                    start_wait,
-                    drain,
-                    compression: flags.compress,
-                    response_memory,
-                    uplink_rate,
-                    watch_memory,
-                    log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
-                })
-            }
+            (
+                Some(upstream),
+                Some(node_name),
+                Some(source),
+                Some((((offline_grace, start_wait), drain), peer_silence)),
+            ) if errors.is_empty() => Ok(Self {
+                upstream,
+                server_mode: flags.server_mode,
+                node_kubeconfig: flags.node_kubeconfig,
+                node_credential_uids,
+                node_name,
+                bind: SocketAddr::new(flags.bind_address, flags.port),
+                allow_remote_plaintext: flags.allow_remote_plaintext,
+                secure,
+                pods,
+                peers,
+                admin: SocketAddr::new(flags.admin_address, flags.admin_port),
+                source,
+                modules_dir: flags.modules_dir,
+                cache_dir: flags.cache_dir,
+                cache_resources,
+                disk_cache,
+                local_status: flags.local_status,
+                boot_id_file: flags.boot_id_file,
+                peer_silence,
+                offline_grace,
+                start_wait,
+                drain,
+                compression: flags.compress,
+                response_memory,
+                uplink_rate,
+                watch_memory,
+                log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
+            }),
             _ => Err(errors),
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use super::cert_store::KeyAndChain;
 use crate::proxy::ServerTlsError;
 use weir_upstream::BackOff;
+use weir_upstream::clock;
 
 /// The signer of kubelet serving certificates.
 const SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -129,7 +130,7 @@ impl CertificateRequester {
         if !missing.is_empty() {
             return Err(unusable(&format_args!("it lacks {}", missing.join(", "))));
         }
-        if pair.info.not_after <= SystemTime::now() {
+        if pair.info.not_after <= clock::now() {
             return Err(unusable(&"it has expired"));
         }
         Ok(pair)

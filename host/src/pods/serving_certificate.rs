@@ -16,6 +16,7 @@ use rcgen::KeyPair;
 use super::cert_store::{CertStore, KeyAndChain};
 use super::certificate_request::{CertificateError, CertificateRequester};
 use crate::proxy::{CertificateInfo, ServerTls, ServerTlsError};
+use weir_upstream::clock;
 use weir_upstream::error_report;
 use weir_upstream::{BackOff, jitter};
 
@@ -54,7 +55,7 @@ impl CertificateManager {
 
     /// Runs until it is cancelled. Cancel safe: an open request is resumed after a restart.
     pub async fn run(self) {
-        let stored = self.store.load().filter(|pair| pair.info.not_after > SystemTime::now());
+        let stored = self.store.load();
         let mut in_use = stored.and_then(|pair| {
             self.install(pair, "stored")
                 .inspect_err(|error| {
@@ -92,7 +93,7 @@ impl CertificateManager {
         let mut names = match (self.requester.names().await, &in_use) {
             (Ok(names), _) => names,
             // The names are unknown, but the certificate in use is not due for renewal.
-            (Err(_), Some(in_use)) if in_use.renew_at > SystemTime::now() => return Ok(jitter(CHECK_RETRY)),
+            (Err(_), Some(in_use)) if in_use.renew_at > clock::now() => return Ok(jitter(CHECK_RETRY)),
             (Err(error), _) => return Err(error),
         };
         names.insert(self.address.to_string());
@@ -131,7 +132,7 @@ impl CertificateManager {
     fn install(&self, pair: KeyAndChain, origin: &'static str) -> Result<InUse, ServerTlsError> {
         let info = pair.info;
         self.tls.install(pair.chain, pair.key)?;
-        let left = info.not_after.duration_since(SystemTime::now()).unwrap_or_default();
+        let left = info.not_after.duration_since(clock::now()).unwrap_or_default();
         tracing::info!(days_left = left.as_secs() / 86_400, "installed {origin} certificate on the HTTPS port");
         Ok(InUse { renew_at: renewal_time(&info), info })
     }
@@ -143,7 +144,7 @@ impl InUse {
         if !names.is_subset(&self.info.names) {
             return None;
         }
-        self.renew_at.duration_since(SystemTime::now()).ok().filter(|left| !left.is_zero())
+        self.renew_at.duration_since(clock::now()).ok().filter(|left| !left.is_zero())
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_renewed_at_70_to_90_percent_of_its_lifetime_or_when_names_change() {
-        let begins = SystemTime::now();
+        let begins = clock::now();
         let day = Duration::from_secs(86_400);
         let names = BTreeSet::from(["kubernetes".to_owned()]);
         let info = CertificateInfo { not_before: begins, not_after: begins + day, names: names.clone() };

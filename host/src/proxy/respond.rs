@@ -7,6 +7,8 @@ use weir_document::json::EventType;
 use weir_document::protobuf::{self, Envelope};
 use weir_document::{TypeMeta, json};
 
+use tower::BoxError;
+
 use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
 use weir_kube::Encoding;
@@ -98,6 +100,9 @@ pub(super) enum StatusError {
     /// 502, or 504 after a timeout: the API server's response was interrupted.
     #[error("the API server's response is incomplete: {0}")]
     Interrupted(#[from] AbortError),
+    /// 400: the client did not send the whole body of its request.
+    #[error("the body of the request is incomplete: {0}")]
+    RequestBody(BoxError),
     /// 502, 503 or 504: no API server responded.
     #[error("{}", error_report(.0))]
     Upstream(#[from] UpstreamError),
@@ -158,7 +163,7 @@ impl StatusError {
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) | Self::Connection(_) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)

@@ -2,7 +2,7 @@
 //!
 //! [`cached`] serves informers from views, and [`answer_memory`] remembers other
 //! responses for the time without an API server: [`discovery`], single objects ([`object_memory`]) and tokens
-//! ([`token_request`]). [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
+//! ([`token_request`]). [`status_report`] keeps what kubelet reports while it is out of reach. [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch between two events.
 //! [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] reads from the API server. [`mod@write`]
 //! rejects writes that would store the edits of a filter. [`memory_budget`] bounds the responses that are buffered
 //! as a whole, and [`gzip`] compresses large ones.
@@ -18,6 +18,7 @@ pub(super) mod list;
 pub(super) mod memory_budget;
 pub(super) mod object_memory;
 pub(super) mod read;
+mod status_report;
 pub(super) mod token_request;
 pub(super) mod watch;
 pub(super) mod write;

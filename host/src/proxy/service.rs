@@ -27,7 +27,7 @@ use super::server::listener::Peer;
 use super::{Proxy, headers};
 use weir_kube::{Encoding, RequestInfo, Verb, client_component};
 use weir_runtime::Chain;
-use weir_upstream::Identity;
+use weir_upstream::{Identity, RequestBody};
 
 /// What the handlers need to know about a request.
 struct RequestContext {
@@ -84,8 +84,16 @@ impl Proxy {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,
         };
+        let encoding = Encoding::for_errors(request.headers());
+        let (request, report) = match self.take_report(request, &parsed, identity).await {
+            Ok(taken) => taken,
+            Err(error) => return Meter::new(self.metrics.clone(), "forward", started).attach(error.response(encoding)),
+        };
         let context = RequestContext { parsed, upgrade, component, identity, route };
         let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
+        if let Some(report) = report {
+            return self.note_report(report, response).await;
+        }
         if response.status().is_server_error() && self.upstream.is_failing() {
             let cached = match &cacheable {
                 Some(cacheable) => cached::respond(self, cacheable, false).await,
@@ -166,7 +174,7 @@ impl Proxy {
     /// Responds with what an API server sends, filtered where a chain matches.
     async fn respond_upstream(
         self: &Arc<Self>,
-        request: http::Request<Incoming>,
+        request: http::Request<RequestBody>,
         context: RequestContext,
         peer: Peer,
         started: Instant,

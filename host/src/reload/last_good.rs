@@ -5,16 +5,14 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 use weir_store::disk::{CachedValue, DiskCache};
 
 use crate::config::{ConfigSource, Configuration, ConfigurationError};
-
-/// How long the configuration is kept. An old one is better than none: without it nothing that filters match is served.
-const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+use weir_upstream::clock;
 
 /// A valid configuration, and where it was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,11 +113,11 @@ impl LastGood {
             Origin::File(text) => KeptContent::Manifest(text.clone()),
             Origin::Disk => return,
         };
-        let kept = KeptConfiguration { activated: jiff::Timestamp::now(), content };
+        let kept = KeptConfiguration { activated: clock::timestamp(), content };
         match serde_json::to_vec(&kept) {
             Ok(bytes) => {
-                let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
-                self.disk.put(&self.name, value, false).await;
+                // An old one is better than none: without it nothing that filters match is served.
+                self.disk.put(&self.name, CachedValue::lasting(bytes), false).await;
             }
             Err(error) => tracing::error!(%error, "the last good configuration cannot be kept on disk"),
         }
@@ -161,6 +159,6 @@ fn validate(source: &str, map: Option<&ConfigMap>) -> Result<Configuration, Conf
 
 /// The time since then, in whole seconds; zero if the clock was set back.
 fn age(then: jiff::Timestamp) -> String {
-    let seconds = jiff::Timestamp::now().as_second().saturating_sub(then.as_second());
+    let seconds = clock::timestamp().as_second().saturating_sub(then.as_second());
     format!("{:?}", Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

@@ -2,7 +2,7 @@
 //! If filters of the former process matched what it reads, and none does now, it holds what they made of it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use weir_runtime::{Filter, MatchRule};
 use weir_store::disk::{CachedValue, DiskCache};
@@ -11,30 +11,34 @@ use weir_store::disk::{CachedValue, DiskCache};
 const NAME: &str = "served-rules";
 /// The most rules. Those that were in force last stay.
 const MAX_RULES: usize = 64;
-/// How long they are kept. An old rule costs a list of each client whose reads it matches.
-const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How long the activation of a filter set waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What stands for rules that cannot be read: anything may have been matched.
+const ANYTHING: &str = "*/*";
 
 /// The rules on disk.
 #[derive(Debug)]
 pub(super) struct ServedRules {
     disk: Arc<DiskCache>,
+    former: Arc<[MatchRule]>,
     /// The texts of the rules, those in force last at the end.
     texts: Vec<String>,
 }
 
 impl ServedRules {
-    /// Reads the rules of former processes. What is not readable counts as none.
+    /// Reads the rules of former processes. While the disk cannot be used, they may have been any.
     pub(super) async fn read(disk: Arc<DiskCache>) -> Self {
-        let value = disk.get(NAME).await;
-        let texts = value.and_then(|value| serde_json::from_slice(&value.bytes).ok()).unwrap_or_default();
-        Self { disk, texts }
+        let texts: Vec<String> = match disk.read(NAME).await {
+            Ok(value) => value.and_then(|value| serde_json::from_slice(&value.bytes).ok()).unwrap_or_default(),
+            Err(_) => vec![ANYTHING.to_owned()],
+        };
+        Self { disk, former: texts.iter().filter_map(|text| text.parse().ok()).collect(), texts }
     }
 
-    /// The rules.
-    pub(super) fn rules(&self) -> Arc<[MatchRule]> {
-        self.texts.iter().filter_map(|text| text.parse().ok()).collect()
+    /// The rules of former processes.
+    pub(super) fn former(&self) -> Arc<[MatchRule]> {
+        self.former.clone()
     }
 
     /// Adds the rules of filters that are about to serve clients. They are on disk before any client is served: the daemon may
@@ -50,8 +54,8 @@ impl ServedRules {
         self.texts.extend(added);
         self.texts.drain(..self.texts.len().saturating_sub(MAX_RULES));
         let Ok(bytes) = serde_json::to_vec(&self.texts) else { return };
-        let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
-        self.disk.put(NAME, value, false).await;
+        // An old rule costs a list of each client whose reads it matches.
+        self.disk.put(NAME, CachedValue::lasting(bytes), false).await;
         if tokio::time::timeout(PATIENCE, self.disk.flush()).await.is_err() {
             tracing::debug!("the match rules are not on disk yet");
         }

@@ -11,6 +11,7 @@ use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 use super::*;
 use crate::cli::loader;
 use crate::lookups::FileView;
+use weir_upstream::clock;
 
 /// The log lines of this thread.
 #[derive(Clone, Default)]
@@ -174,7 +175,7 @@ async fn a_damaged_configuration_on_disk_is_not_used() {
     for bytes in
         [&b"{}"[..], b"", br#"{"activated":"2026-01-01T00:00:00Z","content":{"ConfigMap":{"data":{"x":"y"}}}}"#]
     {
-        let value = CachedValue { bytes: bytes.to_vec(), expires: std::time::SystemTime::now() + MAX_RETRY };
+        let value = CachedValue { bytes: bytes.to_vec(), expires: clock::now() + MAX_RETRY };
         disk.put("configuration/kube-system/weir-filters", value, false).await;
         assert!(place.read("offline").await.is_none());
     }

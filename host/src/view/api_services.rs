@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
 use tokio::time::Instant;
 use weir_store::disk::{CachedValue, DiskCache};
+use weir_upstream::clock;
 use weir_upstream::{Tasks, error_report};
 
 /// The groups that the API server itself serves. Those that end in `.k8s.io` but are missing, such as `metrics.k8s.io`, may be
@@ -101,7 +102,7 @@ impl ApiServices {
                 let is_local = service.spec.is_some_and(|spec| spec.service.is_none());
                 match &self.disk {
                     Some(disk) if is_local => {
-                        let expires = SystemTime::now() + KEEP;
+                        let expires = clock::now() + KEEP;
                         disk.put(&on_disk, CachedValue { bytes: Vec::new(), expires }, false).await;
                     }
                     Some(disk) => disk.remove(&on_disk).await,

@@ -53,8 +53,7 @@ impl View {
     pub(crate) fn watch_start(&self, version: u64, held: HeldState) -> WatchStart {
         let log = self.log();
         let snapshot = self.snapshot();
-        if version > snapshot.version {
-            self.store.want(version);
+        if !self.has_reached(version) {
             return WatchStart::Ahead;
         }
         if self.is_before_history(version, &snapshot, &log) {

@@ -37,7 +37,7 @@ mod values;
 
 pub use self::cache::{DiskCache, PersistHandle};
 pub use self::config::{Confidentiality, DiskConfig, StoreName};
-pub use self::error::DiskError;
+pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;
 pub use self::store_status::DiskStoreStatus;
 pub use self::values::CachedValue;

@@ -4,7 +4,6 @@
 //! it had. A lookup that is new while the API server is unreachable reads the store that a view of its resource has.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
@@ -16,9 +15,6 @@ use super::disk::CachedValue;
 use super::lookup_follower::{LookupFollower, LookupWriter};
 use super::reflector_state::ReflectorState;
 use super::resource_stores::ResourceStores;
-
-/// How long a version is kept on disk. The API server is asked at each start, so an old one does no harm.
-const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The store that a lookup reads.
 pub(super) type LookupSource = Arc<ArcSwapOption<ResourceStore>>;
@@ -138,8 +134,8 @@ impl LookupTask {
     async fn keep_version(&self, served: &ServedVersion) {
         let disk = self.stores.disk().filter(|_| !self.writer.lookup.resource.group.is_empty());
         if let (Some(disk), Ok(bytes)) = (disk, serde_json::to_vec(served)) {
-            let value = CachedValue { bytes, expires: SystemTime::now() + KEPT };
-            disk.put(&self.value_name(), value, false).await;
+            // The API server is asked at each start, so an old version does no harm.
+            disk.put(&self.value_name(), CachedValue::lasting(bytes), false).await;
         }
     }
 

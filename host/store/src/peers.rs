@@ -67,7 +67,8 @@ impl PeerClient {
     }
 
     /// The client of the peer.
-    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
+    #[must_use]
+    pub fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
 }
@@ -77,6 +78,12 @@ impl Peers {
     #[must_use]
     pub fn new(own: &str, peers: Vec<PeerClient>) -> Self {
         Self { own: own.into(), peers: peers.into() }
+    }
+
+    /// All peers.
+    #[must_use]
+    pub fn all(&self) -> &[PeerClient] {
+        &self.peers
     }
 
     /// The peers to ask for a collection of a resource, in this order.

@@ -276,6 +276,12 @@ impl StoreHandle {
         &self.0.id.reader
     }
 
+    /// Whether there are other handles of the store.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// What of the store is on disk; `None` if nothing is.
     #[must_use]
     pub fn disk_status(&self) -> Option<DiskStoreStatus> {

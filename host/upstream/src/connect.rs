@@ -1,6 +1,7 @@
 //! Connecting to an API server: TCP options, TLS with an optional client certificate, and credential headers.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
@@ -14,6 +15,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
 use crate::UpstreamError;
+use crate::clock::CertificateClock;
 
 /// The HTTP versions that Weir offers by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +107,9 @@ impl Connector {
         http.set_keepalive_interval(Some(Duration::from_secs(10)));
         http.set_keepalive_retries(Some(3));
         http.set_connect_timeout(Some(timeout));
-        let tls =
+        let mut tls =
             with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
+        tls.time_provider = Arc::new(CertificateClock);
         let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = &config.tls_server_name {
             let name = name.clone().try_into().map_err(|_| SetupError::ServerName(name.clone()))?;

@@ -15,11 +15,12 @@
 //! connect, replay_body                   TCP, TLS and credential headers; bodies for several attempts
 //! back_off, tasks, watched_files         retries; background tasks; changes of small files
 //! error                                  errors of requests
-//! connectivity, directory_watcher, error_report, gunzip, identity, lent_credential, metrics, request, server_source,
+//! clock, connectivity, directory_watcher, error_report, gunzip, identity, lent_credential, metrics, request, server_source,
 //! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
+pub mod clock;
 mod connect;
 mod connection;
 mod connectivity;

@@ -12,6 +12,7 @@ use http::Uri;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::clock;
 use crate::connect::SetupError;
 use crate::server_address::ServerAddress;
 use crate::unanswered_probes::UnansweredProbes;
@@ -130,7 +131,7 @@ impl Server {
     pub(super) fn set_up(&self, up: bool) -> bool {
         let changed = self.up.swap(up, Ordering::AcqRel) != up;
         if changed {
-            let since = (!up).then(SystemTime::now);
+            let since = (!up).then(clock::now);
             *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
         }
         if changed && !up {
@@ -166,7 +167,7 @@ mod tests {
         servers.all[0].set_up(false);
         servers.all[1].set_up(false);
         assert_eq!(servers.down_since(), None);
-        let before = SystemTime::now();
+        let before = clock::now();
         servers.all[2].set_up(false);
         let since = servers.down_since();
         assert!(since.is_some_and(|since| since >= before));

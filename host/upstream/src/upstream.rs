@@ -27,6 +27,7 @@ use kube::config::AuthInfo;
 use tokio::sync::watch;
 
 pub use self::credential_reload::ReloadedCredential;
+use crate::clock;
 use crate::connect::SetupError;
 use crate::error::UpstreamError;
 use crate::replay_body::ReplayBody;
@@ -254,6 +255,9 @@ impl Upstream {
                 }
                 _ => break,
             }
+        }
+        if let (Ok(response), ServerRole::ApiServer) = (&result, self.role) {
+            clock::observe(response.headers());
         }
         match &result {
             // Only a success counts: a starting API server rejects requests that it accepts a moment later.

@@ -18,13 +18,13 @@ use weir_document::{
     },
     list::{ItemOutcome, Piece, split},
 };
-use weir_kube::LabelSelector;
+use weir_kube::{LabelSelector, PodStatus, StatusPatch};
 
 /// A target: its name, which is also the folder of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("document", document),
     ("list", list),
     ("frame", frame),
@@ -33,6 +33,7 @@ pub const TARGETS: [Target; 8] = [
     ("protobuf-document", protobuf::document),
     ("protobuf-list", protobuf::list),
     ("protobuf-frame", protobuf::frame),
+    ("status-patch", status_patch),
 ];
 
 /// Input: a line with a path, a line with the bits and the kind of an edit, a line with a value, then the object.
@@ -189,6 +190,17 @@ pub fn path(data: &[u8]) {
         Ok(selector) => drop(selector.matches(|key| (key.len() % 2 == 0).then_some("a"))),
         Err(error) => assert!(error.position <= text.len()),
     }
+}
+
+/// A patch of a pod's status. It is refused, or leaves a status of the usual size. When it is repeated, nothing changes.
+pub fn status_patch(data: &[u8]) {
+    const BASE: &str = r#"{"addresses":["10.0.0.1","fd00::1"],"phase":"Running","conditions":[
+        {"type":"Initialized","status":"True"},{"type":"Ready","status":"False","reason":"x"}]}"#;
+    let (Ok(patch), Ok(base)) = (StatusPatch::parse(data), serde_json::from_str::<PodStatus>(BASE)) else { return };
+    let _ = patch.uid();
+    let Ok(once) = base.patched(&patch) else { return };
+    assert!(once.addresses.len() <= 16 && once.conditions.len() <= 64);
+    assert_eq!(once.patched(&patch).ok().as_ref(), Some(&once));
 }
 
 /// Input: the position at which the bytes are split, the number of bytes to skip so that they have any alignment, then

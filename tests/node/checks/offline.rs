@@ -1,17 +1,18 @@
 //! The node without its control plane: the link drops everything. kubelet, kube-proxy and CoreDNS read from Weir's cache.
 
 use std::process::Command;
+use std::time::Instant;
 
 use super::World;
+use super::local_status::{address, create_service, handed_over, record, services_lead_to_new_addresses};
 use crate::cluster::{Upstream, rules, start_containerd_again};
-use crate::machine::run;
 use crate::outage::{cut_link, mend_link, pids, power_off, replaced, running};
 use crate::runner::until;
 
 /// The containers by their command lines.
 const KUBE_PROXY: &str = "/usr/local/bin/kube-proxy";
 const COREDNS: &str = "/coredns";
-const WEB: &str = "/bin/busybox httpd";
+pub(super) const WEB: &str = "/bin/busybox httpd";
 const WEIR: &str = "/usr/local/bin/weir serve";
 
 /// A Service that is deleted while the link is cut.
@@ -19,6 +20,7 @@ const DELETED: &str = "default/gone/tcp";
 
 /// Before the link is cut, kubelet has run through Weir for a while.
 pub(super) fn cut(world: &World<'_>) {
+    create_service(world);
     let admin = &world.admin;
     admin.run(&["create", "service", "clusterip", "gone", "--tcp=80:8080"]);
     admin.run(&["set", "selector", "service", "gone", "app=web"]);
@@ -46,7 +48,7 @@ fn committed(_: &World<'_>) {
     });
 }
 
-fn metrics() -> Result<String, String> {
+pub(super) fn metrics() -> Result<String, String> {
     get("http://127.0.0.1:10267/metrics")
 }
 
@@ -70,20 +72,25 @@ pub(super) fn restarted_kubelet(world: &mut World<'_>) {
     replaced(WEB);
 }
 
-/// kubelet, containerd, Weir and all containers end at once, and start without the API server.
+/// kubelet, containerd, Weir and all containers end at once, and start without the API server. Pods get other addresses.
 pub(super) fn power_cycle(world: &mut World<'_>) {
     let containers = [WEIR, KUBE_PROXY, COREDNS, WEB];
     let old: Vec<_> = containers.iter().map(|container| pids(container)).collect();
+    let old_address = address();
     drop(world.kubelet.take());
     drop(world.containerd.take());
     power_off(&world.machine.cgroup);
     assert!(!rules_text().contains("goto"), "the rules are gone");
     world.containerd = Some(start_containerd_again(world.machine));
+    let started = Instant::now();
     world.restart_kubelet(Upstream::Certificate);
     for (container, old) in containers.iter().zip(&old) {
         running(container, old);
     }
+    println!("    all containers ran {:.1} s after kubelet's start", started.elapsed().as_secs_f64());
     rules_are_written();
+    services_lead_to_new_addresses(&old_address, started);
+    world.record = Some(record(world));
 }
 
 fn rules_are_written() {
@@ -100,15 +107,19 @@ fn rules_text() -> String {
 }
 
 /// What was deleted meanwhile is gone everywhere, and the node is Ready again.
-pub(super) fn mended(world: &World<'_>) {
-    let before = run("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]);
-    world.admin.in_cloud().run(&["delete", "service", "gone"]);
+pub(super) fn mended(world: &mut World<'_>) {
+    let cloud = world.admin.in_cloud();
+    // The times have whole seconds: one taken here may be that of kubelet's next report, the last for five minutes.
+    let before = World::heartbeat(&cloud);
+    cloud.run(&["delete", "service", "gone"]);
     mend_link();
-    world.ready_since(before.trim());
+    world.ready_since(&before);
     until("a Service that was deleted meanwhile is gone", || match rules_text() {
         text if text.contains(DELETED) => Err(text),
         text if text.contains("default/web/tcp/http") => Ok(()),
         text => Err(text),
     });
+    let record = world.record.take().expect("the power cycle starts a record");
+    handed_over(world, record);
     world.kube_proxy_follows();
 }

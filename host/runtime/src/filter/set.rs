@@ -49,11 +49,26 @@ impl FilterSet {
     #[must_use]
     pub fn succeeding(before: &Self, filters: Vec<Arc<Filter>>) -> Self {
         let set = Self::new(filters);
-        let identities: Vec<_> = set.links.iter().map(|link| link.identity()).collect();
-        let mut made = before.chains().made.clone();
-        made.retain(|filters, _| filters.iter().all(|filter| identities.contains(filter)));
-        set.chains().made = made;
+        set.chains().made = before.made_for(&set.links);
         Self { former: before.former.clone(), ..set }
+    }
+
+    /// Creates the set that has another filter in front of these. `before` is the set that it replaces: chains of the same
+    /// filters keep their versions.
+    #[must_use]
+    pub fn with_first(&self, first: Arc<dyn DocumentFilter>, before: Option<&Self>) -> Self {
+        let links = std::iter::once(first).chain(self.links.iter().cloned()).collect();
+        let set = Self { filters: self.filters.clone(), former: self.former.clone(), ..Self::of(links) };
+        set.chains().made = before.unwrap_or(self).made_for(&set.links);
+        set
+    }
+
+    /// The times at which chains of these filters were first created.
+    fn made_for(&self, links: &[Arc<dyn DocumentFilter>]) -> HashMap<Box<[u64]>, u64> {
+        let identities: Vec<_> = links.iter().map(|link| link.identity()).collect();
+        let mut made = self.chains().made.clone();
+        made.retain(|filters, _| filters.iter().all(|filter| identities.contains(filter)));
+        made
     }
 
     /// Notes the match rules of the filters of former processes. Their clients may continue with what those have made.
@@ -149,6 +164,19 @@ mod tests {
         assert_eq!(b.version(), before_b);
         all.change();
         assert!(b.version() > before_b && a.version() != b.version());
+    }
+
+    #[test]
+    fn a_filter_in_front_changes_only_the_chains_that_it_matches() {
+        let (first, filter) = (TestFilter::new("a/services"), TestFilter::new("*/services"));
+        let base = set_of(&[&filter]);
+        let (a, b) = (chain(&base, "a"), chain(&base, "b"));
+        let layered = base.with_first(Arc::new(first.clone()), None);
+        assert!(!chain(&layered, "a").same_filters(&a) && chain(&layered, "a").version() != a.version());
+        assert!(chain(&layered, "b").same_filters(&b) && chain(&layered, "b").version() == b.version());
+        let again = set_of(&[&filter]).with_first(Arc::new(first), Some(&layered));
+        assert_eq!(chain(&again, "a").version(), chain(&layered, "a").version());
+        assert_eq!(chain(&again, "b").version(), b.version());
     }
 
     #[test]

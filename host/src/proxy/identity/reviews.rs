@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use weir_store::disk::{CachedValue, DiskCache};
 
 use crate::proxy::respond::StatusError;
+use weir_upstream::clock;
 
 /// How long an allowed request of a client certificate's user stays allowed. The API server authorizes it again.
 const ALLOWED: Duration = Duration::from_secs(10);
@@ -80,18 +81,19 @@ impl ReviewCache {
 
     /// Whether a name was granted within the offline grace period. This holds only while no API server can be reached.
     pub(in crate::proxy) async fn is_granted(&self, name: &str) -> bool {
-        if let Some(expires) = self.granted.get(name).await {
-            return expires > SystemTime::now();
-        }
-        match &self.disk {
-            Some(disk) => disk.get(&on_disk(name)).await.is_some(),
-            None => false,
-        }
+        let granted = match (self.granted.get(name).await, &self.disk) {
+            (Some(expires), _) => Some(expires),
+            (None, Some(disk)) => disk.get(&on_disk(name)).await.map(|value| value.expires),
+            (None, None) => None,
+        };
+        // One that ends much later was granted by a clock that was years ahead.
+        let now = clock::now();
+        granted.is_some_and(|expires| expires > now && expires <= now + 2 * self.offline_grace)
     }
 
     /// Grants a name until the offline grace period or the credential ends.
     pub(in crate::proxy) async fn grant(&self, name: &str, credential_expires: Option<SystemTime>) {
-        let grace = SystemTime::now() + self.offline_grace;
+        let grace = clock::now() + self.offline_grace;
         let expires = credential_expires.map_or(grace, |expires| expires.min(grace));
         self.granted.insert(name.to_owned(), expires).await;
         if let Some(disk) = &self.disk {
@@ -130,7 +132,7 @@ impl ReviewCache {
         send: impl Future<Output = Result<bool, StatusError>>,
     ) -> Result<bool, StatusError> {
         let is_expired = |review: &CachedReview| review.expires <= Instant::now();
-        let left = key.expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
+        let left = key.expires.map(|expires| expires.duration_since(clock::now()).unwrap_or_default());
         let sent = CachedReview::of(send, left.map_or(self.allowed, |left| left.min(self.allowed)));
         let review = self.results.entry(key.name.clone()).or_insert_with_if(sent, is_expired).await;
         let is_new = review.is_fresh();
@@ -238,7 +240,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_permission_outlasts_neither_the_grace_period_nor_its_credential() {
-        let now = SystemTime::now();
+        let now = clock::now();
         let (past, soon) = (now - Duration::from_secs(1), now + Duration::from_secs(60));
         for (grace, expires, granted) in [
             (GRACE, None, true),

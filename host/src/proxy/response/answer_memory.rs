@@ -19,6 +19,7 @@ use weir_upstream::Tasks;
 
 use super::cached::OFFLINE;
 use crate::proxy::body::{ResponseBody, full};
+use weir_upstream::clock;
 
 /// The largest response that is remembered. The OpenAPI document of all built-in groups has about 5 MiB.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -90,13 +91,13 @@ impl Answer {
 
     /// Whether this response serves as well as a newer one: it is the same, and lasts about as long.
     fn covers(&self, newer: &Self) -> bool {
-        let left = |answer: &Self| answer.expires.duration_since(SystemTime::now()).unwrap_or_default();
+        let left = |answer: &Self| answer.expires.duration_since(clock::now()).unwrap_or_default();
         let lasts = left(self) > left(newer) / 2 && newer.expires >= self.expires;
         lasts && (self.status, &self.headers, &self.body) == (newer.status, &newer.headers, &newer.body)
     }
 
     fn is_expired(&self) -> bool {
-        self.expires <= SystemTime::now()
+        self.expires <= clock::now()
     }
 
     /// One line of JSON with the head, then the body.
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     fn key(lifetime: i64) -> AnswerKey {
-        let (now, span) = (SystemTime::now(), Duration::from_secs(lifetime.unsigned_abs()));
+        let (now, span) = (clock::now(), Duration::from_secs(lifetime.unsigned_abs()));
         let expires = if lifetime < 0 { now - span } else { now + span };
         AnswerKey { name: "a".to_owned(), confidential: true, expires, interval: Duration::ZERO }
     }

@@ -3,12 +3,11 @@
 //! Every authenticated client may read them (`system:discovery`), so that one client's response serves all. Responses are
 //! kept as they came, by path, `Accept` and `Accept-Encoding`.
 
-use std::time::SystemTime;
-
 use http::{HeaderMap, Method, header};
 use weir_kube::{RequestInfo, RequestKind};
 
 use super::answer_memory::{AnswerKey, KEEP, WRITE_INTERVAL};
+use weir_upstream::clock;
 
 /// Returns the key of a request; `None` if it is not for discovery, the version or OpenAPI.
 pub(in crate::proxy) fn discovery_key(method: &Method, headers: &HeaderMap, parsed: &RequestInfo) -> Option<AnswerKey> {
@@ -22,7 +21,7 @@ pub(in crate::proxy) fn discovery_key(method: &Method, headers: &HeaderMap, pars
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (accept, encoding) = (text(header::ACCEPT), text(header::ACCEPT_ENCODING));
     let name = format!("discovery/{}\n{accept}\n{encoding}", parsed.forward);
-    Some(AnswerKey { name, confidential: false, expires: SystemTime::now() + KEEP, interval: WRITE_INTERVAL })
+    Some(AnswerKey { name, confidential: false, expires: clock::now() + KEEP, interval: WRITE_INTERVAL })
 }
 
 #[cfg(test)]

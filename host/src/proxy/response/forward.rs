@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -22,7 +21,7 @@ use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::Serving;
-use weir_upstream::{Identity, Purpose, RequestHead, UpstreamBody};
+use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};
 
 /// The buffer of an upgraded stream, for each direction.
 const COPY: usize = 32 << 10;
@@ -30,7 +29,7 @@ const COPY: usize = 32 << 10;
 /// A request that no filter matches.
 pub(in crate::proxy) struct ForwardRequest<'a> {
     /// Without its hop-by-hop headers.
-    pub(in crate::proxy) request: http::Request<Incoming>,
+    pub(in crate::proxy) request: http::Request<RequestBody>,
     /// The protocol that the client asks to upgrade to.
     pub(in crate::proxy) upgrade: Option<HeaderValue>,
     pub(in crate::proxy) parsed: RequestInfo,
@@ -51,12 +50,12 @@ pub(in crate::proxy) async fn forward(
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
-    let key = client_key(proxy, &request, &parsed, identity, component);
+    // Clients of a former process continue with what its filters have made, until they list.
+    let was_matched = resource.is_some_and(|resource| was_matched(proxy, component, resource));
+    let key = client_key(proxy, &request, &parsed, identity, component, was_matched);
     let resume_key = key.filter(|key| proxy.resume.contains(key));
     let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
     let version = parsed.query.first("resourceVersion").unwrap_or_default();
-    // Clients of former processes continue with what its filters have made, until they list.
-    let was_matched = resource.is_some_and(|resource| was_matched(proxy, component, resource));
     if continues && was_matched && resume_key.is_none() {
         proxy.metrics.relist("restarted");
         return meter.attach(relist("no filter matches this resource since the daemon was restarted", encoding));
@@ -75,8 +74,7 @@ pub(in crate::proxy) async fn forward(
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
     let head = upstream_head(parts, &parsed, identity, protocol);
-    let mut response = match proxy.upstream.send(identity, purpose, head, body.map_err(Into::into).boxed_unsync()).await
-    {
+    let mut response = match proxy.upstream.send(identity, purpose, head, body).await {
         Ok(response) => response,
         Err(error) => {
             let error = StatusError::Upstream(error).with_outage(&proxy.upstream);
@@ -155,18 +153,18 @@ pub(in crate::proxy) fn relist(reason: &'static str, encoding: Encoding) -> Resp
 /// that starts with the complete state, replaces it. A later page of a list does not: the earlier pages were filtered.
 fn client_key(
     proxy: &Proxy,
-    request: &http::Request<Incoming>,
+    request: &http::Request<RequestBody>,
     parsed: &RequestInfo,
     identity: Identity,
     component: &str,
+    was_matched: bool,
 ) -> Option<ClientKey> {
     let resource = parsed.resource().filter(|resource| match resource.verb {
         Verb::Watch => true,
         Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
         _ => false,
     })?;
-    let is_remembered =
-        !proxy.resume.is_empty() || is_cached(proxy, component, resource) || was_matched(proxy, component, resource);
+    let is_remembered = was_matched || !proxy.resume.is_empty() || is_cached(proxy, component, resource);
     is_remembered.then(|| ClientKey::of(request.headers(), identity, resource, &parsed.query))
 }
 

@@ -5,7 +5,6 @@
 //! time (leases, events, metrics) and answers to reviews are not kept.
 
 use std::io::Read as _;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
@@ -24,6 +23,7 @@ use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::{hash_part, hash_text, hash_user, token_expiry};
 use crate::proxy::respond::StatusError;
+use weir_upstream::clock;
 
 /// The groups of resources that are not kept.
 const GROUPS: [&str; 6] = [
@@ -74,7 +74,7 @@ impl Proxy {
         hash_user(&mut hash, identity, headers);
         hash_part(&mut hash, parsed.forward.path().as_bytes());
         hash_part(&mut hash, if media_type.encoding == Encoding::Json { b"json" } else { b"protobuf" });
-        let now = SystemTime::now();
+        let now = clock::now();
         let expires = match identity {
             Identity::Client => {
                 let grace = now + self.offline_grace;

@@ -12,14 +12,14 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use sha2::{Digest as _, Sha256};
-use weir_document::{Document, Path};
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, Transform, Verb};
-use weir_upstream::{Identity, Purpose, RequestHead};
+use weir_document::Path;
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, Verb};
+use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, clock};
 
 use super::answer_memory::{Answer, AnswerKey};
 use super::forward::{self, ForwardRequest};
 use super::get::LIMIT;
-use crate::codec::object::EncodedObject;
+use crate::codec::object::body_document;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::credential::{hash_part, hash_text, hash_user};
@@ -30,7 +30,7 @@ use crate::proxy::respond::StatusError;
 const MAX_REQUEST: u64 = 64 << 10;
 
 /// Whether a request asks for the token of a service account, and Weir may read it.
-pub(in crate::proxy) fn is_token_request(request: &http::Request<hyper::body::Incoming>, parsed: &RequestInfo) -> bool {
+pub(in crate::proxy) fn is_token_request(request: &http::Request<RequestBody>, parsed: &RequestInfo) -> bool {
     let asks = |resource: &weir_kube::ResourceRequest| {
         resource.verb == Verb::Create
             && resource.subresource.as_deref() == Some("token")
@@ -65,12 +65,12 @@ pub(in crate::proxy) async fn respond(
 
 async fn exchange(
     proxy: &Arc<Proxy>,
-    request: http::Request<hyper::body::Incoming>,
+    request: http::Request<RequestBody>,
     parsed: &RequestInfo,
     identity: Identity,
 ) -> Result<Response<ResponseBody>, StatusError> {
     let (mut parts, body) = request.into_parts();
-    let body = body.collect().await.map_err(|error| StatusError::Interrupted(error.into()))?.to_bytes();
+    let body = body.collect().await.map_err(StatusError::RequestBody)?.to_bytes();
     let key = key(&parts.headers, identity, parsed, &body);
     if !proxy.upstream.is_reachable()
         && let Some(response) = replay(proxy, key.as_ref()).await
@@ -126,7 +126,7 @@ struct Issued {
 }
 
 fn issued(headers: &HeaderMap, body: &Bytes) -> Option<Issued> {
-    let document = document(headers, body)?;
+    let document = body_document(headers, body)?;
     let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()??.into_owned());
     let expires: jiff::Timestamp = text("status.expirationTimestamp")?.parse().ok()?;
     Some(Issued { token: text("status.token")?, expires: expires.into() })
@@ -134,7 +134,7 @@ fn issued(headers: &HeaderMap, body: &Bytes) -> Option<Issued> {
 
 /// What the answer depends on; `None` if the request cannot be read.
 fn key(headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Bytes) -> Option<AnswerKey> {
-    let document = document(headers, body)?;
+    let document = body_document(headers, body)?;
     let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()?.map(|text| text.into_owned()));
     let audiences = document.column(&Path::parse("spec.audiences[*]").ok()?).ok()?;
     let mut audiences: Vec<_> = audiences.iter().flatten().collect();
@@ -150,14 +150,7 @@ fn key(headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Byt
     let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
     hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
     let name = format!("token/{}", hash_text(hash));
-    Some(AnswerKey { name, confidential: true, expires: SystemTime::now(), interval: Duration::ZERO })
-}
-
-fn document(headers: &HeaderMap, body: &Bytes) -> Option<Document> {
-    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    let encoding = Encoding::from_content_type(content_type)?;
-    let object = EncodedObject::decode(encoding, Transform::None, body.clone()).ok()??;
-    Some(object.document().clone())
+    Some(AnswerKey { name, confidential: true, expires: clock::now(), interval: Duration::ZERO })
 }
 
 #[cfg(test)]

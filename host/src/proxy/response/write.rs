@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use weir_document::Document;
 use weir_document::json::{self, Joiner, ListSplitter, Piece};
 
@@ -32,7 +30,7 @@ use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ChainStarts;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
 use weir_runtime::{Chain, ChainVersion, Failure, Unwritable};
-use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead};
+use weir_upstream::{DecodedBody, Identity, Purpose, RequestBody, RequestHead};
 
 /// The response to a successful write whose own response cannot be filtered.
 const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -57,7 +55,7 @@ impl WriteRequest {
     pub(in crate::proxy) async fn respond(
         self,
         proxy: &Arc<Proxy>,
-        request: http::Request<Incoming>,
+        request: http::Request<RequestBody>,
         started: Instant,
     ) -> Response<ResponseBody> {
         let encoding = Encoding::for_errors(request.headers());
@@ -76,7 +74,7 @@ impl WriteRequest {
     async fn send(
         self,
         proxy: &Arc<Proxy>,
-        request: http::Request<Incoming>,
+        request: http::Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, StatusError> {
         let (mut parts, body) = request.into_parts();
         if self.replaces(&parts.headers)
@@ -93,7 +91,6 @@ impl WriteRequest {
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let head = RequestHead { method: parts.method, path: self.upstream_path(media_type), headers: parts.headers };
-        let body = body.map_err(Into::into).boxed_unsync();
         let response = proxy.upstream.send(self.identity, purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);

@@ -21,6 +21,7 @@ use super::certificate_info::CertificateInfo;
 use crate::config::{SecureConfig, ServingCertificate};
 use crate::proxy::metrics::ProxyMetrics;
 use weir_upstream::WatchedFiles;
+use weir_upstream::clock::CertificateClock;
 use weir_upstream::error_report;
 
 /// A reason why the HTTPS port has no valid TLS configuration. Retryable, because the files may change.
@@ -200,6 +201,7 @@ fn read(
         // A resolver without certificates, which fails each handshake.
         None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
     };
+    config.time_provider = Arc::new(CertificateClock);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if let Some(expiry) = expiry {
         metrics.serving_certificate(expiry);

@@ -38,7 +38,11 @@ fn metrics(fixture: &ProxyFixture) -> String {
 #[tokio::test]
 async fn caches_shows_each_store_with_its_views() {
     let (fixture, _script) = cached().await;
-    assert_eq!(fixture.caches.to_json(), json!({"offlineSince": null, "stores": []}), "nobody has read anything");
+    assert_eq!(
+        fixture.caches.to_json(),
+        json!({"offlineSince": null, "localStatus": null, "stores": []}),
+        "nobody has read anything"
+    );
     let (_, list) = fixture.json("/api/v1/services?resourceVersion=0").await;
     let mut events = fixture.watch(&format!("{WATCH}{}", version(&list))).await;
     fixture.service("d", "ClusterIP");

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::commit::PersistRequest;
 use super::config::{Confidentiality, DiskConfig, StoreName};
-use super::error::DiskError;
+use super::error::{DiskError, DiskUnusable};
 use super::metrics::DiskMetrics;
 use super::state::DiskState;
 use super::store_status::{DiskStoreStatus, StoresOnDisk};
@@ -180,8 +180,16 @@ impl DiskCache {
 
     /// A value that has not expired.
     pub async fn get(self: &Arc<Self>, name: &str) -> Option<CachedValue> {
+        self.read(name).await.ok().flatten()
+    }
+
+    /// The same, for those to whom it makes a difference whether there is no value, or nothing can be read.
+    ///
+    /// # Errors
+    /// The file cannot be used at present. The reason was reported.
+    pub async fn read(self: &Arc<Self>, name: &str) -> Result<Option<CachedValue>, DiskUnusable> {
         let name = name.to_owned();
-        self.blocking(move |state, _| state.value(&name)).await.flatten()
+        self.blocking(move |state, _| state.value(&name)).await.flatten().ok_or(DiskUnusable)
     }
 
     async fn set(self: &Arc<Self>, name: &str, value: Option<PendingValue>) {
@@ -280,22 +288,23 @@ impl DiskState {
         self.foreign
     }
 
-    pub(super) fn value(&mut self, name: &str) -> Option<CachedValue> {
+    /// A value that has not expired; `None` if the file cannot be used.
+    pub(super) fn value(&mut self, name: &str) -> Option<Option<CachedValue>> {
         if let Some(pending) = self.values.get(name) {
-            return pending.as_ref().map(|pending| pending.value.clone()).filter(|value| !value.is_expired());
+            return Some(pending.as_ref().map(|pending| pending.value.clone()).filter(|value| !value.is_expired()));
         }
-        let blob = self.with_database(|_, database| database.value(name)).flatten()?;
+        let Some(blob) = self.with_database(|_, database| database.value(name))? else { return Some(None) };
         let confidentiality = match is_confidential(&blob) {
             true => Confidentiality::Encrypted,
             false => Confidentiality::Plain,
         };
         let value = self.key_for(confidentiality).and_then(|key| unseal_value(name, &blob, key.as_deref()));
         match value {
-            Ok(value) => Some(value).filter(|value| !value.is_expired()),
+            Ok(value) => Some(Some(value).filter(|value| !value.is_expired())),
             Err(error) => {
                 self.report("values", &error);
                 self.values.insert(name.to_owned(), None);
-                None
+                Some(None)
             }
         }
     }

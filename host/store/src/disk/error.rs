@@ -106,3 +106,8 @@ from_redb!(
     redb::CommitError,
     redb::CompactionError
 );
+
+/// The file of the cache cannot be used at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cache on disk cannot be used at present")]
+pub struct DiskUnusable;

@@ -10,6 +10,7 @@ use super::database::Database;
 use super::error::DiskError;
 use super::state::DiskState;
 use super::values::{EXPIRY, expiry};
+use weir_upstream::clock;
 
 /// How often the file is compacted at most: that rewrites much of it.
 const COMPACTION: Duration = Duration::from_secs(3600);
@@ -79,7 +80,8 @@ impl DiskState {
 
 /// The names of expired values, and of those that expire first if all of them exceed the limit.
 pub(super) fn superfluous_values(database: &Database, limit: u64) -> Result<Vec<String>, DiskError> {
-    let now = std::time::SystemTime::now();
+    // A clock that is ahead must not cost what is valid again once it is set.
+    let now = clock::confirmed().unwrap_or(std::time::SystemTime::UNIX_EPOCH);
     let mut values: Vec<_> =
         database.values(EXPIRY)?.into_iter().map(|(name, size, head)| (expiry(&head), name, size)).collect();
     values.sort();

@@ -17,6 +17,7 @@ use super::seal::CacheKey;
 use super::store_row::StoreRow;
 use super::values::PendingValues;
 use crate::cache::{ObjectFormat, Snapshot};
+use weir_upstream::clock;
 
 /// The delay after a failure of the file system. Each further one doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -301,5 +302,5 @@ fn new_id() -> Result<u64, DiskError> {
 
 /// The time of day, in seconds since 1970.
 pub(super) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    clock::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

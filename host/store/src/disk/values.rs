@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::error::DiskError;
 use super::seal::{CacheKey, seal, unseal};
+use weir_upstream::clock;
 
 /// The largest value.
 pub(super) const MAX_VALUE: usize = 16 << 20;
@@ -12,6 +13,9 @@ pub(super) const MAX_VALUE: usize = 16 << 20;
 pub(super) const EXPIRY: usize = 9;
 /// The most values that wait for their commit.
 pub(super) const MAX_PENDING: usize = 4096;
+
+/// When a lasting value expires, in seconds since 1970: in the year 9999. No clock that is wrong ends it.
+const LASTING: Duration = Duration::from_secs(253_402_300_799);
 
 /// A value and when it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +36,15 @@ pub(super) struct PendingValue {
 }
 
 impl CachedValue {
+    /// A value that is kept until another one replaces it.
+    #[must_use]
+    pub fn lasting(bytes: Vec<u8>) -> Self {
+        Self { bytes, expires: SystemTime::UNIX_EPOCH + LASTING }
+    }
+
     /// Whether the value has expired.
     pub(super) fn is_expired(&self) -> bool {
-        self.expires <= SystemTime::now()
+        self.expires <= clock::now()
     }
 }
 

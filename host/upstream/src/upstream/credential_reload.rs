@@ -10,9 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::{NodeCredential, Upstream, without_credential};
+use crate::clock;
 use crate::connect::with_roots;
 use crate::transport::Transport;
 use crate::{ServerSource, SetupError, WatchedFiles, error_report, jitter};
@@ -109,6 +108,6 @@ impl Upstream {
 fn exec_renewal_delay(config: &kube::Config) -> Option<Duration> {
     config.auth_info.exec.as_ref()?;
     let expiry = (*kube::Client::try_from(with_roots(config).ok()?).ok()?.valid_until())?;
-    let remaining = Duration::try_from(expiry.duration_since(Timestamp::now())).unwrap_or_default();
+    let remaining = Duration::try_from(expiry.duration_since(clock::timestamp())).unwrap_or_default();
     Some(jitter(remaining * 4 / 5).max(EXEC_INTERVAL))
 }

@@ -41,9 +41,6 @@ type mirror struct {
 	fault atomic.Pointer[string]
 	// gone holds objects that must never be seen again.
 	gone *departed
-	// start is the version from which the last watch continues. It gets all later events, those of objects that were deleted
-	// in the meantime included. The version is old where filters have hidden everything since.
-	start atomic.Uint64
 }
 
 // departed holds the UIDs of deleted objects whose deletion every client has seen.
@@ -99,12 +96,11 @@ func follow(ctx context.Context, name string, of collection, node string, gone *
 			if options.SendInitialEvents != nil && *options.SendInitialEvents {
 				m.watchLists.Add(1)
 			}
-			start, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
-			if err != nil || options.SendInitialEvents != nil {
-				start = math.MaxUint64
+			events, err := of.watch(ctx, options)
+			if err != nil {
+				return nil, err
 			}
-			m.start.Store(start)
-			return of.watch(ctx, options)
+			return watch.Filter(events, m.departures(options)), nil
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(source, of.example, queue, cache.ReflectorOptions{Name: name, Clock: hurried{}})
@@ -120,8 +116,7 @@ func follow(ctx context.Context, name string, of collection, node string, gone *
 				return
 			}
 			if err != nil {
-				text := fmt.Sprintf("%s: %v", name, err)
-				m.fault.CompareAndSwap(nil, &text)
+				m.fail(err)
 			}
 		}
 	}()
@@ -142,10 +137,9 @@ func (m *mirror) process(deltas cache.Deltas) error {
 			m.proxy.changed(object, nil)
 			err = m.store.Delete(object)
 		} else {
-			switch err := m.plausible(held, delta.Object, delta.Type == cache.Replaced || delta.Type == cache.Sync); {
-			case err != nil && m.gone.replayed:
-				m.gone.replays.Add(1)
-			case err != nil:
+			// The events of a watch are checked as they arrive.
+			listed := delta.Type == cache.Replaced || delta.Type == cache.Sync
+			if err := m.tolerated(m.plausible(held, delta.Object, listed)); err != nil {
 				return err
 			}
 			m.proxy.changed(held, delta.Object)
@@ -158,19 +152,62 @@ func (m *mirror) process(deltas cache.Deltas) error {
 	return nil
 }
 
-// plausible returns an error for an object that was deleted before, or that is older than the held one.
+// departures reports an object that comes back after its deletion, at a version that its watch had passed. A watch gets all
+// events after its own version, those of objects that were deleted in the meantime included: the version is old where filters
+// have hidden everything since.
+func (m *mirror) departures(options meta.ListOptions) watch.FilterFunc {
+	reached, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
+	if err != nil || options.SendInitialEvents != nil {
+		reached = math.MaxUint64
+	}
+	return func(event watch.Event) (watch.Event, bool) {
+		is, err := apimeta.Accessor(event.Object)
+		if err != nil {
+			return event, true // An ERROR event.
+		}
+		version, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
+		if err == nil && version <= reached && (event.Type == watch.Added || event.Type == watch.Modified) {
+			err = m.tolerated(m.departed(is))
+		}
+		if err != nil {
+			m.fail(err)
+		}
+		reached = max(reached, version)
+		return event, true
+	}
+}
+
+// departed returns an error for an object that was deleted before.
+func (m *mirror) departed(is meta.Object) error {
+	if _, deleted := m.gone.uids.Load(is.GetUID()); !deleted {
+		return nil
+	}
+	return fmt.Errorf("%s/%s of UID %s came back after its deletion, at version %s",
+		is.GetNamespace(), is.GetName(), is.GetUID(), is.GetResourceVersion())
+}
+
+// tolerated counts an old state where clients may see one again, and else returns the error.
+func (m *mirror) tolerated(err error) error {
+	if err != nil && m.gone.replayed {
+		m.gone.replays.Add(1)
+		return nil
+	}
+	return err
+}
+
+func (m *mirror) fail(err error) {
+	text := fmt.Sprintf("%s: %v", m.name, err)
+	m.fault.CompareAndSwap(nil, &text)
+}
+
+// plausible returns an error for a listed object that was deleted before, or one that is older than the held one.
 func (m *mirror) plausible(held, object any, listed bool) error {
 	is, err := apimeta.Accessor(object)
 	if err != nil {
 		return err
 	}
-	now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
-	if err != nil {
+	if err := m.departed(is); listed && err != nil {
 		return err
-	}
-	if _, deleted := m.gone.uids.Load(is.GetUID()); deleted && (listed || now <= m.start.Load()) {
-		return fmt.Errorf("%s/%s of UID %s came back after its deletion, at version %d; listed %v, or by a watch from %d",
-			is.GetNamespace(), is.GetName(), is.GetUID(), now, listed, m.start.Load())
 	}
 	if held == nil {
 		return nil
@@ -183,7 +220,8 @@ func (m *mirror) plausible(held, object any, listed bool) error {
 	if err != nil {
 		return err
 	}
-	if now < before {
+	now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
+	if err == nil && now < before {
 		err = fmt.Errorf("%s/%s went back from version %s to %s",
 			is.GetNamespace(), is.GetName(), was.GetResourceVersion(), is.GetResourceVersion())
 	}

@@ -91,9 +91,9 @@ impl Body for Recorder {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
-    use weir_upstream::Tasks;
+    use weir_upstream::{Tasks, clock};
 
     use super::*;
     use crate::proxy::body::full;
@@ -101,7 +101,7 @@ mod tests {
     #[tokio::test]
     async fn a_response_is_remembered_when_it_was_received_completely() {
         let memory = AnswerMemory::new(None, Tasks::default());
-        let expires = SystemTime::now() + Duration::from_secs(60);
+        let expires = clock::now() + Duration::from_secs(60);
         let key = AnswerKey { name: "/version".to_owned(), confidential: false, expires, interval: Duration::ZERO };
         let response = memory.record(key.clone(), Response::new(full(Bytes::from_static(b"{}"))), Some);
         assert!(memory.get(&key).await.is_none());

@@ -6,28 +6,24 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{Method, Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
-use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
+use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, node_of_user};
 use weir_store::is_shared;
 use weir_upstream::Identity;
 
 use super::{CacheableRequest, CachedRead, list, ready, watch};
 use crate::config::PEER_PATH;
+use crate::local_status::PEER_REPORTS;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
 use crate::proxy::server::listener::Peer;
 use crate::view::View;
-
-/// The user of a node's client certificate, before the name of the node.
-const NODE_USER: &str = "system:node:";
-/// The group of all nodes.
-const NODES: &str = "system:nodes";
 
 impl Proxy {
     /// Responds to another Weir of the pool; `None` if the path is not one for peers.
@@ -66,6 +62,9 @@ impl Proxy {
                 false => Err(StatusError::PeerUnavailable("it cannot reach the API server")),
             };
         }
+        if path == PEER_REPORTS && *request.method() == Method::GET {
+            return self.answer_reports(request.uri().query().unwrap_or_default());
+        }
         let uri = match request.uri().query() {
             Some(query) => format!("{path}?{query}").parse::<Uri>(),
             None => path.parse::<Uri>(),
@@ -83,6 +82,16 @@ impl Proxy {
             started,
         });
         self.answer_shared_read(read, &resource).await
+    }
+
+    /// Answers with what this node shows of its pods, until the peer leaves or the daemon stops.
+    fn answer_reports(&self, query: &str) -> Result<Response<ResponseBody>, StatusError> {
+        let status = self.local_status.as_ref().ok_or(StatusError::NotShared)?;
+        let known = query.strip_prefix("version=").and_then(|version| version.parse().ok());
+        let tasks = self.tasks.clone();
+        let messages = status.messages(known).take_until(async move { tasks.stopping().await });
+        let frames = messages.map(|line| Ok::<_, AbortError>(Frame::data(line)));
+        Ok(Response::new(StreamBody::new(Box::pin(frames)).boxed_unsync()))
     }
 
     /// Answers from the unfiltered view of a shared resource.
@@ -111,9 +120,8 @@ impl Proxy {
 
     /// Whether a verified certificate is the one of a peer's node.
     fn is_peer(&self, subject: &Subject) -> bool {
-        let node = subject.user.strip_prefix(NODE_USER);
+        let node = node_of_user(&subject.user, &subject.groups);
         node.is_some_and(|node| self.peer_nodes.iter().any(|peer| **peer == *node))
-            && subject.groups.iter().any(|group| group == NODES)
     }
 }
 

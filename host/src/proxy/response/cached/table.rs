@@ -13,6 +13,7 @@ use weir_store::cache::ObjectFormat;
 
 use crate::proxy::respond::StatusError;
 use crate::view::converted;
+use weir_upstream::clock;
 
 /// What the cells need of an object.
 #[derive(Deserialize)]
@@ -48,7 +49,7 @@ pub(super) fn table<'a>(
     let mut text = head.to_string();
     text.pop();
     text.push_str(",\"rows\":[");
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let now = clock::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     for (index, object) in objects.into_iter().enumerate() {
         if index > 0 {
             text.push(',');

@@ -1,0 +1,103 @@
+//! The wiring of the watch caches: stores, views, and the local status.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tracing::Instrument;
+use weir_runtime::Serving;
+use weir_store::disk::DiskCache;
+use weir_store::{
+    LentClients, Peers, ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig, UplinkLimit,
+    UserClients,
+};
+use weir_upstream::{Tasks, Upstream};
+
+use crate::config::ServeConfig;
+use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, read_boot_id};
+use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
+
+/// Sets up the stores of what the API servers have.
+pub(crate) fn resource_stores(
+    config: &ServeConfig,
+    upstream: &Arc<Upstream>,
+    peers: Peers,
+    disk: Option<Arc<DiskCache>>,
+    tasks: &Tasks,
+) -> ResourceStores {
+    let connectivity = upstream.connectivity();
+    let client = |client| ReflectorClient { client, connectivity: connectivity.clone(), lent: None };
+    let impersonating = upstream.clone();
+    let reads = connectivity.clone();
+    let users: UserClients = Arc::new(move |user| {
+        let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
+        Some(ReflectorClient { client, connectivity: reads.clone(), lent: None })
+    });
+    let (lent_to, reads) = (upstream.clone(), connectivity.clone());
+    let lent: LentClients = Arc::new(move |credential| ReflectorClient {
+        client: lent_to.client_with_lent(credential.clone()),
+        connectivity: reads.clone(),
+        lent: Some(credential),
+    });
+    let stores = ResourceStoresConfig {
+        users: Some(users),
+        lent: Some(lent),
+        daemon: Some(client(upstream.client())),
+        node: upstream.has_node_credential().then(|| client(upstream.node_client())),
+        peers,
+        timing: ReflectorTiming::default(),
+        uplink: config.uplink_rate.map(UplinkLimit::new),
+        disk,
+        shared: shared_resources(&config.cache_resources),
+    };
+    ResourceStores::new(stores, tasks.clone())
+}
+
+/// Sets up the shared watch caches; `None` if no resource is cached.
+pub(crate) fn open_views(
+    config: &ServeConfig,
+    stores: ResourceStores,
+    client: kube::Client,
+    metrics: Arc<CacheMetrics>,
+    served: watch::Receiver<Serving>,
+    tasks: &Tasks,
+) -> Option<Arc<Views>> {
+    if config.cache_resources.is_off() {
+        return None;
+    }
+    let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
+    let views_config = ViewsConfig { resources, stores, client, metrics, watch_memory };
+    let views = Views::new(views_config, served, tasks.clone());
+    tasks.spawn_until_stop(views.clone().close_idle());
+    Some(views)
+}
+
+/// Sets up the local status; `None` if it is off, or if nothing is cached that it could change.
+pub(crate) fn local_status(
+    config: &ServeConfig,
+    upstream: &Arc<Upstream>,
+    stores: &ResourceStores,
+    (disk, peers): (Option<Arc<DiskCache>>, &Peers),
+    metrics: Arc<LocalStatusMetrics>,
+    tasks: &Tasks,
+) -> Option<Arc<LocalStatus>> {
+    if !config.local_status || config.cache_resources.is_off() {
+        return None;
+    }
+    let (node, stores, upstream) = (config.node_name.clone(), stores.clone(), upstream.clone());
+    let boot_id = read_boot_id(&config.boot_id_file);
+    let status = LocalStatus::new(LocalStatusConfig {
+        node,
+        stores,
+        upstream,
+        disk,
+        boot_id,
+        peer_silence: config.peer_silence,
+        metrics,
+    });
+    let span = tracing::info_span!("local-status");
+    tasks.spawn_until_stop(status.clone().run().instrument(span.clone()));
+    for peer in peers.all() {
+        tasks.spawn_until_stop(status.clone().follow_peer(peer.clone()).instrument(span.clone()));
+    }
+    Some(status)
+}

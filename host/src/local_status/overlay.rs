@@ -1,0 +1,242 @@
+//! The reports of pods, as the filter lays them over documents.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+use weir_document::{Document, Path};
+
+use super::endpoints::{PodReport, edit_endpoints, edit_pod, edit_slice};
+
+/// The label of an EndpointSlice with the name of its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Where objects of one kind name pods and their nodes.
+struct References {
+    pods: Path,
+    nodes: Path,
+}
+
+/// The references of each kind.
+struct Kinds {
+    slice: [References; 1],
+    endpoints: [References; 2],
+    pod: [References; 1],
+}
+
+static KINDS: LazyLock<Option<Kinds>> = LazyLock::new(|| {
+    let below = |path: &str, pods: &str, nodes: &str| {
+        let path = |field: &str| Path::parse(&format!("{path}{field}")).ok();
+        Some(References { pods: path(pods)?, nodes: path(nodes)? })
+    };
+    let targets = |path: &str| below(path, "targetRef.uid", "nodeName");
+    Some(Kinds {
+        slice: [targets("endpoints[*].")?],
+        endpoints: [targets("subsets[*].addresses[*].")?, targets("subsets[*].notReadyAddresses[*].")?],
+        pod: [below("", "metadata.uid", "spec.nodeName")?],
+    })
+});
+
+/// Where a document names pods. None in other kinds than these three.
+fn references(document: &Document) -> Result<&'static [References], weir_document::Error> {
+    let Some(kinds) = KINDS.as_ref() else { return Ok(&[]) };
+    Ok(match &*document.kind()? {
+        "EndpointSlice" => &kinds.slice,
+        "Endpoints" => &kinds.endpoints,
+        "Pod" => &kinds.pod,
+        _ => &[],
+    })
+}
+
+/// The report of one pod.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct OverlaidPod {
+    /// The node of the pod. Objects that bind it to another node are left alone.
+    pub(super) node: Arc<str>,
+    /// Whether this node has the pod. An endpoint that names no node is one of it, as far as its peers can know.
+    pub(super) is_own: bool,
+    pub(super) report: PodReport,
+    /// Objects of later versions are left alone: at this one, the API server says what the report says.
+    pub(super) until: Option<u64>,
+}
+
+/// Reports by the uid of the pod, and the nodes whose other pods are not ready.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct Overlay {
+    pods: HashMap<Arc<str>, OverlaidPod>,
+    silent: BTreeSet<Arc<str>>,
+}
+
+/// A document that cannot be edited.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OverlayError {
+    #[error(transparent)]
+    Document(#[from] weir_document::Error),
+    #[error("it is not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Whether a Service, by namespace and name, publishes the addresses of pods that are not ready.
+pub(super) type PublishesNotReady<'a> = &'a dyn Fn(&str, &str) -> bool;
+
+impl FromIterator<(Arc<str>, OverlaidPod)> for Overlay {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, OverlaidPod)>>(pods: I) -> Self {
+        Self { pods: pods.into_iter().collect(), silent: BTreeSet::new() }
+    }
+}
+
+impl Overlay {
+    /// The same, with nodes whose other pods are not ready.
+    pub(super) fn with_silent(self, silent: BTreeSet<Arc<str>>) -> Self {
+        Self { silent, ..self }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.silent.is_empty()
+    }
+
+    /// The overlay of one of its pods.
+    pub(super) fn only(&self, uid: &Arc<str>) -> Self {
+        self.pods.get(uid).map(|pod| (uid.clone(), pod.clone())).into_iter().collect()
+    }
+
+    /// The pods of this overlay that a document refers to.
+    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<Arc<str>>, OverlayError> {
+        let mut found = Vec::new();
+        for References { pods, .. } in references(document)? {
+            let column = document.column(pods)?;
+            found.extend(column.iter().flatten().filter_map(|uid| Some(self.pods.get_key_value(uid)?.0.clone())));
+        }
+        Ok(found)
+    }
+
+    /// Whether a document names one of the silent nodes.
+    fn names_silent(&self, document: &Document) -> Result<bool, OverlayError> {
+        if self.silent.is_empty() {
+            return Ok(false);
+        }
+        for References { nodes, .. } in references(document)? {
+            if document.column(nodes)?.iter().flatten().any(|node| self.silent.contains(node)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lays the reports over a document. A document without any of the pods stays as it is.
+    ///
+    /// # Errors
+    /// The document is malformed. It stays as it is.
+    pub(super) fn apply(&self, document: &mut Document, publishes: PublishesNotReady<'_>) -> Result<(), OverlayError> {
+        let pods = self.pods_in(document)?;
+        if pods.is_empty() && !self.names_silent(document)? {
+            return Ok(());
+        }
+        let version = document.resource_version()?.and_then(|version| version.parse::<u64>().ok()).unwrap_or_default();
+        let find = |uid: &str, node: Option<&str>| {
+            let Some(pod) = self.pods.get(uid) else {
+                return node.filter(|node| self.silent.contains(*node)).map(|_| &PodReport::Awaited);
+            };
+            let is_bound = node.map_or(pod.is_own, |node| *node == *pod.node);
+            let is_later = pod.until.is_some_and(|until| version > until);
+            (is_bound && !is_later).then_some(&pod.report)
+        };
+        let before: Value = serde_json::from_str(&document.to_json()?)?;
+        let mut after = before.clone();
+        let namespace = document.namespace()?.unwrap_or_default().into_owned();
+        match &*document.kind()? {
+            "EndpointSlice" => {
+                let service = document.label(SERVICE_NAME)?.unwrap_or_default();
+                edit_slice(&mut after, &find, publishes(&namespace, &service));
+            }
+            "Endpoints" => edit_endpoints(&mut after, &find, publishes(&namespace, &document.name()?)),
+            _ => {
+                let node = before.pointer("/spec/nodeName").and_then(Value::as_str);
+                if let Some(report) = pods.first().and_then(|uid| find(uid, node)) {
+                    edit_pod(&mut after, report);
+                }
+            }
+        }
+        if after != before {
+            document.replace(&after.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use weir_document::TypeMeta;
+    use weir_document::protobuf::from_json;
+
+    use super::*;
+
+    fn overlay(until: Option<u64>) -> Overlay {
+        let report = PodReport::Reported(
+            serde_json::from_value(json!({
+                "addresses": ["10.0.0.9"], "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            }))
+            .unwrap(),
+        );
+        [(Arc::from("u"), OverlaidPod { node: "edge-a".into(), is_own: true, report, until })].into_iter().collect()
+    }
+
+    fn slice(node: &str, version: u64) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "web-a", "namespace": "shop", "resourceVersion": version.to_string(),
+                         "labels": {"kubernetes.io/service-name": "web"}},
+            "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": node, "targetRef": {"kind": "Pod", "uid": "u"}}],
+            "ports": [{"port": 80, "protocol": "TCP"}],
+        })
+    }
+
+    fn documents(object: &Value) -> [Document; 2] {
+        let text = |name: &str| object[name].as_str().unwrap().to_owned();
+        let type_meta = Arc::new(TypeMeta { api_version: text("apiVersion"), kind: text("kind") });
+        let message = from_json(&type_meta, &object.to_string()).unwrap();
+        [Document::json(object.to_string().into()), Document::protobuf(message, type_meta).unwrap()]
+    }
+
+    #[test]
+    fn both_encodings_are_edited_and_other_nodes_and_later_versions_are_not() {
+        for (object, until, edited) in [
+            (slice("edge-a", 7), None, true),
+            (slice("edge-a", 7), Some(7), true),
+            (slice("edge-a", 8), Some(7), false),
+            (slice("edge-b", 7), None, false),
+        ] {
+            for mut document in documents(&object) {
+                overlay(until).apply(&mut document, &|_, _| false).unwrap();
+                assert_eq!(document.is_edited(), edited, "{object}");
+                let address = document.column(&Path::parse("endpoints[*].addresses[0]").unwrap()).unwrap();
+                assert_eq!(address.iter().next().unwrap(), Some(if edited { "10.0.0.9" } else { "10.0.0.1" }));
+            }
+        }
+    }
+
+    #[test]
+    fn what_says_the_same_already_stays_as_it_is() {
+        let mut same = slice("edge-a", 7);
+        same["endpoints"][0]["addresses"] = json!(["10.0.0.9"]);
+        same["endpoints"][0]["conditions"] = json!({"ready": true, "serving": true});
+        for mut document in documents(&same) {
+            overlay(None).apply(&mut document, &|_, _| false).unwrap();
+            assert!(!document.is_edited());
+        }
+    }
+
+    #[test]
+    fn a_pod_is_edited_in_both_encodings() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
+            "spec": {"nodeName": "edge-a", "containers": []}, "status": {"podIP": "10.0.0.1"},
+        });
+        for mut document in documents(&pod) {
+            overlay(None).apply(&mut document, &|_, _| false).unwrap();
+            assert_eq!(document.text(&Path::parse("status.podIP").unwrap()).unwrap().as_deref(), Some("10.0.0.9"));
+        }
+    }
+}
