@@ -35,6 +35,7 @@ mod behaviour {
     mod own_credentials;
     mod peers;
     mod pods;
+    mod relays;
     mod reload;
     mod secure;
     mod servers;

@@ -13,9 +13,9 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
-use weir_store::{Reflectors, watch_addresses};
+use weir_store::{PeerClient, Peers, Reflectors, watch_addresses};
 use weir_upstream::{
-    ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
+    Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
     UpstreamMetrics, Workers, error_report,
 };
 
@@ -124,13 +124,13 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let loaded = config.upstream.load().await?;
     let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
     let upstream_metrics = metrics.upstream;
-    let upstream = connect(&config, loaded, upstream_metrics.clone(), &tasks).await?;
+    let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
+    let upstream = connect(&config, loaded, &peers, upstream_metrics, &tasks).await?;
     let client = upstream.client();
 
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
     let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), &tasks);
     let local_status = local_status(&config, &upstream, &stores, (disk.clone(), &peers), metrics.local_status, &tasks);
     let served = match &local_status {
@@ -144,8 +144,14 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         local_status: local_status.clone(),
         metrics: metrics.caches,
     };
-    let parts =
-        ProxyParts { upstream: upstream.clone(), serving: served.clone(), views, local_status, metrics: metrics.proxy };
+    let parts = ProxyParts {
+        upstream: upstream.clone(),
+        serving: served.clone(),
+        views,
+        local_status,
+        metrics: metrics.proxy,
+        relay_metrics: metrics.relay,
+    };
     let proxy = Proxy::new(proxy_config(&config), parts, tasks.clone());
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
@@ -253,12 +259,17 @@ impl Ports {
 async fn connect(
     config: &ServeConfig,
     loaded: ServerConfig,
+    peers: &Peers,
     metrics: Arc<UpstreamMetrics>,
     tasks: &Tasks,
 ) -> Result<Arc<Upstream>, ServeError> {
     let mut upstream_config = UpstreamConfig::new(loaded.config);
     upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
     upstream_config.server_mode = config.server_mode;
+    if config.relay_rate.is_some() {
+        let relay = |peer: &PeerClient| Relay { node: peer.node().clone(), peer: peer.upstream().clone() };
+        upstream_config.relays = peers.in_own_order().map(relay).collect();
+    }
     let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
     // The file may not exist yet: kubelet writes it when it joins the cluster.
     upstream_config.node_credential = match &node {
@@ -293,6 +304,7 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         compression: config.compression,
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
+        relay_rate: config.relay_rate,
         peer_nodes: config.peers.iter().flat_map(|peers| &peers.peers).map(|(node, _)| node.clone()).collect(),
         ..ProxyConfig::default()
     }

@@ -10,7 +10,7 @@ use weir_upstream::UpstreamMetrics;
 use crate::admin::AdminMetrics;
 use crate::local_status::LocalStatusMetrics;
 use crate::pods::PodMetrics;
-use crate::proxy::ProxyMetrics;
+use crate::proxy::{ProxyMetrics, RelayMetrics};
 use crate::reload::ReloadMetrics;
 use crate::view::CacheMetrics;
 
@@ -19,6 +19,8 @@ use crate::view::CacheMetrics;
 pub struct Metrics {
     /// Requests, watches, the serving certificate.
     pub proxy: Arc<ProxyMetrics>,
+    /// What is relayed for peers.
+    pub relay: Arc<RelayMetrics>,
     /// The API servers.
     pub upstream: Arc<UpstreamMetrics>,
     /// Filters.
@@ -44,6 +46,7 @@ impl Metrics {
         let metrics = Self::default();
         metrics.proxy.register(registry);
         metrics.upstream.register(registry);
+        metrics.relay.register(registry);
         metrics.runtime.register(registry);
         metrics.reload.register(registry);
         metrics.pods.register(registry);
@@ -59,6 +62,7 @@ impl Metrics {
     pub(crate) fn sample(&self) {
         self.proxy.sample();
         self.upstream.sample();
+        self.relay.sample();
         self.runtime.sample();
         self.reload.reload("");
         self.pods.sample();

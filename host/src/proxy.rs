@@ -28,11 +28,13 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use weir_runtime::ServingReceiver;
+use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
 use self::identity::reviews::ReviewCache;
@@ -42,6 +44,8 @@ use self::response::cached::list_memory::ListMemory;
 use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
 use self::response::read::ReadRequest;
+pub use self::response::relay::RelayMetrics;
+use self::response::relay::Relays;
 use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
 use self::server::listener;
@@ -70,6 +74,8 @@ pub struct ProxyConfig {
     pub drain: Duration,
     /// The nodes of the other Weirs of the pool, which may read what every node may read.
     pub peer_nodes: Vec<String>,
+    /// Bytes a second that are relayed for them; `None` relays nothing.
+    pub relay_rate: Option<NonZeroU64>,
     /// How long a client's permission holds while no API server can be reached.
     pub offline_grace: Duration,
 }
@@ -86,6 +92,7 @@ impl Default for ProxyConfig {
             response_memory: 256 << 20,
             drain: Duration::from_secs(10),
             peer_nodes: Vec::new(),
+            relay_rate: None,
             offline_grace: Duration::from_secs(24 * 3600),
         }
     }
@@ -104,6 +111,8 @@ pub struct ProxyParts {
     pub local_status: Option<Arc<LocalStatus>>,
     /// Counts requests.
     pub metrics: Arc<ProxyMetrics>,
+    /// Counts what is relayed for peers.
+    pub relay_metrics: Arc<RelayMetrics>,
 }
 
 /// The proxy. It serves any number of listeners.
@@ -135,6 +144,8 @@ pub struct Proxy {
     max_connections: usize,
     drain: Duration,
     peer_nodes: Vec<String>,
+    /// `None`: `CONNECT` is no method of this daemon.
+    relays: Option<Relays>,
 }
 
 impl std::fmt::Debug for Proxy {
@@ -147,7 +158,8 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let ProxyParts { upstream, serving, views, local_status, metrics } = parts;
+        let ProxyParts { upstream, serving, views, local_status, metrics, relay_metrics } = parts;
+        let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
         tasks.spawn_until_stop(lists.clone().expire());
@@ -174,6 +186,7 @@ impl Proxy {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             drain: config.drain,
+            relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
             peer_nodes: config.peer_nodes,
         })
     }

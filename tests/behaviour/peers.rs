@@ -62,6 +62,22 @@ impl Pool {
             .flag("--peer", &peers.join(","))
     }
 
+    /// The certificate of the cluster's authority.
+    pub(super) fn ca(&self) -> &Authority {
+        &self.ca
+    }
+
+    /// A client of one Weir with a node's certificate, over HTTP/1.1.
+    pub(super) fn node_http1(&self, index: usize, node: &str) -> Client {
+        let pair = self.clients.client(&format!("system:node:{node}"), "system:nodes");
+        Client::http1_showing(&self.url(index), "weir", self.ca.pem(), &pair)
+    }
+
+    /// A client of one Weir without a certificate, over HTTP/1.1.
+    pub(super) fn anonymous_http1(&self, index: usize) -> Client {
+        Client::http1(&self.url(index), "weir", self.ca.pem())
+    }
+
     /// A client of one Weir with a certificate of this user and group.
     fn client(&self, index: usize, user: &str, group: &str) -> Client {
         self.component(index, "weir", user, group)

@@ -17,10 +17,50 @@ const CHANGES: u64 = 1000;
 /// How much more than one Weir alone takes the three may take: two of them ask whether the API server lives.
 const MORE: f64 = 1.1;
 
-struct Nodes {
-    networks: Vec<NodeNetwork>,
-    ca: Authority,
+/// The nodes of a pool, each in a network namespace.
+pub(super) struct Site {
+    pub(super) networks: Vec<NodeNetwork>,
+    pub(super) ca: Authority,
     clients: Authority,
+}
+
+impl Site {
+    pub(super) fn new(count: u8) -> Self {
+        let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
+        Self { networks: NodeNetwork::nodes(count), ca, clients }
+    }
+
+    /// The Weir of a node, which knows the others.
+    pub(super) fn setup(&self, index: usize, server: &str) -> Setup {
+        let network = &self.networks[index];
+        let (address, name) = (network.address().to_string(), format!("edge-{index}"));
+        let node = self.clients.client(&format!("system:node:{name}"), "system:nodes");
+        let credential =
+            format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
+        let peer =
+            |(index, network): (usize, &NodeNetwork)| format!("edge-{index}=https://{}:{PORT}", network.address());
+        let peers: Vec<_> = self.networks.iter().enumerate().map(peer).collect();
+        let pair = self.ca.server_at(&address);
+        Setup::new(server)
+            .network(network.name())
+            .filters(NO_LOAD_BALANCERS)
+            .bundled("discardcloudservice")
+            .flag("--node-name", &name)
+            .flag("--bind-address", &address)
+            .switch("--allow-remote-plaintext")
+            .flag("--admin-address", &address)
+            .flag("--secure-bind-address", &address)
+            .flag("--secure-port", &PORT.to_string())
+            .file("--tls-cert-file", "tls.crt", &pair.certificate)
+            .file("--tls-private-key-file", "tls.key", &pair.key)
+            .file("--client-ca-file", "clients.crt", self.clients.pem())
+            .file("--node-kubeconfig", "node.yaml", &kubeconfig(server, self.ca.pem(), &credential))
+            .flag("--peer", &peers.join(","))
+    }
+}
+
+struct Nodes {
+    site: Site,
     server: ApiServer,
 }
 
@@ -30,44 +70,18 @@ impl Nodes {
         for number in 0..OBJECTS {
             server.store().put(object(number, 0)).unwrap();
         }
-        let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
-        Self { networks: NodeNetwork::nodes(3), ca, clients, server }
+        Self { site: Site::new(3), server }
     }
 
     async fn start(&self, index: usize) -> Daemon {
-        let network = &self.networks[index];
-        let (address, name) = (network.address().to_string(), format!("edge-{index}"));
-        let server = format!("http://{}:{}", network.server(), self.server.address().port());
-        let node = self.clients.client(&format!("system:node:{name}"), "system:nodes");
-        let credential =
-            format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
-        let peer =
-            |(index, network): (usize, &NodeNetwork)| format!("edge-{index}=https://{}:{PORT}", network.address());
-        let peers: Vec<_> = self.networks.iter().enumerate().map(peer).collect();
-        let pair = self.ca.server_at(&address);
-        Setup::new(&server)
-            .network(network.name())
-            .filters(NO_LOAD_BALANCERS)
-            .bundled("discardcloudservice")
-            .flag("--node-name", &name)
-            .flag("--cache-resources", "services")
-            .flag("--bind-address", &address)
-            .switch("--allow-remote-plaintext")
-            .flag("--admin-address", &address)
-            .flag("--secure-bind-address", &address)
-            .flag("--secure-port", &PORT.to_string())
-            .file("--tls-cert-file", "tls.crt", &pair.certificate)
-            .file("--tls-private-key-file", "tls.key", &pair.key)
-            .file("--client-ca-file", "clients.crt", self.clients.pem())
-            .file("--node-kubeconfig", "node.yaml", &kubeconfig(&server, self.ca.pem(), &credential))
-            .flag("--peer", &peers.join(","))
-            .start_ready()
-            .await
+        let server = format!("http://{}:{}", self.site.networks[index].server(), self.server.address().port());
+        self.site.setup(index, &server).flag("--cache-resources", "services").start_ready().await
     }
 
     /// Runs Weirs on the first nodes, each with an informer, while objects change. Returns what each uplink carried.
     async fn measure(&self, count: usize) -> Vec<u64> {
-        let before: Vec<_> = self.networks.iter().map(NodeNetwork::uplink_bytes).collect();
+        let networks = &self.site.networks;
+        let before: Vec<_> = networks.iter().map(NodeNetwork::uplink_bytes).collect();
         let mut daemons = Vec::new();
         let mut watches = Vec::new();
         for index in 0..count {
@@ -91,7 +105,7 @@ impl Nodes {
         for weir in daemons {
             assert_eq!(weir.stop().await, Some(0));
         }
-        self.networks.iter().zip(before).map(|(network, before)| network.uplink_bytes() - before).collect()
+        networks.iter().zip(before).map(|(network, before)| network.uplink_bytes() - before).collect()
     }
 }
 

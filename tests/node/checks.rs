@@ -1,11 +1,12 @@
 //! The checks, in the order in which a node is set up: kubelet with a static pod only; kubelet with its certificate;
-//! the other clients; the node without its control plane; `deploy/` as a DaemonSet, and its replacement; then changes of the objects that the clients see.
+//! the other clients; the node without its control plane; a neighbour; `deploy/` as a DaemonSet, and its replacement; then changes of the objects that the clients see.
 //!
 //! After each watch that fails or expires, client-go waits longer, up to a minute. Only a restart resets this
 //! back-off. So kube-proxy is restarted before each check that needs it to react soon.
 
 mod clients;
 mod local_status;
+mod neighbour;
 mod offline;
 mod rules;
 
@@ -29,6 +30,7 @@ pub(crate) struct World<'a> {
     kubelet: Option<Part>,
     containerd: Option<Part>,
     record: Option<local_status::Record>,
+    neighbour: Option<neighbour::Neighbour>,
 }
 
 /// Sets up a node whose kubelet, kube-proxy and CoreDNS are clients of Weir.
@@ -37,7 +39,15 @@ pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<W
         let cloud = Cloud::start(machine);
         let containerd = cluster::start_containerd(machine);
         cluster::join(machine, &cloud);
-        World { machine, admin: cloud.admin(), cloud, kubelet: None, containerd: Some(containerd), record: None }
+        World {
+            machine,
+            admin: cloud.admin(),
+            cloud,
+            kubelet: None,
+            containerd: Some(containerd),
+            record: None,
+            neighbour: None,
+        }
     })?;
     runner.check("static_pod_serves_kubelet_with_the_node_credential", || world.by_node_credential());
     runner.check("https_port_gets_its_certificate_after_one_approval", || world.approve("system:node:edge-a"));
@@ -57,6 +67,9 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("offline_restarted_kubelet_starts_containers", || offline::restarted_kubelet(world));
     runner.check("offline_power_cycle_brings_all_containers_back", || offline::power_cycle(world));
     runner.check("mended_link_resurrects_nothing_and_no_old_address", || offline::mended(world));
+    runner.check("a_neighbour_joins", || neighbour::joins(world));
+    runner.check("a_node_without_its_uplink_stays_ready_through_the_neighbour", || neighbour::relays(world));
+    runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::tells(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));

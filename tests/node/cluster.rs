@@ -13,7 +13,7 @@ use crate::kubectl::Kubectl;
 use crate::machine::{Machine, replace, run};
 use crate::parts::Part;
 use crate::runner::until;
-use crate::{CLOUD_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder, images};
+use crate::{CLOUD_ADDRESS, NEIGHBOUR, NEIGHBOUR_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder, images};
 
 /// The kubelet's certificate and key, in kubeadm's location.
 const KUBELET_PAIR: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
@@ -49,7 +49,7 @@ impl Cloud {
             .arg("--net=/run/netns/cloud")
             .arg(built::target().join("controlplane").join("controlplane"))
             .args(["--real-node", "--address", CLOUD_ADDRESS])
-            .args(["--names", &format!("{SERVER_NAME},{CLOUD_ADDRESS},{NODE_ADDRESS}")])
+            .args(["--names", &format!("{SERVER_NAME},{CLOUD_ADDRESS},{NODE_ADDRESS},{NEIGHBOUR_ADDRESS}")])
             .arg("--data-dir")
             .arg(&data)
             .arg("--apply")
@@ -224,10 +224,32 @@ pub(crate) fn kill_container(program: &str) {
     }
 }
 
-/// Weir's static pod of `deploy/`. The variable `WEIR_FLAGS` adds flags to it.
+/// Starts the Weir of the other node. Its clients are the tests, and the Weir of this node.
+pub(crate) fn start_neighbour(machine: &Machine, cloud: &Cloud) -> Part {
+    let file = |name: &str| cloud.file(name).display().to_string();
+    let words = [
+        "--net=/run/netns/neighbour".to_owned(),
+        built::weir().display().to_string(),
+        "serve".to_owned(),
+        format!("--kubeconfig={}", file("weir.kubeconfig")),
+        format!("--node-name={NEIGHBOUR}"),
+        format!("--node-kubeconfig={}", file("neighbour.kubeconfig")),
+        format!("--client-ca-file={}", file("ca.crt")),
+        format!("--secure-bind-address={NEIGHBOUR_ADDRESS}"),
+        format!("--tls-cert-file={}", file("kubelet.crt")),
+        format!("--tls-private-key-file={}", file("kubelet.key")),
+        format!("--peer={NODE}=https://{}:10268", crate::NEAR_ADDRESS),
+        format!("--modules-dir={}", built::target().join("modules").display()),
+        format!("--cache-dir={}", machine.folder("neighbour").display()),
+    ];
+    Part::start(machine, "neighbour", "nsenter", &words)
+}
+
+/// Weir's static pod of `deploy/`, with the other node as its peer. The variable `WEIR_FLAGS` adds flags to it.
 pub(crate) fn static_pod() -> String {
     let manifest = std::fs::read_to_string(deploy("static-pod.yaml")).unwrap();
-    let flags = std::env::var("WEIR_FLAGS").unwrap_or_default() + " --boot-id-file=" + BOOT_ID;
+    let peer = format!("--peer={NEIGHBOUR}=https://{NEIGHBOUR_ADDRESS}:10268");
+    let flags = std::env::var("WEIR_FLAGS").unwrap_or_default() + &format!(" --boot-id-file={BOOT_ID} {peer}");
     let flags: String = flags.split_whitespace().map(|flag| format!("        - {flag}\n")).collect();
     manifest.replacen("        - serve\n", &format!("        - serve\n{flags}"), 1)
 }

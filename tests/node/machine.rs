@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::{CLOUD_ADDRESS, INSIDE, NODE, NODE_ADDRESS, SERVER_NAME, folder};
+use crate::{CLOUD_ADDRESS, INSIDE, NEAR_ADDRESS, NEIGHBOUR_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder};
 
 /// Host-wide sysctls that kubelet sets or checks. It sees files with the wanted values instead.
 const SHADOWED: &[(&str, &str)] = &[
@@ -175,10 +175,34 @@ impl Machine {
         cloud(&["address", "add", &format!("{CLOUD_ADDRESS}/24"), "dev", "node"]);
         cloud(&["link", "set", "node", "up"]);
         cloud(&["route", "add", "default", "via", NODE_ADDRESS]);
+        neighbour();
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
         // Responses between two pods of one bridge must pass the rules that translated the request.
         let _ = std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1");
     }
+}
+
+/// The network of the other node: an uplink of its own, and a link to this node.
+fn neighbour() {
+    run("ip", &["netns", "add", "neighbour"]);
+    let links = [
+        ("cloud", "neighbour", "10.250.1.1/24", "uplink", "10.250.1.2/24"),
+        ("", "near", NEAR_ADDRESS, "near", NEIGHBOUR_ADDRESS),
+    ];
+    for (namespace, outer, outer_address, inner, inner_address) in links {
+        run("ip", &["link", "add", outer, "type", "veth", "peer", "name", inner, "netns", "neighbour"]);
+        if !namespace.is_empty() {
+            run("ip", &["link", "set", outer, "netns", namespace]);
+        }
+        for (namespace, device, address) in [(namespace, outer, outer_address), ("neighbour", inner, inner_address)] {
+            let place: &[&str] = if namespace.is_empty() { &[] } else { &["-n", namespace] };
+            let address = if address.contains('/') { address.to_owned() } else { format!("{address}/24") };
+            run("ip", &[place, &["address", "add", &address, "dev", device]].concat());
+            run("ip", &[place, &["link", "set", device, "up"]].concat());
+        }
+    }
+    run("ip", &["-n", "neighbour", "link", "set", "lo", "up"]);
+    run("ip", &["-n", "neighbour", "route", "add", "default", "via", "10.250.1.1"]);
 }
 
 /// Runs a command that must succeed.

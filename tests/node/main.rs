@@ -40,6 +40,10 @@ const NODE: &str = "edge-a";
 /// The addresses of the link between the node and the control plane.
 const NODE_ADDRESS: &str = "10.250.0.2";
 const CLOUD_ADDRESS: &str = "10.250.0.1";
+/// The other node of the site, and the addresses of the link between them.
+const NEIGHBOUR: &str = "edge-b";
+const NEIGHBOUR_ADDRESS: &str = "10.251.0.2";
+const NEAR_ADDRESS: &str = "10.251.0.1";
 /// The server name in `deploy/node.yaml`.
 const SERVER_NAME: &str = "apiserver.example.internal";
 /// Weir's HTTPS port, as in `deploy/`.

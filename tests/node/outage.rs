@@ -7,20 +7,35 @@ use crate::cluster::restart;
 use crate::machine::{remove_pod_cgroups, run};
 use crate::runner::until;
 
-/// The table that drops the traffic of the link, in the control plane's namespace.
-const TABLE: &str = "table inet cut";
-
-/// Drops everything on the link in both directions: nothing answers.
-pub(crate) fn cut_link() {
-    cloud_nft(&format!("add {TABLE}"));
-    for (hook, device) in [("input", "iifname"), ("forward", "iifname"), ("output", "oifname")] {
-        cloud_nft(&format!("add chain inet cut {hook} {{ type filter hook {hook} priority -300; }}"));
-        cloud_nft(&format!("add rule inet cut {hook} {device} \"node\" drop"));
-    }
+/// A link to the control plane, by its interface in the control plane's namespace.
+#[derive(Clone, Copy)]
+pub(crate) enum Link {
+    Node,
+    Neighbour,
 }
 
-pub(crate) fn mend_link() {
-    cloud_nft(&format!("delete {TABLE}"));
+impl Link {
+    /// The interface, and the table that drops its traffic.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Neighbour => "neighbour",
+        }
+    }
+
+    /// Drops everything in both directions: nothing answers.
+    pub(crate) fn cut(self) {
+        let name = self.name();
+        cloud_nft(&format!("add table inet {name}"));
+        for (hook, device) in [("input", "iifname"), ("forward", "iifname"), ("output", "oifname")] {
+            cloud_nft(&format!("add chain inet {name} {hook} {{ type filter hook {hook} priority -300; }}"));
+            cloud_nft(&format!("add rule inet {name} {hook} {device} \"{name}\" drop"));
+        }
+    }
+
+    pub(crate) fn mend(self) {
+        cloud_nft(&format!("delete table inet {}", self.name()));
+    }
 }
 
 fn cloud_nft(command: &str) {
@@ -59,6 +74,9 @@ pub(crate) fn running(words: &str, old: &[u32]) {
     });
 }
 
+/// The networks of other machines.
+const OTHERS: [&str; 2] = ["/run/netns/cloud", "/run/netns/neighbour"];
+
 fn kill(pid: u32) {
     // It may have ended by itself.
     let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(std::process::Stdio::null()).status();
@@ -92,13 +110,13 @@ pub(crate) fn power_off(cgroup: &str) {
     restart();
 }
 
-/// Removes what is in a folder, other than the control plane's network.
+/// Removes what is in a folder, other than the networks of other machines.
 fn remove(folder: &PathBuf) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
             let _ = std::fs::remove_dir_all(path);
-        } else if path != Path::new("/run/netns/cloud") {
+        } else if !OTHERS.iter().any(|other| path == Path::new(other)) {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -7,14 +7,17 @@ use futures_util::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+use tower::ServiceExt as _;
 
 use crate::pki::Pair;
 
@@ -25,9 +28,13 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    connector: HttpsConnector<HttpConnector>,
     base: String,
     headers: HeaderMap,
 }
+
+/// A connection through the server to another one.
+pub type Tunnel = TokioIo<Upgraded>;
 
 /// A complete response.
 #[derive(Clone, Debug)]
@@ -122,7 +129,8 @@ impl Client {
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", format!("{component}/v1.34.0 (linux/amd64) kubernetes/test").parse().unwrap());
         Self {
-            pool: Pool::builder(TokioExecutor::new()).build(connector),
+            pool: Pool::builder(TokioExecutor::new()).build(connector.clone()),
+            connector,
             base: base.trim_end_matches('/').to_owned(),
             headers,
         }
@@ -159,6 +167,25 @@ impl Client {
         *request.headers_mut() = self.headers.clone();
         let answer = tokio::time::timeout(PATIENCE, self.pool.request(request)).await;
         answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| format!("{error:?}"))
+    }
+
+    /// Asks the server, over HTTP/1.1, for a connection to another one. Returns the status of a refusal.
+    ///
+    /// # Errors
+    /// The server refuses.
+    ///
+    /// # Panics
+    /// If no response arrives.
+    pub async fn connect(&self, target: &str) -> Result<Tunnel, StatusCode> {
+        let stream = self.connector.clone().oneshot(self.base.parse().unwrap()).await.unwrap();
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let request = Request::builder().method(Method::CONNECT).uri(target).header("host", target);
+        let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
+        match answer.status() {
+            StatusCode::OK => Ok(TokioIo::new(hyper::upgrade::on(answer).await.unwrap())),
+            status => Err(status),
+        }
     }
 
     /// Sends a GET request and reads the complete response.

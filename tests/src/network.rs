@@ -38,6 +38,9 @@ pub fn expect_own_network() {
     assert!(std::env::var_os(INSIDE).is_some(), "it would change the interfaces of this machine");
 }
 
+/// An address of the test's namespace to which each node has a route through its uplink only.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 1);
+
 /// A network namespace of a node. It has an uplink to the namespace of the test, and a link to the other nodes. Dropping it
 /// removes it.
 #[derive(Debug)]
@@ -57,6 +60,7 @@ impl NodeNetwork {
         ip("link add near type bridge");
         ip("addr add 10.98.0.254/24 dev near");
         ip("link set near up");
+        ip(&format!("addr add {SERVER}/32 dev lo"));
         (0..count).map(Self::new).collect()
     }
 
@@ -72,6 +76,7 @@ impl NodeNetwork {
         ip(&format!("-n {name} link set lo up"));
         ip(&format!("addr add {}/30 dev up{index}", network.server()));
         ip(&format!("-n {name} addr add 10.99.{index}.2/30 dev uplink"));
+        ip(&format!("-n {name} route add {SERVER} via {}", network.server()));
         ip(&format!("link set near{index} master near"));
         ip(&format!("-n {name} addr add {}/24 dev near", network.address()));
         network
@@ -93,6 +98,16 @@ impl NodeNetwork {
     #[must_use]
     pub fn server(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 99, self.index, 1)
+    }
+
+    /// From now on, nothing passes the uplink. Nobody is told so.
+    pub fn cut_uplink(&self) {
+        ip(&format!("link set dev up{} down", self.index));
+    }
+
+    /// The uplink works again.
+    pub fn mend_uplink(&self) {
+        ip(&format!("link set dev up{} up", self.index));
     }
 
     /// The bytes that the uplink has carried in both directions.

@@ -176,6 +176,9 @@ pub(super) struct ServeFlags {
     /// How long a peer may give no sign of life before the endpoints of its pods count as not ready, while no API server can be reached
     #[arg(long, env = "WEIR_PEER_SILENCE", value_name = "DURATION", default_value = "30s")]
     pub(super) peer_silence: String,
+    /// Bytes a second that this node relays for peers that cannot reach an API server themselves; 0 relays nothing, and uses no peer as a relay
+    #[arg(long, env = "WEIR_RELAY_RATE", value_name = "BYTES", default_value = "1Mi")]
+    pub(super) relay_rate: String,
     /// Address of the HTTPS port [default: --pod-address, else --bind-address]
     #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
     pub(super) secure_bind_address: Option<IpAddr>,

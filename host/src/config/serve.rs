@@ -54,6 +54,8 @@ pub struct ServeConfig {
     pub local_status: bool,
     /// The file that identifies the boot of the node.
     pub boot_id_file: PathBuf,
+    /// Bytes a second that this node relays for its peers; `None`: relays are off.
+    pub relay_rate: Option<NonZeroU64>,
     /// How long a peer may give no sign of life.
     pub peer_silence: Duration,
     /// The longest time that a client keeps its permission to read while no API server can be reached.
@@ -166,6 +168,11 @@ impl ServeConfig {
             }
             parsed
         });
+        let relay_rate = quantity(&flags.relay_rate);
+        if relay_rate.is_none() {
+            let rate = &flags.relay_rate;
+            errors.push(format!("--relay-rate: {rate:?} is not a number of bytes: write it as 1Mi, or 0 for no relay"));
+        }
         let durations = offline_grace.zip(start_wait).zip(drain).zip(peer_silence);
         match (upstream, node_name, source, durations) {
             (
@@ -192,6 +199,7 @@ impl ServeConfig {
                 disk_cache,
                 local_status: flags.local_status,
                 boot_id_file: flags.boot_id_file,
+                relay_rate: relay_rate.and_then(NonZeroU64::new),
                 peer_silence,
                 offline_grace,
                 start_wait,

@@ -27,7 +27,7 @@ pub(super) enum StatusError {
     /// 400: `Connection` names a header that must reach the API server.
     #[error("weir rejects the request: {0}")]
     Connection(#[from] NotHopByHop),
-    /// 405: CONNECT and TRACE, and HEAD of a watch.
+    /// 405: TRACE, CONNECT where nothing is relayed, and HEAD of a watch.
     #[error("the method is not supported")]
     Method,
     /// 403: the request has no credential, and its Host is not a loopback name.
@@ -80,6 +80,12 @@ pub(super) enum StatusError {
     /// 403: a peer asks for something else than a list or a watch of a shared resource.
     #[error("peers serve each other only lists and watches of resources that every node may read")]
     NotShared,
+    /// 403: a peer asks to relay to something else than an API server.
+    #[error("connections are relayed only to the API servers of this Weir's own configuration, over TLS")]
+    NotRelayed,
+    /// 502: the API server cannot be reached for a peer.
+    #[error("cannot connect to the API server: {0}")]
+    Relay(std::io::Error),
     /// 503: this Weir has nothing that is newer than what the peer may have.
     #[error("this peer cannot serve the request: {0}")]
     PeerUnavailable(&'static str),
@@ -171,12 +177,13 @@ impl StatusError {
             | Self::Impersonation
             | Self::NotAPeer
             | Self::NotShared
+            | Self::NotRelayed
             | Self::Forbidden { .. }
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
-            Self::InvalidResponse(_) | Self::Interrupted(_) => StatusCode::BAD_GATEWAY,
+            Self::InvalidResponse(_) | Self::Interrupted(_) | Self::Relay(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Starting | Self::Review(_) | Self::Offline { .. } | Self::PeerUnavailable(_) => {
                 StatusCode::SERVICE_UNAVAILABLE

@@ -57,6 +57,9 @@ impl Proxy {
         peer: Peer,
     ) -> Response<ResponseBody> {
         let started = Instant::now();
+        if *request.method() == Method::CONNECT {
+            return self.relay(request, peer, started).await;
+        }
         if let Some(response) = self.respond_to_peer(&request, &peer, started).await {
             return response;
         }
@@ -222,7 +225,7 @@ impl Proxy {
     /// Parses a request, and selects its credential and its route. Removes the hop-by-hop headers before it decides anything
     /// by a header.
     async fn examine(&self, request: &mut http::Request<Incoming>, peer: &Peer) -> Result<RequestContext, StatusError> {
-        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+        if *request.method() == Method::TRACE {
             return Err(StatusError::Method);
         }
         let parsed = RequestInfo::parse(request.method(), request.uri())?;

@@ -96,7 +96,14 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let views = setup.views(&upstream, &served, &tasks);
     let caches =
         Caches { upstream: Some(upstream.clone()), views: views.clone(), local_status: None, metrics: setup.metrics };
-    let parts = ProxyParts { upstream, serving: served, views, local_status: None, metrics: Arc::default() };
+    let parts = ProxyParts {
+        upstream,
+        serving: served,
+        views,
+        local_status: None,
+        metrics: Arc::default(),
+        relay_metrics: Arc::default(),
+    };
     let proxy = Proxy::new(setup.proxy, parts, tasks.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -193,7 +200,14 @@ async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
         let config = ProxyConfig { allow_remote_plaintext: allow, ..ProxyConfig::default() };
         let upstream = Arc::new(Upstream::new(&upstream(&server), Arc::default()).unwrap());
         let (_serving, served) = watch::channel(Serving::Unknown);
-        let parts = ProxyParts { upstream, serving: served, views: None, local_status: None, metrics: Arc::default() };
+        let parts = ProxyParts {
+            upstream,
+            serving: served,
+            views: None,
+            local_status: None,
+            metrics: Arc::default(),
+            relay_metrics: Arc::default(),
+        };
         let proxy = Proxy::new(config, parts, Tasks::default());
         let result = proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());
         assert_eq!(matches!(result, Err(ListenError::NotLoopback(_))), rejected);

@@ -86,6 +86,13 @@ impl Peers {
         &self.peers
     }
 
+    /// All peers in an order of this node's own: the nodes of a pool do not all begin with the same one.
+    pub fn in_own_order(&self) -> impl Iterator<Item = &PeerClient> {
+        let mut peers: Vec<_> = self.peers.iter().collect();
+        peers.sort_by_key(|peer| (peer.node < self.own, peer.node.clone()));
+        peers.into_iter()
+    }
+
     /// The peers to ask for a collection of a resource, in this order.
     pub(crate) fn order(&self, resource: &GroupResource, collection: &str) -> PeerOrder {
         if !is_shared(resource) {

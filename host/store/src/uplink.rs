@@ -51,7 +51,7 @@ const FIRST_PAGE: usize = 50;
 /// The fewest items of a page.
 const MIN_PAGE: usize = 5;
 
-/// A token bucket that bounds what all lists together take from the link. Its burst is one second of the rate. Clones share
+/// A token bucket that bounds what some transfers together take from the link, for example all lists. Its burst is one second of the rate. Clones share
 /// it.
 #[derive(Debug, Clone)]
 pub struct UplinkLimit(Arc<Bucket>);
@@ -72,7 +72,7 @@ impl UplinkLimit {
     }
 
     /// Waits until the rate permits bytes that have arrived. Cancel-safe: the bytes are taken at once.
-    pub(crate) async fn take(&self, bytes: u64) {
+    pub async fn take(&self, bytes: u64) {
         let cost = Duration::from_secs_f64(bytes as f64 / self.0.rate.get() as f64);
         let until = {
             let mut paid = self.0.paid.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Connecting to an API server: TCP options, TLS with an optional client certificate, and credential headers.
+//! Connecting to an API server: TLS with an optional client certificate, and credential headers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
 use kube::client::{Body, ConfigExt as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -16,6 +15,7 @@ use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
 use crate::UpstreamError;
 use crate::clock::CertificateClock;
+use crate::dial::Dialer;
 
 /// The HTTP versions that Weir offers by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +26,15 @@ pub(super) enum Protocols {
     Http1,
 }
 
-/// Connects with one timeout for TCP and TLS together.
+/// Connects with one timeout for the way to the server and TLS together.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
-    https: HttpsConnector<HttpConnector>,
+    https: HttpsConnector<Dialer>,
     timeout: Duration,
 }
 
-/// A TCP connection, with or without TLS.
-pub(super) type Stream = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
+/// A connection to a server, with or without TLS.
+pub(super) type Stream = <HttpsConnector<Dialer> as Service<Uri>>::Response;
 
 /// The headers of a credential. kube re-reads token files and re-runs exec plugins as needed.
 pub(super) struct Credential {
@@ -95,18 +95,15 @@ fn certificates(path: PathBuf) -> Result<Vec<Vec<u8>>, SetupError> {
 
 impl Connector {
     /// Creates a connector with the trust and the client certificate of a configuration.
-    pub(super) fn new(config: &kube::Config, timeout: Duration, protocols: Protocols) -> Result<Self, SetupError> {
+    pub(super) fn new(
+        config: &kube::Config,
+        dialer: Dialer,
+        timeout: Duration,
+        protocols: Protocols,
+    ) -> Result<Self, SetupError> {
         if let Some(proxy) = &config.proxy_url {
             return Err(SetupError::Proxy(proxy.clone()));
         }
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        // Half-open connections are common at the edge. Keepalive detects them within about a minute.
-        http.set_keepalive(Some(Duration::from_secs(30)));
-        http.set_keepalive_interval(Some(Duration::from_secs(10)));
-        http.set_keepalive_retries(Some(3));
-        http.set_connect_timeout(Some(timeout));
         let mut tls =
             with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
         tls.time_provider = Arc::new(CertificateClock);
@@ -116,8 +113,8 @@ impl Connector {
             https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
         }
         let https = match protocols {
-            Protocols::Any => https.enable_http1().enable_http2().wrap_connector(http),
-            Protocols::Http1 => https.enable_http1().wrap_connector(http),
+            Protocols::Any => https.enable_http1().enable_http2().wrap_connector(dialer),
+            Protocols::Http1 => https.enable_http1().wrap_connector(dialer),
         };
         Ok(Self { https, timeout })
     }

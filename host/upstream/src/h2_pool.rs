@@ -215,6 +215,7 @@ mod tests {
     use super::*;
     use crate::connect::Protocols;
     use crate::connection::tests::{Http2Server, get};
+    use crate::dial::Dialer;
 
     /// Responds to one request on one connection with HTTP/1.1.
     async fn serve_one(listener: TcpListener) -> TcpStream {
@@ -226,7 +227,8 @@ mod tests {
 
     fn empty_pool() -> H2Pool {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        H2Pool::new(Connector::new(&config, Duration::from_secs(1), Protocols::Any).unwrap())
+        let timeout = Duration::from_secs(1);
+        H2Pool::new(Connector::new(&config, Dialer::direct(timeout), timeout, Protocols::Any).unwrap())
     }
 
     fn connections(pool: &H2Pool) -> Vec<Arc<PooledConnection>> {

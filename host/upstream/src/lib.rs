@@ -12,7 +12,9 @@
 //! server, upstream_body                  the state of one server; response bodies with their stream permit
 //! h2_pool, server_address                connection pools with stream limits; the URL of a server
 //! connection                             one HTTP connection and its tasks
-//! connect, replay_body                   TCP, TLS and credential headers; bodies for several attempts
+//! tunnel                                 a connection through a peer
+//! connect, replay_body                   TLS and credential headers; bodies for several attempts
+//! dial                                   TCP, or a tunnel
 //! back_off, tasks, watched_files         retries; background tasks; changes of small files
 //! error                                  errors of requests
 //! clock, connectivity, directory_watcher, error_report, gunzip, identity, lent_credential, metrics, request, server_source,
@@ -26,6 +28,7 @@ mod connection;
 mod connectivity;
 mod daemon_client;
 mod decoded_body;
+mod dial;
 mod directory_watcher;
 mod error;
 mod error_report;
@@ -42,6 +45,7 @@ mod server_source;
 mod streams;
 mod tasks;
 mod transport;
+mod tunnel;
 mod unanswered_probes;
 mod upstream;
 mod upstream_body;
@@ -64,7 +68,7 @@ pub use request::{Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;
 pub use server_source::{ServerConfig, ServerSource, SourceError};
 pub use tasks::Tasks;
-pub use upstream::{ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
+pub use upstream::{Relay, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
 pub use upstream_body::UpstreamBody;
 pub use watched_files::WatchedFiles;
 pub use workers::Workers;

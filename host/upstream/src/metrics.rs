@@ -13,6 +13,12 @@ use prometheus_client::registry::Registry;
 pub struct UpstreamMetrics {
     server_up: Family<ServerLabel, Gauge>,
     server_requests: Family<ServerLabels, Counter>,
+    relay_up: Family<PeerLabel, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PeerLabel {
+    peer: Arc<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -37,10 +43,20 @@ impl UpstreamMetrics {
         self.server_requests.get_or_create(&ServerLabels { server: server.clone(), result }).inc();
     }
 
+    /// Sets whether API servers are reached through a peer.
+    pub(crate) fn relay_up(&self, peer: &Arc<str>, up: bool) {
+        self.relay_up.get_or_create(&PeerLabel { peer: peer.clone() }).set(i64::from(up));
+    }
+
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("weir_server_up", "1 if the API server is up", self.server_up.clone());
         registry.register("weir_server_requests", "Requests to API servers by result", self.server_requests.clone());
+        registry.register(
+            "weir_relay_up",
+            "1 while API servers are reached through the peer, because none is reached directly",
+            self.relay_up.clone(),
+        );
     }
 
     /// Creates a series of each metric, so that the generated documentation shows its labels.
@@ -48,5 +64,6 @@ impl UpstreamMetrics {
     pub fn sample(&self) {
         self.server_up(&"".into(), false);
         self.server_request(&"".into(), "");
+        self.relay_up(&"".into(), false);
     }
 }

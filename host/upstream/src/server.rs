@@ -1,4 +1,6 @@
-//! The state of each API server, and the order in which requests try them.
+//! The state of each way to an API server, and the order in which requests try them.
+//!
+//! A way is direct, or a tunnel through a peer. Tunnels come last, and count only while no direct way is up.
 //!
 //! A server is down when connecting to it or a probe of its `/readyz` fails. Requests try servers that are down last, but
 //! never skip them, so that a wrong state delays a request but does not fail it. Requests fail at once only while all
@@ -6,14 +8,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::Uri;
+use http::uri::Scheme;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock;
 use crate::connect::SetupError;
+use crate::dial::Dialer;
 use crate::server_address::ServerAddress;
 use crate::unanswered_probes::UnansweredProbes;
 
@@ -27,22 +31,31 @@ pub enum ServerMode {
     Priority,
 }
 
-/// All API servers, in the configured order.
+/// The ways to all API servers: the direct ones in the configured order, then those through peers.
 #[derive(Debug)]
 pub(super) struct Servers {
     all: Vec<Server>,
+    /// The number of direct ways.
+    direct: usize,
     mode: ServerMode,
     /// The number of requests so far, for [`ServerMode::RoundRobin`].
     requests: AtomicUsize,
 }
 
-/// One API server.
+/// One way to an API server.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// `host[:port]`.
+    /// `host[:port]`, and the peer that relays.
     pub(super) name: Arc<str>,
     pub(super) address: ServerAddress,
+    pub(super) dialer: Dialer,
+    /// The node of the peer that relays; `None` if this is a direct way.
+    pub(super) relay: Option<Arc<str>>,
     up: AtomicBool,
+    /// Since when the server answers probes; `None` if it did not answer the last one.
+    answers_since: Mutex<Option<Instant>>,
+    /// Why a peer did not relay, since it last had to.
+    reason: Mutex<String>,
     /// When the server went down, for reports only.
     down_since: Mutex<Option<SystemTime>>,
     /// Tells whether the server sends anything at all.
@@ -54,22 +67,55 @@ pub(super) struct Server {
 }
 
 impl Servers {
-    pub(super) fn new<'a>(urls: impl IntoIterator<Item = &'a Uri>, mode: ServerMode) -> Result<Self, SetupError> {
-        let all = urls.into_iter().map(Server::new).collect::<Result<_, _>>()?;
-        Ok(Self { all, mode, requests: AtomicUsize::new(0) })
+    /// Creates the ways to servers. `relays` are the peers that relay, by node. Only TLS goes through them.
+    pub(super) fn new(
+        urls: &[&Uri],
+        direct: &Dialer,
+        relays: &[(Arc<str>, Dialer)],
+        mode: ServerMode,
+    ) -> Result<Self, SetupError> {
+        let mut all =
+            urls.iter().map(|url| Server::new(url, direct.clone(), None)).collect::<Result<Vec<_>, SetupError>>()?;
+        let direct = all.len();
+        for (node, dialer) in relays {
+            for url in urls.iter().filter(|url| url.scheme() != Some(&Scheme::HTTP)) {
+                all.push(Server::new(url, dialer.clone(), Some(node.clone()))?);
+            }
+        }
+        Ok(Self { all, direct, mode, requests: AtomicUsize::new(0) })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Server> {
+        self.all.iter()
+    }
+
+    /// The direct ways.
+    pub(super) fn direct(&self) -> &[Server] {
+        self.all.get(..self.direct).unwrap_or_default()
+    }
+
+    /// The ways through peers.
+    fn relayed(&self) -> &[Server] {
+        self.all.get(self.direct..).unwrap_or_default()
+    }
+
+    /// Whether a direct way is up.
+    pub(super) fn has_direct(&self) -> bool {
+        self.direct().iter().any(Server::is_up)
+    }
+
+    /// Whether a way through a peer is up.
+    pub(super) fn has_relayed(&self) -> bool {
+        self.relayed().iter().any(Server::is_up)
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&Server> {
         self.all.get(index)
     }
 
-    /// Returns whether all servers are unresponsive.
+    /// Returns whether all servers are unresponsive, and no peer relays to one.
     pub(super) fn are_unresponsive(&self) -> bool {
-        self.all.iter().all(|server| server.unanswered_probes.is_unresponsive())
+        self.direct().iter().all(|server| server.unanswered_probes.is_unresponsive()) && !self.has_relayed()
     }
 
     /// Returns whether no server is up, or all of them are unresponsive.
@@ -79,20 +125,23 @@ impl Servers {
 
     /// Returns when the last server went down; `None` while one is up.
     pub(super) fn down_since(&self) -> Option<SystemTime> {
+        if self.all.iter().any(Server::is_up) {
+            return None;
+        }
         let since = |server: &Server| *server.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        self.all.iter().map(since).collect::<Option<Vec<_>>>()?.into_iter().max()
+        self.all.iter().filter_map(since).max()
     }
 
     /// Returns the names of all servers, for messages.
     pub(super) fn names(&self) -> String {
-        self.all.iter().map(|server| &*server.name).collect::<Vec<_>>().join(", ")
+        self.direct().iter().map(|server| &*server.name).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns whether the URLs name these servers in this order.
     pub(super) fn matches(&self, urls: &[Uri]) -> bool {
         let same =
             |(server, url): (&Server, &Uri)| ServerAddress::new(url).is_ok_and(|address| address == server.address);
-        urls.len() == self.all.len() && self.all.iter().zip(urls).all(same)
+        urls.len() == self.direct && self.direct().iter().zip(urls).all(same)
     }
 
     /// Returns the indexes of the servers in the order to try them.
@@ -101,8 +150,8 @@ impl Servers {
             ServerMode::Priority => 0,
             ServerMode::RoundRobin => self.requests.fetch_add(1, Ordering::Relaxed),
         };
-        let mut order: Vec<usize> =
-            (0..self.all.len()).map(|index| index.wrapping_add(first) % self.all.len()).collect();
+        let direct = (0..self.direct).map(|index| index.wrapping_add(first) % self.direct);
+        let mut order: Vec<usize> = direct.chain(self.direct..self.all.len()).collect();
         // The sort is stable and keeps the order of the servers that are up.
         order.sort_by_key(|index| self.all.get(*index).is_some_and(|server| !server.is_up()));
         order
@@ -110,12 +159,20 @@ impl Servers {
 }
 
 impl Server {
-    fn new(url: &Uri) -> Result<Self, SetupError> {
+    fn new(url: &Uri, dialer: Dialer, relay: Option<Arc<str>>) -> Result<Self, SetupError> {
         let address = ServerAddress::new(url)?;
+        let name = match &relay {
+            Some(node) => format!("{} through {node}", address.name()).into(),
+            None => address.name(),
+        };
         Ok(Self {
-            name: address.name(),
+            name,
             address,
-            up: AtomicBool::new(true),
+            dialer,
+            up: AtomicBool::new(relay.is_none()),
+            relay,
+            answers_since: Mutex::default(),
+            reason: Mutex::default(),
             down_since: Mutex::default(),
             unanswered_probes: UnansweredProbes::default(),
             went_down: Notify::new(),
@@ -125,6 +182,30 @@ impl Server {
 
     pub(super) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    /// Notes the answer to a probe, or that there was none. Returns for how long the server has answered.
+    pub(super) fn note_probe(&self, answered: bool) -> Duration {
+        let mut since = self.answers_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = since.filter(|_| answered).or_else(|| answered.then(Instant::now));
+        since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// Notes why a peer does not relay. Returns whether that is news.
+    pub(super) fn note_reason(&self, reason: &str) -> bool {
+        let mut known = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *known != reason;
+        if is_new {
+            reason.clone_into(&mut known);
+        }
+        is_new
+    }
+
+    /// Ends the use of a way through a peer.
+    pub(super) fn rest(&self) {
+        self.note_reason("");
+        self.up.store(false, Ordering::Release);
+        *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Sets whether the server is up, and returns whether that is a change.
@@ -146,8 +227,14 @@ mod tests {
     use super::*;
 
     fn servers(mode: ServerMode) -> Servers {
-        let urls: Vec<Uri> = ["http://a", "http://b", "http://c"].map(|url| url.parse().unwrap()).into();
-        Servers::new(&urls, mode).unwrap()
+        with_relays(["http://a", "http://b", "http://c"], &[], mode)
+    }
+
+    fn with_relays<const N: usize>(urls: [&str; N], relays: &[&str], mode: ServerMode) -> Servers {
+        let urls = urls.map(|url| url.parse().unwrap());
+        let direct = Dialer::direct(Duration::from_secs(1));
+        let relays: Vec<_> = relays.iter().map(|node| (Arc::from(*node), direct.clone())).collect();
+        Servers::new(&urls.iter().collect::<Vec<_>>(), &direct, &relays, mode).unwrap()
     }
 
     #[test]
@@ -197,5 +284,32 @@ mod tests {
         assert_eq!([servers.order(), servers.order()], [[0, 1, 2], [1, 2, 0]]);
         servers.all[0].set_up(false);
         assert_eq!([servers.order(), servers.order()], [[2, 1, 0], [1, 2, 0]]);
+    }
+
+    #[test]
+    fn peers_come_last_and_are_no_way_until_a_probe_has_passed() {
+        let servers = with_relays(["https://a", "http://b"], &["x", "y"], ServerMode::RoundRobin);
+        let names: Vec<_> = servers.iter().map(|server| &*server.name).collect();
+        assert_eq!(names, ["a", "b", "a through x", "a through y"], "nothing without TLS goes through a peer");
+        assert_eq!([servers.order(), servers.order()], [[0, 1, 2, 3], [1, 0, 2, 3]]);
+        servers.all[0].set_up(false);
+        servers.all[1].set_up(false);
+        assert!(servers.are_down() && servers.down_since().is_some());
+        servers.all[3].set_up(true);
+        assert!(!servers.are_down() && servers.down_since().is_none());
+        assert_eq!(servers.order(), [3, 0, 1, 2]);
+        servers.all[0].set_up(true);
+        assert_eq!(servers.order()[0], 0, "a direct way is preferred");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_answers_begins_again_after_a_failure() {
+        let servers = servers(ServerMode::Priority);
+        let server = &servers.all[0];
+        server.note_probe(true);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(server.note_probe(true).as_secs(), 4);
+        server.note_probe(false);
+        assert!(server.note_probe(true).is_zero());
     }
 }

@@ -34,6 +34,22 @@ impl ServerAddress {
         self.authority.as_str().into()
     }
 
+    /// Returns whether HTTPS requests to this host and port go to this server.
+    pub(super) fn is(&self, target: &Authority) -> bool {
+        let port = |authority: &Authority| authority.port_u16().unwrap_or(443);
+        self.scheme == Scheme::HTTPS
+            && self.authority.host().eq_ignore_ascii_case(target.host())
+            && port(&self.authority) == port(target)
+    }
+
+    /// The URL of the server without a path.
+    pub(super) fn origin(&self) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        (parts.scheme, parts.authority) = (Some(self.scheme.clone()), Some(self.authority.clone()));
+        parts.path_and_query = Some(PathAndQuery::from_static("/"));
+        Uri::from_parts(parts).unwrap_or_default()
+    }
+
     /// Builds the request for this server, with the path prefix prepended.
     pub(super) fn request(&self, head: RequestHead, body: RequestBody) -> Result<Request<RequestBody>, UpstreamError> {
         let path = if self.prefix.is_empty() {

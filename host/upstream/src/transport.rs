@@ -6,9 +6,10 @@ use std::time::Duration;
 use http::{Request, Response};
 
 use crate::connect::{Connector, Credential, Protocols, SetupError};
+use crate::dial::Dialer;
 use crate::h2_pool::{H2Pool, send_unpooled};
 use crate::request::RequestBody;
-use crate::server::Server;
+use crate::server::{Server, Servers};
 use crate::{Purpose, UpstreamBody, UpstreamError};
 
 /// The connections and the credential of one identity.
@@ -36,7 +37,7 @@ struct ServerConnections {
 
 impl Transport {
     /// Creates a transport with the credential of a configuration, including its client certificate.
-    pub(super) fn new(config: &kube::Config, servers: usize, timeout: Duration) -> Result<Self, SetupError> {
+    pub(super) fn new(config: &kube::Config, servers: &Servers, timeout: Duration) -> Result<Self, SetupError> {
         let credential = Some(Credential::new(config)?);
         Ok(Self { credential, ..Self::without_headers(config, servers, timeout)? })
     }
@@ -44,10 +45,11 @@ impl Transport {
     /// Creates a transport that adds no headers.
     pub(super) fn without_headers(
         config: &kube::Config,
-        servers: usize,
+        servers: &Servers,
         timeout: Duration,
     ) -> Result<Self, SetupError> {
-        let servers = (0..servers).map(|_| ServerConnections::new(config, timeout)).collect::<Result<_, _>>()?;
+        let connections = |server: &Server| ServerConnections::new(config, &server.dialer, timeout);
+        let servers = servers.iter().map(connections).collect::<Result<_, _>>()?;
         let trust = match (&config.root_cert_file, &config.root_cert) {
             (Some(path), _) => format!("the CA bundle {}", path.display()),
             (None, Some(_)) => "the CA bundle of its kubeconfig".to_owned(),
@@ -72,6 +74,11 @@ impl Transport {
         }
     }
 
+    /// The connector for connections of their own to a server, with HTTP/1.1.
+    pub(super) fn unpooled(&self, server: usize) -> Option<&Connector> {
+        self.servers.get(server).map(|connections| &connections.upgrade)
+    }
+
     /// Sends a request to one server and returns the response once its head has arrived.
     ///
     /// Cancel safe in that dropping the future resets the stream. The server may have processed the request.
@@ -94,14 +101,14 @@ impl Transport {
 }
 
 impl ServerConnections {
-    fn new(config: &kube::Config, timeout: Duration) -> Result<Self, SetupError> {
-        let connector = Connector::new(config, timeout, Protocols::Any)?;
+    fn new(config: &kube::Config, dialer: &Dialer, timeout: Duration) -> Result<Self, SetupError> {
+        let connector = Connector::new(config, dialer.clone(), timeout, Protocols::Any)?;
         Ok(Self {
             short: H2Pool::new(connector.clone()),
             stream: H2Pool::new(connector.clone()),
             heartbeat: H2Pool::new(connector.clone()),
             probe: H2Pool::new(connector),
-            upgrade: Connector::new(config, timeout, Protocols::Http1)?,
+            upgrade: Connector::new(config, dialer.clone(), timeout, Protocols::Http1)?,
         })
     }
 

@@ -12,8 +12,10 @@
 //! unresponsive, requests fail at once, and probes detect the recovery ([`health`]). A small write whose server becomes
 //! unresponsive before it responds fails then, too.
 
+mod config;
 mod credential_reload;
 mod health;
+mod relay;
 #[cfg(test)]
 mod tests;
 
@@ -26,68 +28,18 @@ use http_body::Body as _;
 use kube::config::AuthInfo;
 use tokio::sync::watch;
 
+pub use self::config::{Relay, ServerRole, UpstreamConfig};
 pub use self::credential_reload::ReloadedCredential;
 use crate::clock;
 use crate::connect::SetupError;
+use crate::dial::Dialer;
 use crate::error::UpstreamError;
 use crate::replay_body::ReplayBody;
 use crate::request::{RequestBody, no_request_body};
-use crate::server::{ServerMode, Servers};
+use crate::server::Servers;
 use crate::transport::Transport;
 use crate::user_agent::set_user_agent;
 use crate::{Connectivity, Identity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
-
-/// The API servers and the credentials for them.
-#[derive(Debug, Clone)]
-pub struct UpstreamConfig {
-    /// The preferred API server, the CA bundle for all servers, and the daemon's own credential.
-    pub upstream: kube::Config,
-    /// Further API servers of the same cluster.
-    pub other_servers: Vec<http::Uri>,
-    /// How requests select a server.
-    pub server_mode: ServerMode,
-    /// The node credential, which Weir attaches to requests of local clients without a credential.
-    ///
-    /// `None` attaches nothing. An error says why the credential is not usable yet, and such clients receive it.
-    pub node_credential: Option<Result<kube::Config, String>>,
-    /// What the servers are.
-    pub role: ServerRole,
-    /// The timeout of connecting to a server, including TLS.
-    pub connect_timeout: Duration,
-}
-
-/// What servers are. `Display` is their name in messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerRole {
-    /// The API servers of the cluster.
-    ApiServer,
-    /// Another Weir of the pool. There is always another way: the API server.
-    Peer,
-}
-
-impl std::fmt::Display for ServerRole {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::ApiServer => "API server",
-            Self::Peer => "peer",
-        })
-    }
-}
-
-impl UpstreamConfig {
-    /// Returns the configuration of one server without a node credential.
-    #[must_use]
-    pub fn new(upstream: kube::Config) -> Self {
-        Self {
-            upstream,
-            other_servers: Vec::new(),
-            server_mode: ServerMode::default(),
-            node_credential: None,
-            role: ServerRole::ApiServer,
-            connect_timeout: Duration::from_secs(10),
-        }
-    }
-}
 
 /// The largest body of a write that probes may give up. A larger one may itself delay the probes on a thin link.
 const MAX_ABANDONED_BODY: u64 = 64 << 10;
@@ -108,6 +60,8 @@ pub struct Upstream {
     role: ServerRole,
     /// Whether a server is up.
     reachable: watch::Sender<bool>,
+    /// Whether one is up without a peer's help.
+    has_direct: watch::Sender<bool>,
     connect_timeout: Duration,
     metrics: Arc<UpstreamMetrics>,
     connectivity: Connectivity,
@@ -146,24 +100,26 @@ impl Upstream {
     /// # Errors
     /// A URL, certificate, key or other credential is not usable. An unusable node credential is no error.
     pub fn new(config: &UpstreamConfig, metrics: Arc<UpstreamMetrics>) -> Result<Self, SetupError> {
-        let urls = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers);
-        let servers = Servers::new(urls, config.server_mode)?;
-        let (count, timeout) = (servers.len(), config.connect_timeout);
+        let urls: Vec<_> = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers).collect();
+        let timeout = config.connect_timeout;
+        let relays: Vec<_> = config.relays.iter().map(relay::way_through).collect();
+        let servers = Servers::new(&urls, &Dialer::direct(timeout), &relays, config.server_mode)?;
         let node = match &config.node_credential {
             None => NodeCredential::None,
-            Some(Ok(node)) => match Transport::new(node, count, timeout) {
+            Some(Ok(node)) => match Transport::new(node, &servers, timeout) {
                 Ok(transport) => NodeCredential::Usable(Arc::new(transport)),
                 Err(error) => NodeCredential::Unusable(error_report(&error)),
             },
             Some(Err(reason)) => NodeCredential::Unusable(reason.clone()),
         };
-        let passthrough = Transport::without_headers(&without_credential(&config.upstream), count, timeout)?;
+        let passthrough = Transport::without_headers(&without_credential(&config.upstream), &servers, timeout)?;
         Ok(Self {
             passthrough: ArcSwap::from_pointee(passthrough),
-            daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, count, timeout)?),
+            daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, &servers, timeout)?),
             node: ArcSwap::from_pointee(node),
             role: config.role,
             reachable: watch::Sender::new(true),
+            has_direct: watch::Sender::new(true),
             servers,
             connect_timeout: timeout,
             metrics,
@@ -190,9 +146,9 @@ impl Upstream {
     }
 
     /// Whether requests have another way than one server. Then idle servers are probed, too, and one unanswered probe is enough
-    /// to mark a server as down.
+    /// to mark a server as down. A relay is no alternative to a server that is slow.
     fn has_alternative(&self) -> bool {
-        self.servers.len() > 1 || self.role == ServerRole::Peer
+        self.servers.direct().len() > 1 || self.role == ServerRole::Peer
     }
 
     /// Resolves when no server responds any more. Cancel safe.
@@ -290,7 +246,7 @@ impl Upstream {
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
         match &result {
             // With several servers only probes mark one as up: a server that shuts down may still respond to requests.
-            Ok(_) if self.servers.len() == 1 && !server.is_up() => {
+            Ok(_) if self.servers.direct().len() == 1 && server.relay.is_none() && !server.is_up() => {
                 self.set_server_up(attempt.index, true, "it responds")
             }
             Err(error) if error.is_connect_error() => self.set_server_up(attempt.index, false, &error_report(error)),

@@ -104,17 +104,22 @@ pub(super) fn services_lead_to_new_addresses(old: &str, started: Instant) {
     }
 }
 
+/// Waits until the API server's objects alone count again.
+pub(super) fn nothing_is_left() {
+    until("Weir has handed over", || {
+        let metrics = metrics()?;
+        let left = metrics.lines().filter(|line| line.starts_with("weir_local_status_pods{"));
+        if left.clone().all(|line| line.ends_with(" 0")) { Ok(()) } else { Err(left.collect::<Vec<_>>().join("\n")) }
+    });
+}
+
 /// After the link is mended: the API server says what kubelet has reported, and no client saw anything else meanwhile.
 pub(super) fn handed_over(world: &World<'_>, record: Record) {
     let new = address();
     world.admin.wait("the API server has the new address", &["get", "pod", "web"], |pod| {
         (pod["status"]["podIP"] == *new).then_some(())
     });
-    until("Weir has handed over", || {
-        let metrics = metrics()?;
-        let left = metrics.lines().filter(|line| line.starts_with("weir_local_status_pods{"));
-        if left.clone().all(|line| line.ends_with(" 0")) { Ok(()) } else { Err(left.collect::<Vec<_>>().join("\n")) }
-    });
+    nothing_is_left();
     assert_eq!(recorded(), BTreeSet::from([format!("{new}=true")]), "every state that a client saw");
     drop(record);
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::World;
 use super::local_status::{address, create_service, handed_over, record, services_lead_to_new_addresses};
 use crate::cluster::{Upstream, rules, start_containerd_again};
-use crate::outage::{cut_link, mend_link, pids, power_off, replaced, running};
+use crate::outage::{Link, pids, power_off, replaced, running};
 use crate::runner::until;
 
 /// The containers by their command lines.
@@ -26,7 +26,7 @@ pub(super) fn cut(world: &World<'_>) {
     admin.run(&["set", "selector", "service", "gone", "app=web"]);
     until("kube-proxy serves it", || if rules().contains(DELETED) { Ok(()) } else { Err(rules()) });
     committed(world);
-    cut_link();
+    Link::Node.cut();
     until("Weir knows that the API server is gone", || {
         let metrics = metrics()?;
         let down = metrics.lines().any(|line| line.starts_with("weir_server_up{") && line.ends_with(" 0"));
@@ -112,7 +112,7 @@ pub(super) fn mended(world: &mut World<'_>) {
     // The times have whole seconds: one taken here may be that of kubelet's next report, the last for five minutes.
     let before = World::heartbeat(&cloud);
     cloud.run(&["delete", "service", "gone"]);
-    mend_link();
+    Link::Node.mend();
     world.ready_since(&before);
     until("a Service that was deleted meanwhile is gone", || match rules_text() {
         text if text.contains(DELETED) => Err(text),

@@ -81,11 +81,11 @@ impl Upstream {
 
     /// Replaces a credential for all new requests.
     fn replace(&self, which: ReloadedCredential, config: &kube::Config) -> Result<(), SetupError> {
-        let (count, timeout) = (self.servers.len(), self.connect_timeout);
-        let transport = Arc::new(Transport::new(config, count, timeout)?);
+        let (servers, timeout) = (&self.servers, self.connect_timeout);
+        let transport = Arc::new(Transport::new(config, servers, timeout)?);
         match which {
             ReloadedCredential::Daemon => {
-                let passthrough = Transport::without_headers(&without_credential(config), count, timeout)?;
+                let passthrough = Transport::without_headers(&without_credential(config), servers, timeout)?;
                 self.passthrough.store(Arc::new(passthrough));
                 self.daemon.store(transport);
             }

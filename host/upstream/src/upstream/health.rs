@@ -3,6 +3,9 @@
 //! Weir probes a server that is slow to respond to a request, and one that is down until it is up again. If there are
 //! several servers, or another way than these, it also probes idle ones in the background.
 //!
+//! A way through a peer is probed while no direct way is up, and not used otherwise. Then a direct way counts again once it has
+//! answered for a while.
+//!
 //! A probe requests `/readyz`, or `/healthz` if the former does not exist, with the daemon's credential on its own
 //! connection. Probes cost traffic on thin links. So background probes are rare and jittered, and requests share probes.
 
@@ -24,6 +27,12 @@ const PROBE_DELAY: Duration = Duration::from_millis(400);
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// The timeout of a probe. With [`PROBE_DELAY`] it limits the delay that a dead server causes to less than 2 s.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same through a peer: two connections, each with TLS.
+const RELAYED_PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a direct way must have answered before it replaces the way through a peer.
+const STABLE: Duration = Duration::from_secs(5);
+/// The time between probes until then.
+const STABLE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the result of a probe is valid for other requests.
 const PROBE_VALIDITY: Duration = Duration::from_millis(300);
 /// The time between background probes of a server that is up.
@@ -38,11 +47,14 @@ const UNRESPONSIVE_INTERVAL_MAX: Duration = Duration::from_secs(2);
 impl Upstream {
     /// Starts the background probes, which run until the daemon stops.
     pub fn start_probes(self: &Arc<Self>, tasks: &Tasks) {
-        for index in 0..self.servers.len() {
-            let Some(server) = self.servers.get(index) else { return };
-            self.metrics.server_up(&server.name, true);
+        for (index, server) in self.servers.iter().enumerate() {
             let upstream = self.clone();
-            tasks.spawn_until_stop(async move { upstream.probe_in_background(index).await });
+            if server.relay.is_some() {
+                tasks.spawn_until_stop(async move { upstream.probe_relayed(index).await });
+            } else {
+                self.metrics.server_up(&server.name, true);
+                tasks.spawn_until_stop(async move { upstream.probe_in_background(index).await });
+            }
         }
     }
 
@@ -66,13 +78,39 @@ impl Upstream {
                 sleep(jitter(interval)).await;
                 interval *= 2;
             }
-            self.check(index).await;
+            if self.check(index).await && !server.is_up() {
+                interval = STABLE_INTERVAL;
+            }
         }
     }
 
-    /// Returns whether a server responds. It probes them, unless they were probed within the last ten seconds. Cancel safe.
+    /// Probes a way through a peer while no direct way is up.
+    async fn probe_relayed(&self, index: usize) {
+        let Some(server) = self.servers.get(index) else { return };
+        let mut has_direct = self.has_direct.subscribe();
+        let mut interval = DOWN_INTERVAL;
+        // The client owns the sender.
+        while has_direct.wait_for(|has_direct| !has_direct).await.is_ok() {
+            let pause = match self.check(index).await {
+                true => UP_INTERVAL,
+                false => interval,
+            };
+            interval = if server.is_up() { DOWN_INTERVAL } else { (2 * interval).min(DOWN_INTERVAL_MAX) };
+            tokio::select! {
+                _ = has_direct.wait_for(|has_direct| *has_direct) => {
+                    self.end_relay(server);
+                    interval = DOWN_INTERVAL;
+                }
+                () = server.went_down.notified() => {}
+                () = sleep(jitter(pause)) => {}
+            }
+        }
+    }
+
+    /// Returns whether a server responds directly. It probes them, unless they were probed within the last ten seconds. Cancel
+    /// safe.
     pub async fn responds(&self) -> bool {
-        for index in 0..self.servers.len() {
+        for index in 0..self.servers.direct().len() {
             if self.check_within(index, UP_INTERVAL).await {
                 return true;
             }
@@ -82,12 +120,14 @@ impl Upstream {
 
     /// Resolves when probes find that a server is down while a request waits for its response.
     ///
-    /// If the request has no next server, it resolves only when all servers are unresponsive. Cancel safe.
+    /// If the request has no next server, it resolves only when all servers are unresponsive, or when later requests go through
+    /// a peer. Cancel safe.
     pub(super) async fn server_lost(&self, index: usize, has_next: bool) {
         sleep(PROBE_DELAY).await;
         loop {
             let up = self.check(index).await;
-            if !up && (has_next || self.servers.are_unresponsive()) {
+            let is_over = has_next || self.servers.are_unresponsive() || self.is_replaced(index);
+            if !up && is_over {
                 return;
             }
             sleep(if up { PROBE_INTERVAL } else { PROBE_VALIDITY }).await;
@@ -107,17 +147,22 @@ impl Upstream {
         if let Some((_, up)) = last_probe.filter(|(time, _)| time.elapsed() < validity) {
             return up;
         }
-        let result = timeout(PROBE_TIMEOUT, self.probe(index)).await;
-        *last_probe = Some((Instant::now(), matches!(result, Ok(Ok(())))));
+        let limit = if server.relay.is_some() { RELAYED_PROBE_TIMEOUT } else { PROBE_TIMEOUT };
+        let result = timeout(limit, self.probe(index)).await;
+        let answered = matches!(result, Ok(Ok(())));
+        *last_probe = Some((Instant::now(), answered));
+        let answers_for = server.note_probe(answered);
         match result {
+            Ok(Ok(())) if server.relay.is_none() && answers_for < STABLE && self.servers.has_relayed() => {}
             Ok(Ok(())) => self.set_server_up(index, true, "it is ready"),
             Ok(Err(reason)) => self.set_server_up(index, false, &reason),
             Err(_) => {
                 server.unanswered_probes.count();
                 self.daemon.load().disconnect_probe(index);
                 // Without an alternative, a server keeps its connections after one slow response.
-                if self.has_alternative() || server.unanswered_probes.is_unresponsive() {
-                    self.set_server_up(index, false, &format!("no response within {PROBE_TIMEOUT:?}"));
+                let is_relayed = server.relay.is_some();
+                if is_relayed || self.has_alternative() || server.unanswered_probes.is_unresponsive() {
+                    self.set_server_up(index, false, &format!("no response within {limit:?}"));
                 }
             }
         }
@@ -156,19 +201,27 @@ impl Upstream {
     /// Sets whether a server is up. On a change it drops the connections, which may be half-open or stuck in connecting.
     pub(super) fn set_server_up(&self, index: usize, up: bool, reason: &str) {
         let Some(server) = self.servers.get(index) else { return };
-        if !server.set_up(up) {
+        let is_changed = server.set_up(up);
+        if let Some(peer) = server.relay.as_ref().filter(|_| is_changed || (!up && server.note_reason(reason))) {
+            self.log_relay(peer, &server.name, up, reason);
+        }
+        if !is_changed {
             return;
         }
-        self.metrics.server_up(&server.name, up);
-        self.reachable.send_replace(!self.servers.are_down());
-        if up {
-            tracing::info!(server = %server.name, reason, "the {} is up again", self.role);
-            self.connectivity.record_success();
-        } else {
-            tracing::warn!(server = %server.name, reason, "the {} is down", self.role);
-            if self.servers.are_down() {
-                self.connectivity.record_failure();
+        let is_down = self.servers.are_down();
+        self.reachable.send_replace(!is_down);
+        if server.relay.is_none() {
+            match up {
+                true => tracing::info!(server = %server.name, reason, "the {} is up again", self.role),
+                false => tracing::warn!(server = %server.name, reason, "the {} is down", self.role),
             }
+            self.metrics.server_up(&server.name, up);
+            self.has_direct.send_if_modified(|has| std::mem::replace(has, self.servers.has_direct()) != *has);
+        }
+        if up {
+            self.connectivity.record_success();
+        } else if is_down {
+            self.connectivity.record_failure();
         }
         self.disconnect(index);
     }
