@@ -301,12 +301,16 @@ async fn only_valid_reports_of_this_nodes_kubelet_about_its_own_pods_count() {
         assert_eq!(patch(client, uid, status).await, 503);
         assert_eq!((site.states().await, site.shown().await), (vec![], all(OLD, true)));
     }
-    let body = r#"{"metadata":{"uid":"u-a"}"#;
     let client = kubelet.clone().with("content-type", "application/strategic-merge-patch+json");
-    let answer = whole(client.send(Method::PATCH, &format!("{POD}/status"), body).await).await.unwrap();
-    assert_eq!(answer.status, 503);
+    let valid = json!({"metadata": {"uid": "u-a"}, "status": moved("True")}).to_string();
+    for (query, body) in [("", r#"{"metadata":{"uid":"u-a"}"#), ("?dryRun=All", &valid)] {
+        let answer = client.send(Method::PATCH, &format!("{POD}/status{query}"), body.to_owned()).await;
+        assert_eq!(whole(answer).await.unwrap().status, 503);
+        assert_eq!((site.states().await, site.shown().await), (vec![], all(OLD, true)));
+    }
     site.weir().logged("kubelet's patch of a pod's status is not valid").await;
-    assert_eq!(patch(&kubelet, "u-a", moved("True")).await, 503);
+    let answer = client.send(Method::PATCH, &format!("{POD}/status?timeout=10s"), valid).await;
+    assert_eq!(whole(answer).await.unwrap().status, 503);
     assert_eq!(site.shown().await, all(NEW, true));
 }
 

@@ -109,8 +109,15 @@ async fn a_neighbour_relays() {
     uplinks.server.store().put(service("second", "ClusterIP")).unwrap();
     assert_eq!(events.next_named().await, "ADDED second");
 
-    // The neighbour dies, with a watch open through it. Requests fail at once, and the watch goes on when it is back.
+    // The neighbour dies, with watches open through it. That of a view goes on when it is back, a forwarded one ends.
+    let mut forwarded = client.watch("/api/v1/configmaps?watch=true").await;
+    let metadata = json!({"name": "late", "namespace": "default"});
+    uplinks.server.store().put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap();
+    while forwarded.next_named().await != "ADDED late" {}
+    let begun = Instant::now();
     second.kill().await;
+    while matches!(forwarded.try_next().await, Ok(Some(_))) {}
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     first.logged("the peer does not relay to the API server").await;
     let begun = Instant::now();
     assert_eq!(renew(&client, "nobody").await, 503);

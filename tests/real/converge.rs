@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -42,7 +43,9 @@ async fn caches_behind_views_converge_whatever_happens_to_the_daemon() {
         return;
     };
     let cache = tempfile::tempdir().unwrap();
-    let setup = keeping_ports(cached(&plane, cache.path()));
+    let node = plane.kubeconfig("converge-cut").display().to_string();
+    let setup = keeping_ports(cached(&plane, cache.path())).flag("--node-kubeconfig", &node);
+    let setup = boot(setup);
     converge(&plane, machine.run(setup, cache.path()), Some(&machine)).await;
 }
 
@@ -120,10 +123,17 @@ async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
     }
 }
 
+/// From now on the node has been restarted.
+fn boot(setup: Setup) -> Setup {
+    static BOOTS: AtomicU32 = AtomicU32::new(0);
+    setup.file("--boot-id-file", "boot-id", &BOOTS.fetch_add(1, Ordering::Relaxed).to_string())
+}
+
 /// Does what the client asks to do to the daemon. The next daemon may have no API server in reach: it only listens.
 async fn obey(asked: &str, weir: Daemon, machine: &Machine) -> Daemon {
     match asked.split_once(' ').unwrap_or((asked, "")) {
         ("kill", _) => weir.killed().await.start().await,
+        ("reboot", _) => boot(weir.killed().await).start().await,
         ("stop", _) => weir.stopped().await.start().await,
         ("fill", _) => {
             machine.put_disk_full(true);

@@ -22,7 +22,7 @@ func (r *run) difference() (string, error) {
 		}
 		expected := map[string]runtime.Object{}
 		for key, object := range pair.straight.all() {
-			if shown := r.rules.shown(r.world, object); shown != nil {
+			if shown := r.rules.shown(r.world, r.mutator.own.shown(object)); shown != nil {
 				expected[key] = shown
 				if pair.metadataOnly {
 					expected[key] = metadataOfObject(shown)

@@ -18,6 +18,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"weir/controlplane/internal/cut"
 )
@@ -71,6 +72,7 @@ func converge(ctx context.Context, s *sides) error {
 	if err := s.setWatchList(); err != nil {
 		return err
 	}
+	s.plain = s.weir
 	if s.secure != "" && s.seed/2%2 == 1 {
 		s.weir = s.secure
 	}
@@ -89,6 +91,7 @@ func converge(ctx context.Context, s *sides) error {
 		watchLists += pair.through.watchLists.Load()
 	}
 	if r.daemon != nil {
+		fmt.Printf("%s\n", r.mutator.own.counts())
 		fmt.Printf("%s; %d objects seen in an older state for a moment\n", r.daemon.counts(), r.gone.replays.Load())
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d invalid ones, %d cuts, %d restarts of the API server, %d pauses; "+
@@ -147,6 +150,9 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	if s.daemon {
 		r.gone.replayed = true
 		r.daemon = &daemon{replies: bufio.NewScanner(os.Stdin)}
+		if err := r.joinAsKubelet(ctx, straight); err != nil {
+			return nil, err
+		}
 	}
 	// Mirrors have clients of their own: writers respect Retry-After.
 	straight, err = typed(withoutWaiting(s.straight()))
@@ -202,6 +208,30 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 	}
 	r.pairs = append(r.pairs, pair{straight: pools, through: r.follow(ctx, "pools", customOf(client, poolResource))})
 	return r, r.reload()
+}
+
+// joinAsKubelet makes the run the kubelet of its node, whose pods it reports.
+func (r *run) joinAsKubelet(ctx context.Context, straight kubernetes.Interface) error {
+	reports, err := r.kubelet(r.plain)
+	if err != nil {
+		return err
+	}
+	reports.Timeout = kubeletPatience
+	writer, err := typed(reports, nil)
+	if err != nil {
+		return err
+	}
+	reader, err := typed(withoutWaiting(r.kubelet(r.plain)))
+	if err != nil {
+		return err
+	}
+	if r.mutator.own, err = newPods(ctx, r.random, r.node, straight, writer); err != nil {
+		return err
+	}
+	pair := pair{straight: r.follow(ctx, "pods", podsOf(straight, r.node)), remembered: true}
+	pair.through = r.follow(ctx, "pods of kubelet", podsOf(reader, r.node))
+	r.pairs = append(r.pairs, pair)
+	return nil
 }
 
 func (r *run) follow(ctx context.Context, name string, of collection) *mirror {

@@ -27,7 +27,7 @@ type daemon struct {
 	// wild is whether the clock is where no certificate is valid.
 	wild bool
 
-	kills, stops, outages, silences, fullDisks, jumps int
+	kills, stops, reboots, outages, silences, fullDisks, jumps int
 }
 
 // valid are offsets of the clock at which certificates are valid: they begin an hour ago and last a day.
@@ -37,8 +37,8 @@ var valid = []time.Duration{0, 0, -50 * time.Minute, -5 * time.Minute, -3 * time
 var invalid = []time.Duration{-20 * 365 * 24 * time.Hour, -2 * time.Hour, 48 * time.Hour, 10 * 365 * 24 * time.Hour}
 
 func (d *daemon) counts() string {
-	return fmt.Sprintf("%d kills and %d stops of the daemon, %d times offline, %d of them in silence, %d full disks, %d jumps of the clock",
-		d.kills, d.stops, d.outages, d.silences, d.fullDisks, d.jumps)
+	return fmt.Sprintf("%d kills and %d stops of the daemon, %d restarts of the node, %d times offline, %d of them in silence, %d full disks, %d jumps of the clock",
+		d.kills, d.stops, d.reboots, d.outages, d.silences, d.fullDisks, d.jumps)
 }
 
 // command asks the test and waits until it is done.
@@ -94,6 +94,13 @@ func (d *daemon) end(r *run) error {
 	return d.command("kill")
 }
 
+// reboot ends the process without warning, and starts it as after a restart of the node.
+func (d *daemon) reboot(r *run) error {
+	d.reboots++
+	r.mutator.own.rebooted()
+	return d.command("reboot")
+}
+
 func (d *daemon) jump(offset time.Duration, wild bool) error {
 	d.jumps++
 	d.wild = wild
@@ -111,7 +118,7 @@ func (d *daemon) mend(ctx context.Context, r *run) error {
 	}
 	if d.offline {
 		d.offline = false
-		err = errors.Join(err, r.command(ctx, "up"))
+		err = errors.Join(err, r.command(ctx, "up"), r.mutator.own.online(ctx))
 	}
 	if d.full && r.random.IntN(3) == 0 {
 		d.full = false
@@ -150,10 +157,18 @@ func (r *run) goOffline(ctx context.Context, when string) error {
 				return err
 			}
 		}
-		if r.random.IntN(2) == 0 {
+		switch r.random.IntN(4) {
+		case 0, 1:
 			if err := d.end(r); err != nil {
 				return err
 			}
+		case 2:
+			if err := d.reboot(r); err != nil {
+				return err
+			}
+		}
+		if err := r.mutator.own.offline(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", when, err)
 		}
 		if err := r.settle(ctx, when); err != nil {
 			return err

@@ -26,11 +26,13 @@ var (
 // mutator makes random changes. Equal seeds give equal changes.
 type mutator struct {
 	*rand.Rand
-	node     string
-	typed    kubernetes.Interface
-	untyped  dynamic.Interface
-	weir     kubernetes.Interface
-	pools    []string
+	node    string
+	typed   kubernetes.Interface
+	untyped dynamic.Interface
+	weir    kubernetes.Interface
+	pools   []string
+	// own are the pods of the node; nil where the run is not their kubelet.
+	own      *pods
 	accepted int
 	refused  int
 }
@@ -170,6 +172,13 @@ func (m *mutator) slice(ctx context.Context) error {
 		}
 		object.Endpoints = append(object.Endpoints, endpoint)
 	}
+	for _, one := range m.own.some(m.Rand) {
+		ready, no := one.state.ready, false
+		object.Endpoints = append(object.Endpoints, discovery.Endpoint{
+			Addresses: []string{one.state.address}, NodeName: &m.node, TargetRef: one.reference(),
+			Conditions: discovery.EndpointConditions{Ready: &ready, Serving: &ready, Terminating: &no},
+		})
+	}
 	all := m.typed.DiscoveryV1().EndpointSlices(space)
 	return store(ctx, m, object.Name, object,
 		func(ctx context.Context, object *discovery.EndpointSlice) error {
@@ -193,6 +202,14 @@ func (m *mutator) endpoints(ctx context.Context) error {
 				address.NodeName = &node
 			}
 			if m.IntN(4) > 0 {
+				subset.Addresses = append(subset.Addresses, address)
+			} else {
+				subset.NotReadyAddresses = append(subset.NotReadyAddresses, address)
+			}
+		}
+		for _, one := range m.own.some(m.Rand) {
+			address := core.EndpointAddress{IP: one.state.address, NodeName: &m.node, TargetRef: one.reference()}
+			if one.state.ready {
 				subset.Addresses = append(subset.Addresses, address)
 			} else {
 				subset.NotReadyAddresses = append(subset.NotReadyAddresses, address)

@@ -19,10 +19,11 @@ const (
 
 // sides are the two routes to the same cluster, and the flags of a run.
 type sides struct {
-	kubeconfig, weir, weirCA, secure, token, node, control, admin, config string
-	mutations                                                             int
-	seed                                                                  uint64
-	watchList, daemon                                                     bool
+	// plain is Weir's port for clients of the node, weir the one that the seed has selected.
+	kubeconfig, plain, weir, weirCA, secure, token, node, control, admin, config string
+	mutations                                                                    int
+	seed                                                                         uint64
+	watchList, daemon                                                            bool
 }
 
 // setWatchList selects whether reflectors start with a watch-list. kube-proxy's packages install Kubernetes' own
@@ -67,6 +68,15 @@ func typed(config *rest.Config, err error) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	return kubernetes.NewForConfig(config)
+}
+
+// kubelet is the route of the node's kubelet: without a credential, so that Weir attaches that of the node.
+func (s *sides) kubelet(url string) (*rest.Config, error) {
+	config, err := s.through(url, "kubelet", protobuf)
+	if err == nil {
+		config.BearerToken, config.Timeout = "", 0
+	}
+	return config, err
 }
 
 // untyped reads JSON whatever the configuration: custom resources have no other encoding.

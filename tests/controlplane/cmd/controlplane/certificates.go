@@ -34,6 +34,7 @@ var identities = []identity{
 	{"admin", "admin", []string{"system:masters"}},
 	{"node", "system:node:edge-a", []string{"system:nodes"}},
 	{"neighbour", "system:node:edge-b", []string{"system:nodes"}},
+	{"converge", "system:node:converge", []string{"system:nodes"}},
 	{"kube-proxy", "system:kube-proxy", nil},
 	{"nobody", "nobody", nil},
 	{"controller-manager", "system:kube-controller-manager", nil},
