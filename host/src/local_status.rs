@@ -13,7 +13,7 @@
 //!
 //! kubelet itself reads what the API server has, so that its patches stay whole differences.
 //!
-//! Modules depend on each other in one direction: `set_layer`, `hand_over` ─► `peers` ─► `state` ─► `overlay` ─►
+//! Modules depend on each other in one direction: `set_layer`, `hand_over` ─► `peers`, `restore` ─► `state` ─► `overlay` ─►
 //! `endpoints`; `state` ─► `saved_status`, `node_pods`, `metrics`.
 
 mod endpoints;
@@ -22,6 +22,7 @@ mod metrics;
 mod node_pods;
 mod overlay;
 mod peers;
+mod restore;
 mod saved_status;
 mod set_layer;
 mod state;

@@ -85,7 +85,7 @@ fn a_node_without_an_uplink_goes_through_a_neighbour() {
 #[ignore = "makes interfaces: `a_node_without_an_uplink_goes_through_a_neighbour` runs it in a network namespace"]
 async fn a_neighbour_relays() {
     network::expect_own_network();
-    let uplinks = Uplinks::new(2).await;
+    let uplinks = Uplinks::new(3).await;
     let (first, second) = (uplinks.start(0).await, uplinks.start(1).await);
     let network = &uplinks.site.networks[0];
     let client = first.client("kubelet");
@@ -123,9 +123,17 @@ async fn a_neighbour_relays() {
     assert_eq!(renew(&client, "nobody").await, 503);
     assert!(begun.elapsed() < PATIENCE / 10, "{:?}", begun.elapsed());
     uplinks.server.store().put(service("third", "ClusterIP")).unwrap();
-    let second = uplinks.start(1).await;
+    let third = uplinks.start(2).await;
     renewed(&client).await;
     assert_eq!(events.next_named().await, "ADDED third");
+    assert_eq!(first.metric("weir_relay_up{peer=\"edge-2\"}").await, 1.0);
+
+    // One neighbour is used at a time, each time the first that works.
+    let second = uplinks.start(1).await;
+    first.logged("requests go through another peer").await;
+    assert_eq!(first.metric("weir_relay_up{peer=\"edge-1\"}").await, 1.0);
+    assert_eq!(first.metric("weir_relay_up{peer=\"edge-2\"}").await, 0.0);
+    uplinks.all_pass(&client, "again").await;
 
     // The way back is direct.
     network.mend_uplink();
@@ -140,7 +148,7 @@ async fn a_neighbour_relays() {
     for network in &uplinks.site.networks {
         network.cut_uplink();
     }
-    for weir in [&first, &second] {
+    for weir in [&first, &second, &third] {
         assert!(renew(&weir.client("kubelet"), "nobody").await >= 500);
     }
     first.logged("it answers 503 Service Unavailable").await;

@@ -28,6 +28,11 @@ struct Since {
     unread: Option<Instant>,
 }
 
+/// Whether a store has what the API server says: after a start it is empty at first, then as it was on disk.
+fn follows(store: &StoreHandle) -> bool {
+    store.state().borrow().synced && !store.is_stale()
+}
+
 impl LocalStatus {
     /// Restores what is on disk, saves changes, and hands reports over. Runs until it is dropped.
     pub(crate) async fn run(self: Arc<Self>) {
@@ -63,7 +68,7 @@ impl LocalStatus {
         let now = Instant::now();
         let online = *since.online.get_or_insert(now);
         self.forget_kubelet(&mut state, &mut since.unread);
-        let own = state.kubelet.as_ref().map(|(_, store)| store.clone()).filter(|store| !store.is_stale());
+        let own = state.kubelet.as_ref().map(|(_, store)| store.clone()).filter(follows);
         state.pods.retain(|uid, pod| {
             let is_gone = own.as_ref().filter(|_| pod.node == self.node).is_some_and(|store| {
                 let stored = self.pods.get(store, &pod.namespace, &pod.name);
@@ -121,7 +126,7 @@ impl LocalStatus {
         let publishes = |namespace: &str, name: &str| self.pods.publishes_not_ready(namespace, name);
         let (mut latest, mut differing) = (0, HashSet::new());
         for store in self.pods.endpoint_stores() {
-            if store.is_stale() {
+            if !follows(&store) {
                 return None;
             }
             let snapshot = store.snapshot();

@@ -22,9 +22,6 @@ use super::overlay::{OverlaidPod, Overlay};
 use super::saved_status::{SavedPod, SavedReader, SavedStatus};
 use weir_kube::{InvalidStatus, PodStatus, StatusPatch};
 
-/// The longest time that the start waits for the disk.
-const RESTORE: Duration = Duration::from_secs(5);
-
 /// What the local status is made from.
 pub(crate) struct LocalStatusConfig {
     /// The name of this node.
@@ -250,58 +247,6 @@ impl LocalStatus {
         self.publish(&state);
     }
 
-    /// Takes what is on disk. After a restart of the node, the addresses of its pods are most likely dead.
-    pub(super) async fn restore(&self) {
-        let saved = match &self.disk {
-            // Requests wait for this: not longer for a disk that hangs.
-            Some(disk) => tokio::time::timeout(RESTORE, SavedStatus::read(disk)).await.ok().flatten(),
-            None => None,
-        };
-        if let Some(SavedStatus { boot_id, kubelet, pods }) = saved {
-            let reader = kubelet.reader();
-            let store = self.pods.open(&reader);
-            let rebooted = boot_id.is_some() && self.boot_id.is_some() && boot_id != self.boot_id;
-            let pods = match &store {
-                Some(store) if rebooted => self.awaited(store).await,
-                _ => restored(&self.node, pods),
-            };
-            let mut state = self.state();
-            state.kubelet = store.map(|store| (reader, store));
-            state.pods.extend(pods);
-            self.publish(&state);
-            self.changed.notify_one();
-        }
-        self.phase.send_if_modified(|phase| {
-            let started = *phase == Phase::Starting;
-            if started {
-                *phase = Phase::Idle;
-            }
-            started
-        });
-    }
-
-    /// The pods that had addresses before the node was restarted.
-    async fn awaited(&self, store: &StoreHandle) -> BTreeMap<Arc<str>, LocalPod> {
-        if tokio::time::timeout(RESTORE, store.restored()).await.is_err() {
-            tracing::warn!(timeout = ?RESTORE, "the pods of this node are not restored from disk yet, their endpoints stay as they are");
-        }
-        let pods = self.pods.all(store).into_iter().filter_map(|pod| {
-            let on_host = pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or_default();
-            let status = PodStatus::of(&pod).ok()?;
-            if on_host || status.is_terminal() || status.addresses.is_empty() {
-                return None;
-            }
-            let (uid, namespace, name) = (pod.metadata.uid?, pod.metadata.namespace?, pod.metadata.name?);
-            Some((uid.into(), LocalPod::new(self.node.clone(), &namespace, &name, PodReport::Awaited)))
-        });
-        let pods: BTreeMap<_, _> = pods.collect();
-        tracing::info!(
-            pods = pods.len(),
-            "the node was restarted: the endpoints of its pods are not ready until kubelet reports them"
-        );
-        pods
-    }
-
     /// Shows clients the present state.
     pub(super) fn publish(&self, state: &State) {
         let overlaid = |pod: &LocalPod| OverlaidPod {
@@ -322,7 +267,13 @@ impl LocalStatus {
         self.overlay.store(Arc::new(overlay));
         self.generation.send_replace(tick());
         if !is_empty {
-            self.phase.send_if_modified(|phase| std::mem::replace(phase, Phase::Active) != Phase::Active);
+            self.phase.send_if_modified(|phase| {
+                let is_first = *phase == Phase::Idle;
+                if is_first {
+                    *phase = Phase::Active;
+                }
+                is_first
+            });
         }
         self.changed.notify_one();
     }
@@ -362,11 +313,6 @@ impl LocalStatus {
     pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn restored(node: &Arc<str>, pods: BTreeMap<String, SavedPod>) -> BTreeMap<Arc<str>, LocalPod> {
-    let local = |SavedPod { namespace, name, status }| LocalPod::new(node.clone(), &namespace, &name, status.into());
-    pods.into_iter().map(|(uid, pod)| (uid.into(), local(pod))).collect()
 }
 
 fn log_report(namespace: &str, name: &str, report: &PodReport) {

@@ -104,6 +104,15 @@ impl Servers {
         self.direct().iter().any(Server::is_up)
     }
 
+    /// The index of the first way through a peer that is up; 0 while a direct way is up, and the maximum while none is.
+    pub(super) fn in_use(&self) -> usize {
+        if self.has_direct() {
+            return 0;
+        }
+        let relayed = self.relayed().iter().position(Server::is_up);
+        relayed.map_or(usize::MAX, |index| self.direct + index)
+    }
+
     /// Whether a way through a peer is up.
     pub(super) fn has_relayed(&self) -> bool {
         self.relayed().iter().any(Server::is_up)
@@ -297,8 +306,11 @@ mod tests {
         assert!(servers.are_down() && servers.down_since().is_some());
         servers.all[3].set_up(true);
         assert!(!servers.are_down() && servers.down_since().is_none());
-        assert_eq!(servers.order(), [3, 0, 1, 2]);
+        assert_eq!((servers.order(), servers.in_use()), (vec![3, 0, 1, 2], 3));
+        servers.all[2].set_up(true);
+        assert_eq!(servers.in_use(), 2, "the first of them");
         servers.all[0].set_up(true);
+        assert_eq!(servers.in_use(), 0);
         assert_eq!(servers.order()[0], 0, "a direct way is preferred");
     }
 

@@ -60,8 +60,8 @@ pub struct Upstream {
     role: ServerRole,
     /// Whether a server is up.
     reachable: watch::Sender<bool>,
-    /// Whether one is up without a peer's help.
-    has_direct: watch::Sender<bool>,
+    /// [`Servers::in_use`].
+    in_use: watch::Sender<usize>,
     connect_timeout: Duration,
     metrics: Arc<UpstreamMetrics>,
     connectivity: Connectivity,
@@ -119,7 +119,7 @@ impl Upstream {
             node: ArcSwap::from_pointee(node),
             role: config.role,
             reachable: watch::Sender::new(true),
-            has_direct: watch::Sender::new(true),
+            in_use: watch::Sender::new(0),
             servers,
             connect_timeout: timeout,
             metrics,

@@ -58,6 +58,7 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let StatusReport { namespace, name, patch } = report;
         let Some(status) = &self.local_status else { return response };
+        status.restored().await;
         let code = response.status();
         if code.is_server_error() && self.upstream.is_failing() {
             if let Err(error) = status.keep(&namespace, &name, &patch) {

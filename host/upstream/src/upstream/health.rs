@@ -3,7 +3,7 @@
 //! Weir probes a server that is slow to respond to a request, and one that is down until it is up again. If there are
 //! several servers, or another way than these, it also probes idle ones in the background.
 //!
-//! A way through a peer is probed while no direct way is up, and not used otherwise. Then a direct way counts again once it has
+//! A way through a peer is probed while there is no better one, and not used otherwise. Then a direct way counts again once it has
 //! answered for a while.
 //!
 //! A probe requests `/readyz`, or `/healthz` if the former does not exist, with the daemon's credential on its own
@@ -84,20 +84,20 @@ impl Upstream {
         }
     }
 
-    /// Probes a way through a peer while no direct way is up.
+    /// Probes a way through a peer while there is no better one: none is direct, and no peer before this one relays.
     async fn probe_relayed(&self, index: usize) {
         let Some(server) = self.servers.get(index) else { return };
-        let mut has_direct = self.has_direct.subscribe();
+        let mut in_use = self.in_use.subscribe();
         let mut interval = DOWN_INTERVAL;
         // The client owns the sender.
-        while has_direct.wait_for(|has_direct| !has_direct).await.is_ok() {
+        while in_use.wait_for(|in_use| *in_use >= index).await.is_ok() {
             let pause = match self.check(index).await {
                 true => UP_INTERVAL,
                 false => interval,
             };
             interval = if server.is_up() { DOWN_INTERVAL } else { (2 * interval).min(DOWN_INTERVAL_MAX) };
             tokio::select! {
-                _ = has_direct.wait_for(|has_direct| *has_direct) => {
+                _ = in_use.wait_for(|in_use| *in_use < index) => {
                     self.end_relay(server);
                     interval = DOWN_INTERVAL;
                 }
@@ -216,8 +216,11 @@ impl Upstream {
                 false => tracing::warn!(server = %server.name, reason, "the {} is down", self.role),
             }
             self.metrics.server_up(&server.name, up);
-            self.has_direct.send_if_modified(|has| std::mem::replace(has, self.servers.has_direct()) != *has);
         }
+        self.in_use.send_if_modified(|before| {
+            let now = self.servers.in_use();
+            std::mem::replace(before, now) != now
+        });
         if up {
             self.connectivity.record_success();
         } else if is_down {

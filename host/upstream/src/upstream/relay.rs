@@ -71,19 +71,26 @@ impl Upstream {
         is_direct && !self.servers.has_direct() && self.servers.has_relayed()
     }
 
-    /// Ends the use of a way through a peer: a direct one is up. Open streams continue.
+    /// Ends the use of a way through a peer: there is a better one. Open streams continue.
     pub(super) fn end_relay(&self, server: &Server) {
         let Some(peer) = &server.relay else { return };
-        if server.is_up() {
-            tracing::info!(peer = %peer, "an API server is reached directly again, and not through the peer any more");
+        if server.is_up() && self.has_direct() {
+            tracing::info!(%peer, server = %server.name, "an API server is reached directly again, and not through the peer any more");
+        } else if server.is_up() {
+            tracing::info!(%peer, server = %server.name, "requests go through another peer");
         }
         server.rest();
-        self.metrics.relay_up(peer, false);
+        self.count_relay(peer);
+    }
+
+    fn count_relay(&self, peer: &Arc<str>) {
+        self.metrics
+            .relay_up(peer, self.servers.iter().any(|server| server.relay.as_ref() == Some(peer) && server.is_up()));
     }
 
     /// Logs and counts that a way through a peer works, or does not any more.
     pub(super) fn log_relay(&self, peer: &Arc<str>, server: &str, up: bool, reason: &str) {
-        self.metrics.relay_up(peer, up);
+        self.count_relay(peer);
         if up {
             tracing::warn!(%peer, server, "no API server is reached directly: requests go through the peer");
         } else {
