@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests
 
-.PHONY: build modules test test-checked controlplane converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build modules templates test test-checked controlplane converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
@@ -42,6 +42,10 @@ controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the 
 	@if ! command -v go >/dev/null; then echo "controlplane: skipped, Go is not installed"; \
 	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controlplane: skipped, its Go modules cannot be had"; \
 	else sh tests/controlplane/build.sh $(abspath $(TARGET))/controlplane; fi
+
+# The tools stay in the target folder.
+templates: build ## a new project in Go, JavaScript, Python and C: built and tested (skipped aloud where a language's tools cannot be had)
+	cargo test --release --locked $(HOST) --test behaviour -- --ignored --exact --nocapture behaviour::authors::new_projects_of_other_languages_build_and_pass
 
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
 	$(RELEASE)/weir-demo $(if $(CI),--end)

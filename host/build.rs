@@ -1,17 +1,24 @@
-//! Links the daemon with packed relative relocations where the machine's C library can load them: the binary is 1.6 MB
-//! smaller. It then needs glibc 2.36 or later to start, as any machine like the one that built it has.
+//! Embeds what `weir new` writes. Links the daemon with packed relative relocations where the machine's C library can load
+//! them: the binary is 1.6 MB smaller. It then needs glibc 2.36 or later to start, as any machine like the one that built it
+//! has.
+
+#[path = "build/embed.rs"]
+mod embed;
 
 use std::env::var;
+use std::io;
 use std::process::Command;
 
 /// The first glibc that loads packed relocations.
 const PACKED_RELOCATIONS: (u32, u32) = (2, 36);
 
-fn main() {
+fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    embed::embed()?;
     if builds_for_itself() && glibc().is_some_and(|version| version >= PACKED_RELOCATIONS) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
+    Ok(())
 }
 
 fn builds_for_itself() -> bool {

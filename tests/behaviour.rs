@@ -10,6 +10,7 @@
 )]
 
 mod behaviour {
+    mod authors;
     mod bad_input;
     mod bundled;
     mod clocks;
@@ -22,7 +23,6 @@ mod behaviour {
     mod forms;
     mod forward;
     mod get;
-    mod hostile_clients;
     mod identity;
     mod kills;
     mod kubectl;
@@ -48,35 +48,5 @@ mod behaviour {
     mod watch;
     mod writes;
 
-    use serde_json::{Value, json};
-    use weir_apiserver::ApiServer;
-
-    /// The demo's cluster: two node pools, services, EndpointSlices, kube-proxy's configuration.
-    pub(crate) async fn edge() -> ApiServer {
-        let server = ApiServer::builder().start().await.unwrap();
-        server.store().load(include_str!("demo/cluster.yaml")).unwrap();
-        server
-    }
-
-    /// A Service.
-    pub(crate) fn service(name: &str, kind: &str) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"type": kind, "clusterIP": "10.96.1.1", "ports": [{"name": "http", "port": 80}]},
-        })
-    }
-
-    /// The configuration of one filter with its module's own match rules.
-    pub(crate) fn only(name: &str, more: &str) -> String {
-        format!("filters:\n  - name: {name}\n    module: {name}.wasm\n{more}")
-    }
-
-    /// Hides LoadBalancer Services from every client.
-    pub(crate) const NO_LOAD_BALANCERS: &str = "\
-filters:
-  - name: discardcloudservice
-    module: discardcloudservice.wasm
-    match: [\"*/services\"]
-";
+    pub(crate) use weir_tests::edge::{NO_LOAD_BALANCERS, edge, only, service};
 }

@@ -32,7 +32,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-upstream", &["weir-kube"]),
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube"]),
-    ("weir", &["weir-document", "weir-kube", "weir-upstream", "weir-store", "weir-runtime"]),
+    ("weir", &["weir-document", "weir-filter", "weir-kube", "weir-upstream", "weir-store", "weir-runtime"]),
 ];
 
 fn root() -> PathBuf {
@@ -74,6 +74,8 @@ fn no_file_of_the_host_is_longer_than_400_lines() {
     source::files(&root().join("host"), &mut files);
     let long: Vec<_> = files
         .iter()
+        // Templates have generated code, which authors get as it is.
+        .filter(|file| !file.starts_with(root().join("host/templates")))
         .filter(|file| std::fs::read_to_string(file).expect("a source is UTF-8").lines().count() > MAX_LINES)
         .filter_map(|file| file.strip_prefix(root()).ok()?.to_str())
         .collect();

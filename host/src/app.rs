@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +15,16 @@ use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Ser
 use weir_store::{PeerClient, Peers, Reflectors, watch_addresses};
 use weir_upstream::{
     Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
-    UpstreamMetrics, Workers, error_report,
+    UpstreamMetrics, Workers, clock, error_report,
 };
 
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, Caches};
+use crate::cache_directory::cache_directory;
 use crate::cache_wiring::{local_status, open_views, resource_stores};
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
+use crate::file_limit::{connections_within, raise_file_limit};
 use crate::local_status::layer;
 use crate::logging::log_to_stderr;
 use crate::lookups::{ReflectorLookups, ReflectorView};
@@ -35,6 +36,9 @@ use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
 use crate::time_file::TimeFile;
+
+/// How long the start waits for an exec plugin of the node credential. Other clients do not need it.
+const NODE_CREDENTIAL: Duration = Duration::from_secs(5);
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +100,7 @@ pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
 /// before the first filter set is active: requests that a filter may match wait for it.
 async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let started = std::time::Instant::now();
+    let files = raise_file_limit();
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
     let workers = Workers::start().map_err(system("cannot start the threads for client connections"))?;
@@ -115,13 +120,21 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
+    // Checked before anything in it is read.
+    let cache = cache_directory(config.cache_dir.clone());
+    let (cache, _temporary) = cache.map_err(system("--cache-dir cannot be used"))?;
     let time_file = config.cache_dir.as_deref().map(TimeFile::restore);
     if let Some(file) = time_file.clone() {
         tasks.spawn_until_stop(file.run());
     }
 
     // The API servers, for clients' requests and for the daemon's own.
-    let loaded = config.upstream.load().await?;
+    let loaded = tokio::select! {
+        loaded = config.upstream.load() => loaded?,
+        // An exec plugin may take its time.
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
     let upstream_metrics = metrics.upstream;
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
@@ -152,7 +165,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         metrics: metrics.proxy,
         relay_metrics: metrics.relay,
     };
-    let proxy = Proxy::new(proxy_config(&config), parts, tasks.clone());
+    let proxy = Proxy::new(proxy_config(&config, files), parts, tasks.clone());
 
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
@@ -163,7 +176,6 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let view = lookups.view();
 
     // Modules: a child process compiles them, and the cache directory keeps the result.
-    let (cache, _temporary) = cache_directory(config.cache_dir)?;
     let engine = Engine::new(Some(&code_cache(&cache)))?;
     let instances = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
@@ -187,7 +199,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
-    Admin::new(status, registry, metrics.admin, engine, reflectors, caches).serve(ports.admin, &tasks);
+    Admin::new(status, registry, metrics.admin, engine, reflectors, caches, &config.node_name)
+        .serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(ports.plain)?;
@@ -263,6 +276,7 @@ async fn connect(
     metrics: Arc<UpstreamMetrics>,
     tasks: &Tasks,
 ) -> Result<Arc<Upstream>, ServeError> {
+    let expires = loaded.expires;
     let mut upstream_config = UpstreamConfig::new(loaded.config);
     upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
     upstream_config.server_mode = config.server_mode;
@@ -272,10 +286,20 @@ async fn connect(
     }
     let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
     // The file may not exist yet: kubelet writes it when it joins the cluster.
+    let mut node_expires = None;
     upstream_config.node_credential = match &node {
-        Some(node) => Some(match node.load().await {
-            Ok(loaded) => Ok(loaded.config),
-            Err(error) => {
+        Some(node) => Some(match tokio::time::timeout(NODE_CREDENTIAL, node.load()).await {
+            Ok(Ok(loaded)) => {
+                node_expires = loaded.expires;
+                Ok(loaded.config)
+            }
+            Err(_) => {
+                node_expires = Some(clock::now());
+                Err(format!("its exec plugin has not ended within {NODE_CREDENTIAL:?}"))
+            }
+            Ok(Err(error)) => {
+                // What an exec plugin did not give it may give soon.
+                node_expires = matches!(error, SourceError::ExecPlugin { .. }).then(clock::now);
                 let reason = error_report(&error);
                 tracing::error!(
                     reason,
@@ -288,15 +312,20 @@ async fn connect(
     };
     let upstream = Arc::new(Upstream::new(&upstream_config, metrics)?);
     upstream.start_probes(tasks);
-    let renewals = node.map(|node| (ReloadedCredential::Node, node));
-    for (which, source) in std::iter::once((ReloadedCredential::Daemon, config.upstream.clone())).chain(renewals) {
-        tasks.spawn_until_stop(upstream.clone().reload_credential(which, source));
+    let node = node.map(|node| (ReloadedCredential::Node, node, node_expires));
+    for (which, source, expires) in
+        std::iter::once((ReloadedCredential::Daemon, config.upstream.clone(), expires)).chain(node)
+    {
+        tasks.spawn_until_stop(upstream.clone().reload_credential(which, source, expires));
     }
     Ok(upstream)
 }
 
-fn proxy_config(config: &ServeConfig) -> ProxyConfig {
+fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
+    let ports = 1 + u64::from(config.secure.is_some());
+    let wanted = ProxyConfig::default().max_connections;
     ProxyConfig {
+        max_connections: connections_within(files, ports, wanted),
         node_credential_uids: config.node_credential_uids.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
@@ -306,7 +335,6 @@ fn proxy_config(config: &ServeConfig) -> ProxyConfig {
         allow_remote_plaintext: config.allow_remote_plaintext,
         relay_rate: config.relay_rate,
         peer_nodes: config.peers.iter().flat_map(|peers| &peers.peers).map(|(node, _)| node.clone()).collect(),
-        ..ProxyConfig::default()
     }
 }
 
@@ -331,16 +359,6 @@ async fn log_when_ready(mut served: watch::Receiver<Serving>, started: std::time
     if served.wait_for(|serving| matches!(serving, Serving::Live(_))).await.is_ok() {
         tracing::info!(after = ?started.elapsed(), "ready");
     }
-}
-
-/// Returns the cache directory, or a temporary one that is removed when the process ends.
-fn cache_directory(configured: Option<PathBuf>) -> Result<(PathBuf, Option<tempfile::TempDir>), ServeError> {
-    if let Some(path) = configured {
-        return Ok((path, None));
-    }
-    let temporary = tempfile::tempdir().map_err(system("cannot create a temporary directory for compiled modules"))?;
-    tracing::info!("--cache-dir is not set: modules are compiled at each start");
-    Ok((temporary.path().to_owned(), Some(temporary)))
 }
 
 fn system(what: &str) -> impl FnOnce(std::io::Error) -> ServeError {

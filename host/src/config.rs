@@ -16,12 +16,13 @@ mod upstream;
 pub use cached_resources::CachedResources;
 pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};
+pub use flags::author;
 #[cfg(test)]
 pub(crate) use flags::definition;
-pub use flags::{CheckFlags, Command, CompileFlags, RunFlags, UsageMessage, parse};
+pub use flags::{Command, CompileFlags, UsageMessage, parse};
 #[cfg(test)]
 pub(crate) use keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
-pub use model::Configuration;
+pub use model::{Configuration, as_manifest};
 pub use peers::{PEER_PATH, PeersConfig};
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};

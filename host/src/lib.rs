@@ -5,17 +5,22 @@
 
 pub mod admin;
 pub mod app;
+mod bounded_file;
+mod cache_directory;
 mod cache_wiring;
 pub mod cli;
 mod codec;
 pub mod config;
+mod connections;
 mod disk_cache;
 #[cfg(test)]
 mod documents;
+mod file_limit;
 pub mod local_status;
 mod logging;
 pub mod lookups;
 pub mod metrics;
+mod named_host;
 mod peers;
 pub mod pods;
 pub mod proxy;

@@ -62,6 +62,10 @@ macro_rules! delegate_snapshot {
                 self.0.find(lookup, namespace, label_selector)
             }
 
+            fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
+                self.0.objects_to_read(lookup, namespace, label_selector)
+            }
+
             fn addresses(&self) -> Arc<[InterfaceAddress]> {
                 self.0.addresses()
             }
@@ -81,6 +85,12 @@ impl ReflectorView {
 }
 
 impl FileView {
+    /// Creates a view without objects, of a node without a name.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { snapshot: Arc::new(FileSnapshot(FileObjects::default())), node_name: Box::default(), endpoint: None }
+    }
+
     /// Collects the objects that [`weir_store::read_objects`] returned. An object replaces an earlier one of the same kind,
     /// namespace and name.
     ///

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use weir::config::{Command, parse};
 
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Exit code of a usage or configuration error, as `EX_USAGE` in sysexits.h.
 const USAGE: u8 = 64;
 
@@ -26,8 +29,22 @@ fn main() -> ExitCode {
             Ok(_) => ExitCode::FAILURE,
             Err(error) => exit(Err::<(), _>(error), 1),
         },
+        Command::New(flags) => exit(weir::cli::new(&flags), 1),
+        Command::Test(flags) => passed(weir::cli::test(&flags)),
+        Command::Dev(flags) => passed(weir::cli::dev(&flags)),
+        Command::Inspect(flags) => exit(weir::cli::inspect(&flags), 1),
+        Command::Wit(flags) => exit(weir::cli::wit(&flags), 1),
         Command::Check(flags) => exit(weir::cli::check(&flags), USAGE),
-        Command::Compile(flags) => exit(weir_runtime::compile_child(&flags.cache_dir), 1),
+        Command::Compile(flags) => exit(weir_runtime::compile_child(&flags.cache_dir, flags.memory), 1),
+    }
+}
+
+/// The exit code of a command that runs test cases.
+fn passed<E: std::error::Error>(result: Result<bool, E>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => exit(Err::<(), _>(error), 1),
     }
 }
 

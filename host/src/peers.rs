@@ -23,7 +23,7 @@ pub(crate) async fn connect_peers(
     for (node, source) in config.peers.iter().flat_map(|peers| &peers.peers) {
         let upstream = Arc::new(connect(node, source, metrics).await?);
         upstream.start_probes(tasks);
-        tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source.clone()));
+        tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source.clone(), None));
         peers.push(PeerClient::new(node, upstream));
     }
     Ok(Peers::new(&config.node_name, peers))

@@ -18,6 +18,7 @@ mod body;
 mod credential;
 mod headers;
 mod identity;
+mod in_flight;
 mod metrics;
 mod respond;
 mod response;
@@ -27,6 +28,7 @@ mod server;
 mod service;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
 use self::identity::reviews::ReviewCache;
+use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
 use self::response::answer_memory::AnswerMemory;
 use self::response::cached::list_memory::ListMemory;
@@ -51,6 +54,7 @@ pub use self::server::certificate_info::CertificateInfo;
 use self::server::listener;
 pub use self::server::listener::ListenError;
 pub use self::server::tls::{ServerTls, ServerTlsError};
+use self::unread::UnreadAnswers;
 use crate::config::Compression;
 use crate::local_status::LocalStatus;
 use crate::view::Views;
@@ -64,11 +68,11 @@ pub struct ProxyConfig {
     pub start_wait: Duration,
     /// Whether plain HTTP may be served on other addresses than loopback.
     pub allow_remote_plaintext: bool,
-    /// The most concurrent connections of a listener. Further ones wait in the backlog.
+    /// The most concurrent connections of a listener. One peer has at most half of them.
     pub max_connections: usize,
     /// The clients whose large filtered responses are compressed.
     pub compression: Compression,
-    /// Total bytes for responses that must be buffered: protobuf lists and Tables.
+    /// Total bytes for responses that must be buffered (protobuf lists and Tables), and for what clients do not read.
     pub response_memory: usize,
     /// The longest time to finish open requests when the daemon stops.
     pub drain: Duration,
@@ -136,7 +140,9 @@ pub struct Proxy {
     resume: ResumeState,
     chain_starts: ChainStarts,
     failed_objects: FailedObjects,
-    memory_budget: MemoryBudget,
+    memory_budget: Arc<MemoryBudget>,
+    unread: Arc<UnreadAnswers>,
+    in_flight: Arc<InFlight>,
     lists: Arc<ListMemory>,
     compression: Compression,
     start_wait: Duration,
@@ -163,6 +169,9 @@ impl Proxy {
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
         tasks.spawn_until_stop(lists.clone().expire());
+        let (memory_budget, unread) = (Arc::new(MemoryBudget::new(config.response_memory)), UnreadAnswers::new());
+        let (budget, answers) = (memory_budget.clone(), unread.clone());
+        tasks.spawn_until_stop(async move { answers.give_up(|| budget.free()).await });
         Arc::new(Self {
             lists,
             client: upstream.client(),
@@ -180,7 +189,9 @@ impl Proxy {
             resume: ResumeState::default(),
             chain_starts: ChainStarts::default(),
             failed_objects: FailedObjects::default(),
-            memory_budget: MemoryBudget::new(config.response_memory),
+            memory_budget,
+            unread,
+            in_flight: Arc::default(),
             compression: config.compression,
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,

@@ -100,7 +100,6 @@ async fn every_form_of_a_kubeconfig_is_supported() {
     }
 }
 
-/// kube re-runs an exec plugin only for a token.
 #[tokio::test]
 async fn an_exec_plugin_runs_again_before_its_certificate_expires() {
     let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));

@@ -188,15 +188,6 @@ async fn with_node_credential(server: &ApiServer, uids: Option<&str>) -> Daemon 
     setup.start_ready().await
 }
 
-/// Sends bytes over a connection of another user's process, and returns the bytes read until it closes.
-async fn as_nobody(weir: &Daemon, bytes: &str, then: &str) -> String {
-    let port = weir.url().rsplit(':').next().unwrap();
-    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && printf '%s' \"$1\" >&3 && {then}");
-    let mut command = tokio::process::Command::new("/bin/bash");
-    command.args(["-c", &script, "bash", bytes]).uid(65534);
-    String::from_utf8(command.output().await.unwrap().stdout).unwrap()
-}
-
 #[tokio::test]
 async fn the_node_credential_is_attached_for_permitted_uids_and_by_default_for_root_only() {
     let server = super::edge().await;
@@ -208,7 +199,7 @@ async fn the_node_credential_is_attached_for_permitted_uids_and_by_default_for_r
         assert_eq!(with_token.get("/api/v1/nodes").await.status, 200);
         if own == "0" {
             let get = "GET /api/v1/nodes HTTP/1.0\r\nHost: localhost\r\n\r\n";
-            let answer = as_nobody(&weir, get, "cat <&3").await;
+            let answer = weir.as_nobody(get, "cat <&3").await;
             assert!(answer.starts_with("HTTP/1.0 403"), "{uids:?}: {answer}");
         }
     }
@@ -231,7 +222,7 @@ async fn a_client_that_closes_at_once_is_not_taken_for_root() {
     );
     let mut from = weir.log_length();
     for _ in 0..20 {
-        as_nobody(&weir, &post, "exec 3>&-").await;
+        weir.as_nobody(&post, "exec 3>&-").await;
         from = weir.logged_after(from, "request refused").await.0;
     }
     assert!(server.requests().iter().all(|request| request.method != Method::POST), "{}", weir.log_text());

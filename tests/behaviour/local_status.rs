@@ -295,7 +295,8 @@ async fn a_pod_that_was_deleted_meanwhile_is_forgotten() {
     site.server.store().delete("v1", "Pod", "default", "web-a").unwrap();
     site.link.up().await;
     site.weir().logged("the API server's objects of a pod are shown again").await;
-    assert_eq!(site.shown().await, all(OLD, true));
+    // A view applies it to its objects a moment later.
+    sees(&site.weir().client("kube-proxy"), SLICES, |slice| addresses(slice) == all(OLD, true)).await;
 }
 
 #[tokio::test]

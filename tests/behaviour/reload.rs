@@ -110,7 +110,11 @@ async fn a_module_that_does_not_load_leaves_the_last_valid_set_in_force() {
         ("garbage", b"this is no WebAssembly".to_vec(), "not a valid WebAssembly component"),
         ("empty", Vec::new(), "not a valid WebAssembly component"),
         ("truncated", bytes("discardcloudservice")[..5000].to_vec(), "not a valid WebAssembly component"),
-        ("import", hostile("forbidden-import"), "wasi:filesystem/preopens@0.2.6"),
+        (
+            "import",
+            hostile("forbidden-import"),
+            "wasi:http/outgoing-handler@0.2.6, which a filter may not have. Filters send no",
+        ),
         ("world", hostile("other-world"), "example:other/runner@1.0.0"),
         ("trap", hostile("trap-in-configure"), "trap"),
         ("endless", hostile("endless-configure"), "used up its time"),

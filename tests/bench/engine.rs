@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir::cli::loader;
+use weir::cli::Workbench;
 use weir::lookups::FileView;
 use weir_document::list::{Batch, ItemOutcome, Piece};
 use weir_document::{Document, SplitError, TypeMeta, json, protobuf};
@@ -137,7 +137,7 @@ async fn chain(kind: Kind, calls: Calls) -> Chain {
     let world = FileView::new(data::NODE, data::lookups(), Vec::new(), None).unwrap();
     let module = Bytes::from(std::fs::read(built::module(filter)).unwrap());
     let entry = FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
-    let loader = loader(Arc::new(world)).unwrap();
+    let loader = Workbench::temporary().unwrap().loader(world);
     let loaded = loader.load(&entry, "bench".to_owned(), Digest::of(&module), &module).await.unwrap();
     if calls == Calls::Each {
         loaded.disable_replay();

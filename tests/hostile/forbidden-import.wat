@@ -1,3 +1,3 @@
-;; Imports the file system, which filters do not get. The error names the interface.
+;; Imports HTTP, which filters do not get. The error names the interface and says what to do.
 (component
-  (import "wasi:filesystem/preopens@0.2.6" (instance (export "touch" (func)))))
+  (import "wasi:http/outgoing-handler@0.2.6" (instance (export "handle" (func)))))

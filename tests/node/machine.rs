@@ -184,25 +184,25 @@ impl Machine {
 
 /// The network of the other node: an uplink of its own, and a link to this node.
 fn neighbour() {
-    run("ip", &["netns", "add", "neighbour"]);
-    let links = [
-        ("cloud", "neighbour", "10.250.1.1/24", "uplink", "10.250.1.2/24"),
-        ("", "near", NEAR_ADDRESS, "near", NEIGHBOUR_ADDRESS),
-    ];
-    for (namespace, outer, outer_address, inner, inner_address) in links {
-        run("ip", &["link", "add", outer, "type", "veth", "peer", "name", inner, "netns", "neighbour"]);
-        if !namespace.is_empty() {
-            run("ip", &["link", "set", outer, "netns", namespace]);
-        }
-        for (namespace, device, address) in [(namespace, outer, outer_address), ("neighbour", inner, inner_address)] {
-            let place: &[&str] = if namespace.is_empty() { &[] } else { &["-n", namespace] };
-            let address = if address.contains('/') { address.to_owned() } else { format!("{address}/24") };
-            run("ip", &[place, &["address", "add", &address, "dev", device]].concat());
-            run("ip", &[place, &["link", "set", device, "up"]].concat());
-        }
+    let near = format!("address add {NEAR_ADDRESS}/24 dev near");
+    let far = format!("-n neighbour address add {NEIGHBOUR_ADDRESS}/24 dev near");
+    for command in [
+        "netns add neighbour",
+        "-n neighbour link set lo up",
+        "-n cloud link add neighbour type veth peer name uplink netns neighbour",
+        "-n cloud address add 10.250.1.1/24 dev neighbour",
+        "-n cloud link set neighbour up",
+        "-n neighbour address add 10.250.1.2/24 dev uplink",
+        "-n neighbour link set uplink up",
+        "-n neighbour route add default via 10.250.1.1",
+        "link add near type veth peer name near netns neighbour",
+        near.as_str(),
+        "link set near up",
+        far.as_str(),
+        "-n neighbour link set near up",
+    ] {
+        run("ip", &command.split(' ').collect::<Vec<_>>());
     }
-    run("ip", &["-n", "neighbour", "link", "set", "lo", "up"]);
-    run("ip", &["-n", "neighbour", "route", "add", "default", "via", "10.250.1.1"]);
 }
 
 /// Runs a command that must succeed.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -24,6 +25,7 @@ pub struct Setup {
     folder: tempfile::TempDir,
     socket: Option<OwnedFd>,
     network: Option<String>,
+    open_files: Option<(u32, u32)>,
 }
 
 /// A running daemon. Dropping it kills the process.
@@ -57,7 +59,14 @@ impl Setup {
     fn upstream(flag: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None, network: None };
+        let setup = Self {
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            folder,
+            socket: None,
+            network: None,
+            open_files: None,
+        };
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -204,6 +213,13 @@ impl Setup {
         self
     }
 
+    /// Starts the daemon with these limits of open files: soft and hard.
+    #[must_use]
+    pub fn open_files(mut self, soft: u32, hard: u32) -> Self {
+        self.open_files = Some((soft, hard));
+        self
+    }
+
     /// Passes a socket to the daemon, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -229,6 +245,12 @@ impl Setup {
             None if this.network.is_some() => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec"]).args(&this.network).arg(built::weir()).stdin(Stdio::null());
+                command
+            }
+            None if let Some((soft, hard)) = this.open_files => {
+                let mut command = Command::new("/bin/sh");
+                let script = format!(r#"ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$0" "$@""#);
+                command.args(["-c", &script]).arg(built::weir()).stdin(Stdio::null());
                 command
             }
             None => {
@@ -339,6 +361,37 @@ impl Daemon {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// The number of its open files.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
+    }
+
+    /// Waits until resident memory is within 20 MiB of what it was.
+    ///
+    /// # Panics
+    /// If it stays larger.
+    pub async fn settles_at(&self, before: f64) {
+        let settled = async {
+            while self.resident() > before + 20.0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, settled).await.is_err() {
+            panic!("{before:.1} MiB before, {:.1} MiB after\n{}", self.resident(), self.log_text());
+        }
+    }
+
+    /// Sends bytes over a connection of another user's process, and returns the bytes read until it closes. `then`: what a
+    /// shell does after it has sent them, with the connection as descriptor 3.
+    pub async fn as_nobody(&self, bytes: &str, then: &str) -> String {
+        let port = self.url.rsplit(':').next().unwrap();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && printf '%s' \"$1\" >&3 && {then}");
+        let mut command = Command::new("/bin/bash");
+        command.args(["-c", &script, "bash", bytes]).uid(65534);
+        String::from_utf8(command.output().await.unwrap().stdout).unwrap()
     }
 
     /// The process id.
@@ -469,6 +522,7 @@ impl Daemon {
             folder: self.folder,
             socket: None,
             network: self.network,
+            open_files: None,
         }
     }
 

@@ -15,6 +15,7 @@
 pub mod built;
 pub mod client;
 pub mod daemon;
+pub mod edge;
 pub mod guests;
 pub mod machine;
 pub mod network;

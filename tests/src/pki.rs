@@ -73,11 +73,14 @@ impl Authority {
     /// Issues a client certificate for a user and a group.
     #[must_use]
     pub fn client(&self, user: &str, group: &str) -> Pair {
-        let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = rcgen::DistinguishedName::new();
-        parameters.distinguished_name.push(DnType::OrganizationName, group);
-        parameters.distinguished_name.push(DnType::CommonName, user);
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(Self::client_parameters(user, group))
+    }
+
+    /// Issues a client certificate for a user and a group that expires after `life`.
+    #[must_use]
+    pub fn client_for(&self, user: &str, group: &str, life: Duration) -> Pair {
+        let mut parameters = Self::client_parameters(user, group);
+        limit(&mut parameters, life);
         self.sign(parameters)
     }
 
@@ -105,11 +108,18 @@ impl Authority {
         let mut parameters = CertificateParams::new(CertificateInfo::names(&names.0).into_iter().collect::<Vec<_>>())
             .map_err(|error| error.to_string())?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        parameters.not_before = date_time_ymd(1970, 1, 1) + since;
-        parameters.not_after = parameters.not_before + life;
+        limit(&mut parameters, life);
         let key = Public(request.public_key.subject_public_key.raw_bytes().to_vec());
         Ok(parameters.signed_by(&key, &self.issuer).map_err(|error| error.to_string())?.pem())
+    }
+
+    fn client_parameters(user: &str, group: &str) -> CertificateParams {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::OrganizationName, group);
+        parameters.distinguished_name.push(DnType::CommonName, user);
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        parameters
     }
 
     fn server_parameters() -> CertificateParams {
@@ -123,6 +133,13 @@ impl Authority {
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }
     }
+}
+
+/// Makes a certificate valid from now on for `life`.
+fn limit(parameters: &mut CertificateParams, life: Duration) {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    parameters.not_before = date_time_ymd(1970, 1, 1) + since;
+    parameters.not_after = parameters.not_before + life;
 }
 
 /// A public key on the curve P-256.

@@ -37,7 +37,7 @@ use crate::native::{Environment, Node};
 use crate::node::{Address, Endpoint};
 use crate::{Lookup, Plan};
 
-pub use outcome::CaseOutcome;
+pub use outcome::{CaseOutcome, compare_plans};
 pub use protobuf::{Coverage, ProtobufInput};
 pub use run::{Failures, check};
 
@@ -221,7 +221,7 @@ impl CaseFile {
     }
 
     /// Returns the expected plan of the file, with the settings and the environment for it.
-    fn plan(&self) -> Option<(Plan, String, Environment)> {
+    pub fn plan(&self) -> Option<(Plan, String, Environment)> {
         let plan = self.plan.as_ref()?;
         let lookups = plan.lookups.iter().map(|lookup| Lookup {
             resource: lookup.resource.clone(),

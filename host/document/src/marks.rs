@@ -30,7 +30,7 @@ pub struct Block {
     pub(crate) level: BlockDepth,
 }
 
-/// The depth at the start of a block, and a lower bound of the depth in the block. `MAX_DEPTH` fits.
+/// The depth at the start of a block, and a lower bound of the depth in the block. Both are unknown where they do not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockDepth {
     before: u16,
@@ -61,7 +61,10 @@ impl BlockDepth {
     /// Creates the level of a block with this number of closing brackets.
     #[inline(always)]
     pub(crate) fn new(before: usize, close: u32) -> Self {
-        BlockDepth { before: before as u16, low: (before as u16).saturating_sub(close as u16) }
+        match before < usize::from(u16::MAX) {
+            true => BlockDepth { before: before as u16, low: (before as u16).saturating_sub(close as u16) },
+            false => BlockDepth::default(),
+        }
     }
 }
 

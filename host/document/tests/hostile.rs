@@ -51,20 +51,20 @@ fn items(splitter: impl Split, chunks: impl IntoIterator<Item = Bytes>) -> Resul
 }
 
 #[test]
-fn ten_thousand_levels_of_json_are_an_error_of_every_read_and_of_the_split() {
+fn ten_thousand_levels_of_json_are_an_error_of_what_reads_them_and_of_nothing_else() {
     for (open, close) in [("{\"a\":", "}"), ("[", "]")] {
         let nest = format!("{{\"a\":{}1{}}}", open.repeat(DEPTH), close.repeat(DEPTH));
         let mut document = Document::json(nest.clone().into());
         assert!(matches!(document.get(&path("a")), Err(Error::TooDeep { .. })));
-        assert!(matches!(document.text(&path("b")), Err(Error::TooDeep { .. })));
-        assert!(document.set(&path("b"), &Value::Null).is_err());
+        assert_eq!(document.text(&path("b")), Ok(None));
+        assert!(document.fingerprint(&path("a")).is_err());
         assert!(document.replace(&nest.replace('1', "2")).is_err());
         assert_eq!(document.bytes(), &nest);
-        let list = Bytes::from(format!("{{\"items\":[{nest}]}}"));
-        assert!(items(json::ListSplitter::new(), [list]).is_err());
+        let list = Bytes::from(format!("{{\"items\":[{nest},{{}}]}}"));
+        assert_eq!(items(json::ListSplitter::new(), [list]), Ok(vec![nest.len(), 2]));
         let mut frames = FrameSplitter::new();
         frames.push(format!("{{\"type\":\"ADDED\",\"object\":{nest}}}\n"));
-        assert!(frames.next().is_err());
+        assert!(frames.next().unwrap().is_some());
         // Writing it into an object is refused too.
         let mut document = Document::json("{}".into());
         assert!(document.set(&path("a"), &Value::Json(nest)).is_err());

@@ -105,10 +105,14 @@ impl ResourceRequest {
     /// The verb class by which match rules select the request.
     ///
     /// `None`: filters never apply, because the subresource does not return the object (`log`, `exec`, `scale`). The
-    /// subresources `status`, `ephemeralcontainers` and `resize` return the whole object and match as the object does.
+    /// subresources `status`, `approval`, `finalize`, `ephemeralcontainers` and `resize` return the whole object and match
+    /// as the object does.
     #[must_use]
     pub fn verb_class(&self) -> Option<VerbClass> {
-        if !matches!(self.subresource.as_deref(), None | Some("status" | "ephemeralcontainers" | "resize")) {
+        if !matches!(
+            self.subresource.as_deref(),
+            None | Some("status" | "approval" | "finalize" | "ephemeralcontainers" | "resize")
+        ) {
             return None;
         }
         match self.verb {
@@ -128,6 +132,12 @@ impl ResourceRequest {
         let core = group.is_empty() && matches!(resource.as_str(), "nodes" | "pods");
         (group == "coordination.k8s.io" && resource == "leases" && self.name.is_some())
             || (core && self.subresource.as_deref() == Some("status"))
+    }
+
+    /// Whether the response may be without an end, and is no watch: a log, or what a pod, service or node behind `proxy` sends.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        self.verb == Verb::Proxy || matches!(self.subresource.as_deref(), Some("log" | "proxy"))
     }
 
     /// Whether the server may upgrade the connection to a byte stream.
@@ -162,14 +172,17 @@ impl ResourceRequest {
     }
 }
 
+/// The longest name of a client component in bytes. Longer ones are none: what is kept by component stays small.
+const MAX_COMPONENT: usize = 128;
+
 /// The client component: the first token of the User-Agent up to its first `/`, for example `kube-proxy`.
 ///
-/// Empty if the request has no User-Agent.
+/// Empty if the request has no User-Agent, or one whose name is longer than 128 bytes.
 #[must_use]
 pub fn client_component(headers: &HeaderMap) -> &str {
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let token = agent.split_ascii_whitespace().next().unwrap_or_default();
-    token.split('/').next().unwrap_or_default()
+    token.split('/').next().filter(|component| component.len() <= MAX_COMPONENT).unwrap_or_default()
 }
 
 fn classify(method: &Method, segments: &[String], query: &Query) -> Result<RequestKind, RequestInfoError> {

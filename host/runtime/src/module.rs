@@ -1,8 +1,11 @@
 //! Makes filters from the bytes of modules: compiles them in a child process, links them and configures a first
 //! instance.
 
+mod cgroup;
+mod code;
 mod compile;
 mod load;
 
-pub use compile::{ChildError, CompileError, Compiler, MAX_MODULE, code_cache, compile_child};
-pub use load::{LoadError, Loader, LookupSource};
+pub use code::code_cache;
+pub use compile::{ChildError, CompileError, Compiler, MAX_MODULE, compile_child};
+pub use load::{LoadError, Loader, LookupSource, Probe};

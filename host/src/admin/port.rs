@@ -1,5 +1,9 @@
-//! The HTTP server of the admin port: `/livez`, `/readyz`, `/metrics`, `/filters` and `/caches`, by GET and HEAD. The number
-//! of connections and the time to receive a request head are bounded. The server never reads a request body.
+//! The HTTP server of the admin port: `/livez`, `/readyz`, `/metrics`, `/filters` and `/caches`, by GET and HEAD. The server
+//! never reads a request body.
+//!
+//! The number of connections and the time without a request are bounded: probes of kubelet must find room
+//! ([`crate::connections`]). The `Host` must be an address or a name of this machine, because a web page can make its own name
+//! resolve to this port (DNS rebinding). Probes may have any.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,18 +21,24 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::status::FilterStatus;
 use super::{AdminMetrics, Caches};
+use crate::connections::{Connection, ConnectionPeer, Connections};
+use crate::named_host::{NamedHost, authorities};
 use weir_runtime::Engine;
 use weir_store::{ReflectorStatus, Reflectors};
 use weir_upstream::Tasks;
 
 /// The most connections at a time. Probes, scrapers and an operator need a few.
 const MAX_CONNECTIONS: usize = 64;
-/// The time to receive a request head, and with it the time that a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time that a connection may have no request, and with it the time to receive a request head.
+const IDLE: Duration = Duration::from_secs(60);
+/// The largest request head.
+const HEAD_BYTES: usize = 16 << 10;
+/// How long answers may take to be read when the daemon stops.
+const LINGER: Duration = Duration::from_secs(1);
+const TEXT: &str = "text/plain; charset=utf-8";
 /// The pause after `accept` failed, probably because the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,6 +53,7 @@ struct Shared {
     caches: Caches,
     registry: Registry,
     metrics: Arc<AdminMetrics>,
+    node_name: String,
     /// Locked from sampling to encoding, so that the values of a scrape are consistent.
     scraping: Mutex<()>,
 }
@@ -57,19 +68,26 @@ impl Admin {
         engine: Engine,
         reflectors: Reflectors,
         caches: Caches,
+        node_name: &str,
     ) -> Self {
-        Self(Arc::new(Shared { status, engine, reflectors, caches, registry, metrics, scraping: Mutex::default() }))
+        let (scraping, node_name) = (Mutex::default(), node_name.to_owned());
+        Self(Arc::new(Shared { status, engine, reflectors, caches, registry, metrics, node_name, scraping }))
     }
 
     /// Starts to serve and returns. The server stops with the daemon.
     pub fn serve(&self, listener: TcpListener, tasks: &Tasks) {
         let (admin, spawner) = (self.clone(), tasks.clone());
         tasks.spawn_until_stop(async move {
-            let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-            // The semaphore is never closed.
-            while let Ok(permit) = permits.clone().acquire_owned().await {
+            let connections = Connections::new(MAX_CONNECTIONS);
+            loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => admin.connection(stream, permit, &spawner),
+                    Ok((stream, address)) => {
+                        let peer = ConnectionPeer::of(address, stream.local_addr().ok());
+                        match connections.try_admit(peer) {
+                            Ok(connection) => admin.connection(stream, connection, &spawner),
+                            Err(_) => tracing::warn!(%address, client = %peer, "connection to the admin port refused: half of all connections are of this client, or all, and have requests"),
+                        }
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection on the admin port");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -79,34 +97,52 @@ impl Admin {
         });
     }
 
-    fn connection(&self, stream: TcpStream, permit: OwnedSemaphorePermit, tasks: &Tasks) {
+    fn connection(&self, stream: TcpStream, connection: Connection, tasks: &Tasks) {
         let (admin, stopping) = (self.clone(), tasks.clone());
         tasks.spawn(async move {
+            let counted = connection.clone();
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = admin.respond(request.method(), request.uri().path());
+                // The answer is in memory. Whoever does not read it is as good as idle.
+                let _active = counted.begin();
+                let response = admin.checked(&request);
                 async move { Ok::<_, Infallible>(response) }
             });
-            let connection = http1::Builder::new()
+            let served = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
+                .header_read_timeout(None)
+                .max_buf_size(HEAD_BYTES)
                 .serve_connection(TokioIo::new(stream), service);
-            tokio::pin!(connection);
+            tokio::pin!(served);
             let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
+                ended = served.as_mut() => ended,
+                () = connection.close().cancelled() => return,
+                () = connection.idle(IDLE) => return,
                 () = stopping.stopping() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+                    served.as_mut().graceful_shutdown();
+                    tokio::time::timeout(LINGER, served).await.unwrap_or(Ok(()))
                 }
             };
             if let Err(error) = ended {
                 tracing::debug!(%error, "connection to the admin port failed");
             }
-            drop(permit);
         });
     }
 
+    /// Checks the `Host` of a request before it responds.
+    fn checked<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        let mut hosts = authorities(request.uri(), request.headers());
+        if !matches!(path, "/livez" | "/readyz") && hosts.any(|host| !is_own(host, &self.0.node_name)) {
+            return with(
+                StatusCode::FORBIDDEN,
+                TEXT,
+                "the Host is neither an address nor localhost nor the name of the node\n",
+            );
+        }
+        self.respond(request.method(), path)
+    }
+
     fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        const TEXT: &str = "text/plain; charset=utf-8";
         if method != Method::GET && method != Method::HEAD {
             let mut response = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -148,13 +184,19 @@ impl Admin {
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
-        let Shared { status, engine, reflectors, caches, registry, metrics, scraping } = &*self.0;
+        let Shared { status, engine, reflectors, caches, registry, metrics, scraping, .. } = &*self.0;
         let _scraping = scraping.lock().unwrap_or_else(PoisonError::into_inner);
         metrics.sample(status, engine, reflectors);
         caches.sample();
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)
     }
+}
+
+/// Whether a Host is an address, `localhost` or the name of this node.
+fn is_own(host: &str, node_name: &str) -> bool {
+    let is_own = |host: NamedHost| matches!(host, NamedHost::Address(_)) || host.is("localhost") || host.is(node_name);
+    NamedHost::parse(host).is_some_and(is_own)
 }
 
 fn lookup(reflector: &ReflectorStatus) -> Value {
@@ -181,6 +223,7 @@ fn with(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Respo
 
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
     use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -201,7 +244,8 @@ mod tests {
         let stores = ResourceStores::new(ResourceStoresConfig::default(), Tasks::default());
         let reflectors = Reflectors::new(stores);
         let caches = Caches { upstream: None, views: None, local_status: None, metrics: Arc::default() };
-        (Admin::new(status.clone(), registry, metrics, Engine::new(None).unwrap(), reflectors, caches), status, reload)
+        let engine = Engine::new(None).unwrap();
+        (Admin::new(status.clone(), registry, metrics, engine, reflectors, caches, "edge-a"), status, reload)
     }
 
     async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
@@ -273,6 +317,27 @@ mod tests {
         assert_eq!(json["lookups"][0]["error"], "listing services failed: no API server is configured");
         let text = get(&admin, "/metrics").await.1;
         assert!(text.contains("weir_reflectors 1\n") && text.contains("weir_reflectors_degraded 1\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_foreign_host_gets_nothing_but_probes() {
+        let (admin, ..) = admin();
+        let status = |path: &str, host: &str| {
+            let request = Request::builder().uri(path).header(HOST, host).body(()).unwrap();
+            admin.checked(&request).status()
+        };
+        for host in ["evil.example", "evil.example:10267", "edge-b", "", "127.0.0.1.evil.example", "a b"] {
+            for path in ["/filters", "/caches", "/metrics", "/"] {
+                assert_eq!(status(path, host), StatusCode::FORBIDDEN, "{host} {path}");
+            }
+            assert_eq!(status("/livez", host), StatusCode::OK, "kubelet's configuration may name any");
+        }
+        for host in ["127.0.0.1:10267", "[::1]:10267", "10.0.0.7", "localhost:1", "Edge-A:10267"] {
+            assert_eq!(status("/filters", host), StatusCode::OK, "{host}");
+        }
+        let absolute =
+            Request::builder().uri("http://evil.example/filters").header(HOST, "localhost").body(()).unwrap();
+        assert_eq!(admin.checked(&absolute).status(), StatusCode::FORBIDDEN);
     }
 
     #[tokio::test]

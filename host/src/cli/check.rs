@@ -1,83 +1,66 @@
-//! `weir check`: validates a configuration and its modules as the daemon does, without a cluster.
+//! `weir check`: validates a configuration and its modules, or one module, as the daemon does, without a cluster.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::Path;
 
-use super::loader;
-use crate::config::{CheckFlags, Configuration, ConfigurationError};
+use bytes::Bytes;
+
+use super::CommandError;
+use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read};
+use crate::config::Configuration;
+use crate::config::author::CheckFlags;
 use crate::lookups::FileView;
 use crate::reload::prepare;
-use weir_runtime::{Endpoint, EngineError};
-
-/// A reason to refuse a configuration.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// The file cannot be read.
-    #[error("{}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The configuration is invalid.
-    #[error(transparent)]
-    Configuration(#[from] ConfigurationError),
-    /// Filters cannot be loaded: one line for each.
-    #[error("{0}")]
-    Filters(String),
-    /// This machine cannot run compiled modules.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The tokio runtime cannot be created.
-    #[error("cannot start the tokio runtime")]
-    System(#[source] std::io::Error),
-}
+use weir_kube::GroupResource;
+use weir_runtime::{Endpoint, Filter, Loader};
 
 /// Validates a configuration and prints a line for each filter. Warnings go to standard error.
 ///
 /// # Errors
 /// All reasons for which a daemon would refuse the configuration.
-pub fn check(flags: &CheckFlags) -> Result<(), CheckError> {
-    let file = |source| CheckError::File { path: flags.config.clone(), source };
-    let text = std::fs::read_to_string(&flags.config).map_err(file)?;
-    let name = flags.config.display().to_string();
-    let configuration = Configuration::from_manifest(&name, &text)?;
-    for warning in &configuration.warnings {
-        eprintln!("{name}: warning: {warning}");
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CheckError::System)?;
-    runtime.block_on(load_all(&name, &configuration, flags))
-}
-
-async fn load_all(name: &str, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CheckError> {
+pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
+    let workbench = Workbench::of(&flags.modules)?;
     // A stand-in for `--pod-address`, which the daemon knows and this command does not.
     let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
     let view = FileView::new("weir-check", [], Vec::new(), Some(endpoint))
-        .map_err(|error| CheckError::Filters(error.to_string()))?;
-    let loader = loader(Arc::new(view))?;
+        .map_err(|source| CommandError::Objects { what: "no objects".to_owned(), source })?;
+    let loader = workbench.loader(view);
+    let bytes = read(&flags.config)?;
+    block_on(async {
+        match is_module(&bytes) {
+            true => check_module(&loader, &bytes, flags).await,
+            false => check_all(&loader, &configuration(&flags.config, &bytes)?, flags).await,
+        }
+    })
+}
+
+/// Checks one module with `--settings`. What it looks up needs no grant here.
+async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Result<(), CommandError> {
+    let path = &flags.config;
+    let shown = path.display().to_string();
+    let note = |resource: &GroupResource| eprintln!("{shown}: note: its configuration needs {resource} in `grants`");
+    let loaded = load_granted(loader, entry_of(path, &flags.settings)?, &shown, module, note).await;
+    report(path, &loaded.map_err(CommandError::of_module(path))?);
+    Ok(())
+}
+
+async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CommandError> {
+    let name = flags.config.display();
     let mut errors = Vec::new();
     for entry in &configuration.filters {
-        match prepare(&loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
-            Ok(filter) => {
-                let rules: Vec<_> = filter.rules().iter().map(ToString::to_string).collect();
-                for warning in filter.plan_warnings() {
-                    eprintln!("{name}: warning: {warning}");
-                }
-                let about = filter.description();
-                println!(
-                    "{}: {} {} {} matches {}",
-                    entry.name,
-                    about.name,
-                    about.version,
-                    filter.digest(),
-                    rules.join(" ")
-                );
-            }
+        match prepare(loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
+            Ok(filter) => report(&flags.config, &filter),
             Err(reason) => errors.push(format!("{name}: filter {}: {reason}", entry.name)),
         }
     }
-    if errors.is_empty() { Ok(()) } else { Err(CheckError::Filters(errors.join("\n"))) }
+    if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }
+}
+
+fn report(source: &Path, filter: &Filter) {
+    let rules: Vec<_> = filter.rules().iter().map(ToString::to_string).collect();
+    for warning in filter.plan_warnings() {
+        eprintln!("{}: warning: {warning}", source.display());
+    }
+    let about = filter.description();
+    let (name, digest) = (filter.name(), filter.digest());
+    println!("{name}: {} {} {digest} matches {}", about.name, about.version, rules.join(" "));
 }

@@ -1,6 +1,8 @@
 //! Parses the command line to a [`Command`], or to a message and an exit code. Each flag of `serve` has an environment
 //! variable `WEIR_*`. No other file reads the environment.
 
+pub mod author;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,6 +10,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use self::author::{CheckFlags, DevFlags, InspectFlags, NewFlags, RunFlags, TestFlags, WitFlags};
 use super::serve::{Compression, LogFormat, ServeConfig};
 use weir_upstream::ServerMode;
 
@@ -33,6 +36,16 @@ pub enum Command {
     Run(RunFlags),
     /// Validate a configuration with its modules.
     Check(CheckFlags),
+    /// Run case files against a module.
+    Test(TestFlags),
+    /// Build and test a filter after each change of its sources.
+    Dev(DevFlags),
+    /// Describe a module.
+    Inspect(InspectFlags),
+    /// Create a project for a filter.
+    New(NewFlags),
+    /// Print the contract.
+    Wit(WitFlags),
     /// Compile one module. The daemon runs this as its child process.
     Compile(CompileFlags),
 }
@@ -46,47 +59,15 @@ pub struct UsageMessage {
     pub code: u8,
 }
 
-/// Flags of `weir run`.
-#[derive(Debug, Clone, Args)]
-pub struct RunFlags {
-    /// Filter module, a WebAssembly component
-    pub module: PathBuf,
-    /// Objects to filter, as YAML or JSON: one or several documents, or a list; - reads standard input
-    #[arg(long, value_name = "FILE|-")]
-    pub object: PathBuf,
-    /// Settings of the filter
-    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = json_object)]
-    pub settings: String,
-    /// Objects that the filter can look up; may be repeated
-    #[arg(long, value_name = "FILE")]
-    pub cluster: Vec<PathBuf>,
-    /// Name of this node
-    #[arg(long, value_name = "NAME", default_value = "node")]
-    pub node_name: String,
-    /// Address at which pods of this node reach the daemon
-    #[arg(long, value_name = "IP")]
-    pub pod_address: Option<IpAddr>,
-    /// Port at --pod-address
-    #[arg(long, value_name = "PORT", default_value_t = 10268)]
-    pub secure_port: u16,
-}
-
-/// Flags of `weir check`.
-#[derive(Debug, Clone, Args)]
-pub struct CheckFlags {
-    /// Manifest of the filters ConfigMap
-    pub config: PathBuf,
-    /// Directory of the modules that the manifest does not contain
-    #[arg(long, value_name = "DIR")]
-    pub modules_dir: Option<PathBuf>,
-}
-
 /// Flags of the hidden `weir compile`.
 #[derive(Debug, Clone, Args)]
 pub struct CompileFlags {
     /// Cache directory of the daemon; the module is read from standard input
     #[arg(long, value_name = "DIR")]
     pub cache_dir: PathBuf,
+    /// Memory that the process may use, in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub memory: u64,
 }
 
 /// A Kubernetes API proxy whose response filters are WebAssembly components
@@ -105,6 +86,16 @@ enum RawCommand {
     Run(RunFlags),
     /// Validate a filters configuration and its modules
     Check(CheckFlags),
+    /// Create a project for a filter
+    New(NewFlags),
+    /// Run the test cases of a filter against its module
+    Test(TestFlags),
+    /// Build, test and serve a filter after each change of its sources
+    Dev(DevFlags),
+    /// Describe a module: what it needs, its size, and an entry for the configuration
+    Inspect(InspectFlags),
+    /// Print the contract between Weir and filters, as WIT
+    Wit(WitFlags),
     #[command(hide = true)]
     Compile(CompileFlags),
 }
@@ -151,7 +142,7 @@ pub(super) struct ServeFlags {
     /// Clients whose large filtered responses are compressed with gzip, if they accept it: never, remote (all but loopback) or always
     #[arg(long, env = "WEIR_COMPRESS", value_name = "CLIENTS", default_value = "remote")]
     pub(super) compress: Compression,
-    /// Total memory for responses that Weir must buffer: protobuf lists and Tables
+    /// Total memory for responses that Weir must buffer (protobuf lists and Tables), and for what clients do not read
     #[arg(long, env = "WEIR_RESPONSE_MEMORY", value_name = "SIZE", default_value = "256Mi")]
     pub(super) response_memory: String,
     /// Allow a --bind-address other than loopback, where tokens travel in clear text
@@ -280,6 +271,11 @@ fn parse_in(
         },
         RawCommand::Run(flags) => Ok(Command::Run(flags)),
         RawCommand::Check(flags) => Ok(Command::Check(flags)),
+        RawCommand::New(flags) => Ok(Command::New(flags)),
+        RawCommand::Test(flags) => Ok(Command::Test(flags)),
+        RawCommand::Dev(flags) => Ok(Command::Dev(flags)),
+        RawCommand::Inspect(flags) => Ok(Command::Inspect(flags)),
+        RawCommand::Wit(flags) => Ok(Command::Wit(flags)),
         RawCommand::Compile(flags) => Ok(Command::Compile(flags)),
     }
 }

@@ -3,14 +3,16 @@
 //! A ConfigMap has two forms of configuration. `filters.yaml` is an ordered list. A flat key `filter_<name>` replaces the
 //! match rules of a listed filter, or adds a filter with defaults; an empty value disables the filter.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 
 use super::entry::{FILTERS_YAML, MAX_FILTERS, read_list};
 use super::error::{ConfigurationError, ErrorReport};
-use super::manifest::Manifest;
+use super::manifest::{Manifest, yaml};
 use weir_runtime::{FilterEntry, FilterName, MatchRule, ModuleFile};
 
 /// The validated configuration. The default has no filters.
@@ -24,6 +26,8 @@ pub struct Configuration {
     pub warnings: Vec<String>,
 }
 
+/// The most keys of `data` and of `binaryData`: one for each filter of a list, one for each further filter, and the list.
+const MAX_KEYS: usize = 2 * MAX_FILTERS + 1;
 /// The prefix of flat keys.
 const FLAT: &str = "filter_";
 
@@ -37,6 +41,14 @@ impl Configuration {
         let manifest = Manifest::read(text, &mut report);
         let configuration = Self::validate(manifest, &mut report);
         report.finish(source, configuration)
+    }
+
+    /// Parses a ConfigMap manifest, or a file with what the key `filters.yaml` of a ConfigMap has.
+    ///
+    /// # Errors
+    /// All errors of the text.
+    pub fn from_file(source: &str, text: &str) -> Result<Self, ConfigurationError> {
+        Self::from_manifest(source, &as_manifest(text))
     }
 
     /// Parses a ConfigMap of the API. `source` is its name in messages.
@@ -57,6 +69,13 @@ impl Configuration {
 
     fn validate(manifest: Manifest, report: &mut ErrorReport) -> Self {
         let Manifest { data, binary_data } = manifest;
+        // Before anything is parsed: each key is compared with all filters.
+        for (map, keys) in [("data", data.len()), ("binaryData", binary_data.len())] {
+            if keys > MAX_KEYS {
+                report.add(map, format_args!("{keys} keys are too many: at most {MAX_KEYS}"));
+                return Self::default();
+            }
+        }
         let mut filters = data.get(FILTERS_YAML).map(|text| read_list(text, report)).unwrap_or_default();
         for (key, text) in data.iter().filter(|(key, _)| *key != FILTERS_YAML) {
             match key.strip_prefix(FLAT) {
@@ -92,6 +111,16 @@ impl Configuration {
         );
         warnings
     }
+}
+
+/// Returns the manifest of a ConfigMap: the text, or a ConfigMap of a text that is what its key `filters.yaml` has.
+#[must_use]
+pub fn as_manifest(text: &str) -> Cow<'_, str> {
+    let is_list = yaml(text).is_ok_and(|value| value.get("filters").is_some() && value.get("kind").is_none());
+    if !is_list {
+        return text.into();
+    }
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {FILTERS_YAML: text}}).to_string().into()
 }
 
 /// Applies one flat key.

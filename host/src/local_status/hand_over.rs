@@ -69,6 +69,7 @@ impl LocalStatus {
         let online = *since.online.get_or_insert(now);
         self.forget_kubelet(&mut state, &mut since.unread);
         let own = state.kubelet.as_ref().map(|(_, store)| store.clone()).filter(follows);
+        let mut dropped = Vec::new();
         state.pods.retain(|uid, pod| {
             let is_gone = own.as_ref().filter(|_| pod.node == self.node).is_some_and(|store| {
                 let stored = self.pods.get(store, &pod.namespace, &pod.name);
@@ -81,18 +82,18 @@ impl LocalStatus {
                 None => pod.since.max(online).elapsed() > MAX_HAND_OVER,
             };
             if is_gone || is_over {
-                tracing::info!(
-                    node = %pod.node, namespace = pod.namespace,
-                    name = pod.name,
-                    agreed = pod.handed_over.is_some(),
-                    deleted = is_gone,
-                    "the API server's objects of a pod are shown again"
-                );
+                dropped.push((pod.clone(), is_gone));
             }
             !is_gone && !is_over
         });
         self.compare(&mut state, own.as_ref());
         self.publish(&state);
+        // Now it is true.
+        for (pod, deleted) in dropped {
+            let agreed = pod.handed_over.is_some();
+            let LocalPod { node, namespace, name, .. } = pod;
+            tracing::info!(%node, namespace, name, agreed, deleted, "the API server's objects of a pod are shown again");
+        }
     }
 
     /// Marks the pods of which the API server's objects say what kubelet has reported.

@@ -143,7 +143,7 @@ impl LocalStatus {
         let path = known.map_or_else(|| PATH.to_owned(), |version| format!("{PATH}?version={version}"));
         let Ok(path) = path.parse() else { return PeerError::Ended };
         let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
-        let response = peer.upstream().send(Identity::Daemon, Purpose::Stream, head, no_request_body()).await;
+        let response = peer.upstream().send(Identity::Daemon, Purpose::Watch, head, no_request_body()).await;
         let response = match response {
             Ok(response) => response,
             Err(error) => return error.into(),

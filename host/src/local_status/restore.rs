@@ -31,7 +31,7 @@ impl LocalStatus {
                 Some(store) => self.on_disk(store).await,
                 None => Vec::new(),
             };
-            let mut pods = if rebooted { self.awaited(&own) } else { restored(&self.node, pods) };
+            let mut pods = if rebooted { self.awaited(&own) } else { former(&self.node, pods) };
             // A kill may have lost that a report ended, because the API server has another pod of this name.
             let exists = |uid: &str| own.iter().any(|pod| pod.metadata.uid.as_deref() == Some(uid));
             pods.retain(|uid, _| own.is_empty() || exists(uid));
@@ -82,7 +82,8 @@ impl LocalStatus {
     }
 }
 
-fn restored(node: &Arc<str>, pods: BTreeMap<String, SavedPod>) -> BTreeMap<Arc<str>, LocalPod> {
+/// The pods as they were reported before this daemon started.
+fn former(node: &Arc<str>, pods: BTreeMap<String, SavedPod>) -> BTreeMap<Arc<str>, LocalPod> {
     let local = |SavedPod { namespace, name, status }| LocalPod::new(node.clone(), &namespace, &name, status.into());
     pods.into_iter().map(|(uid, pod)| (uid.into(), local(pod))).collect()
 }

@@ -36,6 +36,9 @@ pub(super) enum AbortError {
     /// The API server's response does not have the form that its headers declare.
     #[error("the API server's response is invalid: {0}")]
     InvalidResponse(String),
+    /// The client has not read what it has got.
+    #[error("the client does not read the response")]
+    NotRead,
     /// Filters now match the resource of a forwarded watch. The client must list again.
     #[error("filters now match the resource of this watch")]
     NowFiltered,

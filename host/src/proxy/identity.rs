@@ -11,10 +11,9 @@ mod access;
 pub(super) mod reviews;
 mod self_review;
 
-use std::net::IpAddr;
+use std::sync::Arc;
 
-use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use self::access::Review;
 use self::reviews::ReviewKey;
@@ -24,6 +23,7 @@ use super::headers::has_credential;
 use super::respond::StatusError;
 use super::server::client_certificate::Subject;
 use super::server::listener::Peer;
+use crate::named_host::{NamedHost, authorities};
 use weir_kube::RequestInfo;
 use weir_upstream::Identity;
 
@@ -44,7 +44,7 @@ impl Proxy {
         if has_credential(request.headers()) {
             return Ok(Identity::Client);
         }
-        if let Some(subject) = &peer.subject {
+        if let Some(subject) = peer.subject()? {
             if impersonates(request.headers()) {
                 return Err(StatusError::Impersonation);
             }
@@ -55,9 +55,8 @@ impl Proxy {
         if !self.upstream.has_node_credential() || !peer.address.ip().to_canonical().is_loopback() {
             return Ok(Identity::Client);
         }
-        let authority = request.uri().authority().map(Authority::as_str);
-        check_not_web_page(authority, request.headers())?;
-        if !peer.uid().await.is_some_and(|uid| self.node_credential_uids.contains(&uid)) {
+        check_not_web_page(request.uri(), request.headers())?;
+        if !peer.uid().is_some_and(|uid| self.node_credential_uids.contains(&uid)) {
             return Err(StatusError::Uid);
         }
         Ok(Identity::Node)
@@ -69,7 +68,8 @@ impl Proxy {
     /// the daemon impersonate at all.
     async fn review(&self, subject: &Subject, method: &http::Method, parsed: &RequestInfo) -> Result<(), StatusError> {
         let review = Review::new(subject, method, parsed);
-        let key = ReviewKey { name: review.key(), alias: None, expires: None };
+        let owner = Arc::from(&*subject.user);
+        let key = ReviewKey { owner, name: review.key(), alias: None, expires: None };
         let allowed = match self.reviews.get_or_send(&key, review.send(&self.client)).await {
             Err(_) if self.upstream.is_failing() && self.reviews.is_granted(&key.name).await => true,
             result => result?,
@@ -94,9 +94,8 @@ fn impersonate(headers: &mut HeaderMap, subject: &Subject) {
 }
 
 /// Checks by its headers that a request without a credential was not sent by a web page.
-fn check_not_web_page(authority: Option<&str>, headers: &HeaderMap) -> Result<(), StatusError> {
-    let hosts = headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
-    if let Some(host) = hosts.chain(authority).find(|host| !is_loopback(host)) {
+fn check_not_web_page(uri: &Uri, headers: &HeaderMap) -> Result<(), StatusError> {
+    if let Some(host) = authorities(uri, headers).find(|host| !is_loopback(host)) {
         return Err(StatusError::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
     }
     for name in ["origin", "sec-fetch-site"] {
@@ -109,13 +108,10 @@ fn check_not_web_page(authority: Option<&str>, headers: &HeaderMap) -> Result<()
 
 /// Whether an authority is a loopback address or `localhost`, with or without a port.
 fn is_loopback(authority: &str) -> bool {
-    let Ok(authority) = authority.parse::<Authority>() else { return false };
-    let host = authority.host();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    match address {
-        Ok(address) => address.to_canonical().is_loopback(),
-        Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
-    }
+    NamedHost::parse(authority).is_some_and(|host| match host {
+        NamedHost::Address(address) => address.to_canonical().is_loopback(),
+        NamedHost::Name(_) => host.is("localhost"),
+    })
 }
 
 #[cfg(test)]
@@ -124,7 +120,10 @@ mod tests {
 
     fn local(authority: Option<&str>, pairs: &[(&str, &str)]) -> bool {
         let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        check_not_web_page(authority, &headers).is_ok()
+        let uri = authority.map_or(Uri::from_static("/"), |authority| {
+            Uri::builder().scheme("http").authority(authority).path_and_query("/").build().unwrap()
+        });
+        check_not_web_page(&uri, &headers).is_ok()
     }
 
     #[test]

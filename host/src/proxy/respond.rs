@@ -15,7 +15,7 @@ use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{RequestInfoError, Verb};
 use weir_runtime::Failure;
-use weir_upstream::{ResponseBodyError, Upstream, UpstreamError, error_report};
+use weir_upstream::{RelayError, ResponseBodyError, Upstream, UpstreamError, error_report};
 
 /// An error that the client receives as a Kubernetes `Status`, like `StatusError` in apimachinery.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,12 @@ pub(super) enum StatusError {
         "weir attaches the node credential only to requests of processes whose uid is in --node-credential-uids: send a token"
     )]
     Uid,
+    /// 429: the client has too many requests on their way.
+    #[error("too many requests of this client are in flight: at most {0}")]
+    TooManyRequests(usize),
+    /// 401: the client certificate was valid when the connection was opened.
+    #[error("the client certificate is not valid any more: {0}")]
+    Certificate(rustls::Error),
     /// 403: the request has a client certificate and impersonates somebody. Weir impersonates the certificate's user itself.
     #[error("weir does not support impersonation with a client certificate: send a token")]
     Impersonation,
@@ -84,8 +90,8 @@ pub(super) enum StatusError {
     #[error("connections are relayed only to the API servers of this Weir's own configuration, over TLS")]
     NotRelayed,
     /// 502: the API server cannot be reached for a peer.
-    #[error("cannot connect to the API server: {0}")]
-    Relay(std::io::Error),
+    #[error("{}", error_report(.0))]
+    Relay(RelayError),
     /// 503: this Weir has nothing that is newer than what the peer may have.
     #[error("this peer cannot serve the request: {0}")]
     PeerUnavailable(&'static str),
@@ -170,6 +176,8 @@ impl StatusError {
     pub(super) fn code(&self) -> StatusCode {
         match self {
             Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
+            Self::Certificate(_) => StatusCode::UNAUTHORIZED,
+            Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
@@ -199,6 +207,8 @@ impl StatusError {
             Self::Expired(_) => "Expired",
             _ => match self.code() {
                 StatusCode::BAD_REQUEST => "BadRequest",
+                StatusCode::UNAUTHORIZED => "Unauthorized",
+                StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
                 StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
                 StatusCode::FORBIDDEN => "Forbidden",
                 StatusCode::NOT_FOUND => "NotFound",
@@ -235,7 +245,9 @@ impl StatusError {
                     ..StatusDetails::default()
                 })
             }
-            Self::Starting => Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() }),
+            Self::Starting | Self::TooManyRequests(_) => {
+                Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() })
+            }
             _ => None,
         }
     }

@@ -6,32 +6,29 @@
 //!
 //! [`ChainStarts`] tells from which versions on any client may continue.
 //!
-//! Losing a resume point is always safe: it costs the client one more list. Bounds: [`CLIENTS`] clients with [`POINTS`] resume points
-//! and [`POINTS`] unfinished paged lists each, and [`HIDDEN`] hidden keys in all. The least recently used client is
-//! removed first.
+//! Losing a resume point is always safe: it costs the client one more list.
 
 mod chain_starts;
 mod client_key;
+mod client_table;
 mod hidden_keys;
 mod list_progress;
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foldhash::fast::RandomState;
+use sha2::{Digest as _, Sha256};
 
 pub(super) use self::chain_starts::ChainStarts;
 pub(super) use self::client_key::ClientKey;
+use self::client_table::{ClientEntry, ClientTable, ResumePoint};
 pub(super) use self::hidden_keys::HiddenKeys;
 pub(super) use self::list_progress::ListProgress;
+use crate::proxy::credential::hash_text;
 use weir_runtime::ChainVersion;
 
-/// The most clients, each with what it reads.
-const CLIENTS: usize = 2048;
-/// The most resume points of a client.
-const POINTS: usize = 4;
-/// The most hidden keys of all clients together.
-const HIDDEN: usize = 1 << 20;
+/// The longest version or continue token that is kept as it is. Of longer ones the hash is kept.
+const AT: usize = 64;
 
 /// The resume states of all clients; one per proxy.
 #[derive(Debug, Default)]
@@ -39,33 +36,12 @@ pub(super) struct ResumeState {
     state: Mutex<ClientTable>,
 }
 
-#[derive(Debug, Default)]
-struct ClientTable {
-    entries: HashMap<ClientKey, ClientEntry, RandomState>,
-    /// The number of hidden keys of all entries.
-    hidden: usize,
-    /// Grows with each use of an entry.
-    clock: u64,
-}
-
-#[derive(Debug, Default)]
-struct ClientEntry {
-    /// The clock at the last use.
-    used: u64,
-    /// The ends of lists and watches, newest last.
-    points: VecDeque<ResumePoint>,
-    /// Unfinished paged lists, newest last.
-    pages: VecDeque<ResumePoint>,
-}
-
-#[derive(Debug)]
-struct ResumePoint {
-    chain_version: ChainVersion,
-    /// The resource version handed out last, or the continue token of a page.
-    at: Box<str>,
-    hidden: Arc<HiddenKeys>,
-    /// Whether a list ended there. What the client of a watch has received is not known.
-    listed: bool,
+/// What is kept of a version or continue token. No version of an API server is longer than [`AT`].
+fn kept(at: &str) -> Cow<'_, str> {
+    if at.len() <= AT {
+        return at.into();
+    }
+    hash_text(Sha256::new_with_prefix(at)).into()
 }
 
 impl ResumeState {
@@ -76,7 +52,7 @@ impl ResumeState {
 
     /// Saves the end of a watch that began with `chain_version`: the last resource version that it delivered.
     pub(super) fn save(&self, key: ClientKey, chain_version: ChainVersion, version: &str, hidden: Arc<HiddenKeys>) {
-        self.add_end(key, ResumePoint { chain_version, at: version.into(), hidden, listed: false });
+        self.add_end(key, ResumePoint { chain_version, at: kept(version).into(), hidden, listed: false });
     }
 
     /// Saves the end of a list that began with `chain_version`: its resource version.
@@ -87,18 +63,19 @@ impl ResumeState {
         version: &str,
         hidden: Arc<HiddenKeys>,
     ) {
-        self.add_end(key, ResumePoint { chain_version, at: version.into(), hidden, listed: true });
+        self.add_end(key, ResumePoint { chain_version, at: kept(version).into(), hidden, listed: true });
     }
 
     /// Saves a page of a list that began with `chain_version`. `token` requests the next page; `hidden` are the keys of all
     /// pages so far.
     pub(super) fn save_page(&self, key: ClientKey, chain_version: ChainVersion, token: &str, hidden: Arc<HiddenKeys>) {
-        let page = ResumePoint { chain_version, at: token.into(), hidden, listed: false };
+        let page = ResumePoint { chain_version, at: kept(token).into(), hidden, listed: false };
         self.locked(|clients| clients.add(key, |entry| &mut entry.pages, page));
     }
 
     /// Returns the chain version and the hidden keys of the pages before the one that `token` requests.
     pub(super) fn pages_before(&self, key: &ClientKey, token: &str) -> Option<(ChainVersion, Arc<HiddenKeys>)> {
+        let token = kept(token);
         self.locked(|clients| {
             let page = clients.touch(key)?.pages.iter().rev().find(|page| *page.at == *token)?;
             Some((page.chain_version, page.hidden.clone()))
@@ -113,6 +90,7 @@ impl ResumeState {
         chain_version: ChainVersion,
         version: &str,
     ) -> Option<Arc<HiddenKeys>> {
+        let version = kept(version);
         self.locked(|clients| {
             let points = &clients.touch(key)?.points;
             let mut same = points.iter().rev().filter(|point| point.chain_version == chain_version).peekable();
@@ -130,6 +108,7 @@ impl ResumeState {
         chain_version: ChainVersion,
         version: &str,
     ) -> Option<Arc<HiddenKeys>> {
+        let version = kept(version);
         self.locked(|clients| {
             let mut points = clients.touch(key)?.points.iter().rev();
             let point = points.find(|point| point.chain_version == chain_version && *point.at == *version)?;
@@ -155,6 +134,7 @@ impl ResumeState {
 
     /// Whether a list or watch of this client ended at exactly this version.
     pub(super) fn ended_at(&self, key: &ClientKey, version: &str) -> bool {
+        let version = kept(version);
         self.locked(|clients| {
             clients.entries.get(key).is_some_and(|entry| entry.points.iter().any(|point| *point.at == *version))
         })
@@ -168,6 +148,7 @@ impl ResumeState {
     /// Whether a list of `chain_version` made the state that the client holds at `version`. A watch proves nothing: changes of
     /// outcomes without a version of their own may not have reached its client.
     pub(super) fn was_made_by(&self, key: &ClientKey, chain_version: ChainVersion, version: &str) -> bool {
+        let version = kept(version);
         self.locked(|clients| {
             let Some(ClientEntry { points, .. }) = clients.touch(key) else { return false };
             let exact = points.iter().rev().find(|point| *point.at == *version);
@@ -192,50 +173,6 @@ impl ResumeState {
 
     fn locked<T>(&self, act: impl FnOnce(&mut ClientTable) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl ClientTable {
-    fn touch(&mut self, key: &ClientKey) -> Option<&mut ClientEntry> {
-        self.clock += 1;
-        let entry = self.entries.get_mut(key)?;
-        entry.used = self.clock;
-        Some(entry)
-    }
-
-    fn add(
-        &mut self,
-        key: ClientKey,
-        of: impl FnOnce(&mut ClientEntry) -> &mut VecDeque<ResumePoint>,
-        point: ResumePoint,
-    ) {
-        self.clock += 1;
-        let entry = self.entries.entry(key).or_default();
-        entry.used = self.clock;
-        let points = of(entry);
-        let same = |old: &ResumePoint| old.chain_version == point.chain_version && old.at == point.at;
-        // The list of before is still what the client holds at that version.
-        let listed = point.listed || points.iter().any(|old| same(old) && old.listed);
-        let before: usize = points.iter().map(|point| point.hidden.len()).sum();
-        points.retain(|old| !same(old));
-        if points.len() >= POINTS {
-            points.pop_front();
-        }
-        points.push_back(ResumePoint { listed, ..point });
-        let after: usize = points.iter().map(|point| point.hidden.len()).sum();
-        self.hidden = self.hidden + after - before;
-        while self.entries.len() > CLIENTS || (self.hidden > HIDDEN && self.entries.len() > 1) {
-            let Some(oldest) = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key) else {
-                return;
-            };
-            self.remove(&oldest);
-        }
-    }
-
-    fn remove(&mut self, key: &ClientKey) {
-        let Some(entry) = self.entries.remove(key) else { return };
-        let freed: usize = entry.points.iter().chain(&entry.pages).map(|point| point.hidden.len()).sum();
-        self.hidden -= freed;
     }
 }
 
@@ -324,19 +261,30 @@ mod tests {
     }
 
     #[test]
-    fn resume_points_are_bounded_and_the_least_recently_used_client_leaves_first() {
+    fn the_resume_points_of_a_client_are_bounded() {
         let state = ResumeState::default();
         for n in 0..10 {
             state.save(key(1), version(1), &n.to_string(), hidden(&["a"]));
         }
         assert_eq!(state.hidden_keys(&key(1), version(1), "5"), Some(hidden(&[])));
         assert_eq!(state.hidden_keys(&key(1), version(1), "6"), Some(hidden(&["a"])));
-        for n in 0..CLIENTS as u64 {
-            let mut other = [9; 16];
-            other[..8].copy_from_slice(&n.to_le_bytes());
-            state.save(ClientKey::test_bytes(other), version(1), "1", hidden(&[]));
-        }
-        assert_eq!(state.hidden_keys(&key(1), version(1), "9"), None);
-        assert_eq!(state.locked(|state| (state.entries.len(), state.hidden)), (CLIENTS, 0));
+    }
+
+    #[test]
+    fn a_long_version_is_kept_as_its_hash() {
+        let state = ResumeState::default();
+        let long = |last: char| format!("{}{last}", "1".repeat(100_000));
+        state.save_page(key(1), version(1), &long('a'), hidden(&["a"]));
+        state.save_list(key(1), version(1), &long('b'), hidden(&["b"]));
+        assert_eq!(state.pages_before(&key(1), &long('a')), Some((version(1), hidden(&["a"]))));
+        assert_eq!(state.pages_before(&key(1), &long('b')), None);
+        assert_eq!(state.hidden_keys_at(&key(1), version(1), &long('b')), Some(hidden(&["b"])));
+        assert!(state.ended_at(&key(1), &long('b')) && !state.ended_at(&key(1), &long('a')));
+        assert!(state.was_made_by(&key(1), version(1), &long('b')));
+        let longest = state.locked(|state| {
+            let entries = state.entries.values().flat_map(|entry| entry.points.iter().chain(&entry.pages));
+            entries.map(|point| point.at.len()).max()
+        });
+        assert_eq!(longest, Some(AT));
     }
 }

@@ -1,11 +1,11 @@
 //! The server side of the proxy: listeners, TLS, and the peer of each connection.
 //!
 //! A connection is plain HTTP or HTTPS, HTTP/1.1 or HTTP/2. [`listener`] passes each request to the proxy
-//! with its [`listener::Peer`]: address, uid of a local process, and subject of the client certificate.
+//! with its [`listener::Peer`]: address, uid of a local process, and client certificate.
 
 pub(super) mod certificate_info;
 pub(super) mod client_certificate;
+pub(super) mod client_trust;
 pub(super) mod listener;
-mod peer_uid;
 pub(super) mod tls;
 mod write_coalescer;

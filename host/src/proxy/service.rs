@@ -9,8 +9,9 @@ use std::time::Instant;
 use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 
-use super::body::{Meter, ResponseBody};
+use super::body::{Meter, ResponseBody, guarded};
 use super::credential::credential_owner;
+use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
 use super::respond::StatusError;
 use super::response::answer_memory::AnswerKey;
@@ -92,8 +93,13 @@ impl Proxy {
             Ok(taken) => taken,
             Err(error) => return Meter::new(self.metrics.clone(), "forward", started).attach(error.response(encoding)),
         };
+        let in_flight = match self.begin_request(&parsed, &peer).await {
+            Ok(in_flight) => in_flight,
+            Err(error) => return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding)),
+        };
         let context = RequestContext { parsed, upgrade, component, identity, route };
         let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
+        let response = guarded(response, in_flight);
         if let Some(report) = report {
             return self.note_report(report, response).await;
         }
@@ -115,6 +121,16 @@ impl Proxy {
             }
             _ => response,
         }
+    }
+
+    /// Counts a request that goes upstream, once there is room for it. Cancel-safe.
+    async fn begin_request(&self, parsed: &RequestInfo, peer: &Peer) -> Result<RequestInFlight, StatusError> {
+        let kind = match parsed.resource() {
+            Some(resource) if resource.verb == Verb::Watch => Kind::Watch,
+            Some(resource) if resource.is_stream() => Kind::Stream,
+            _ => Kind::Short,
+        };
+        self.in_flight.begin(peer.connection.peer(), kind).await
     }
 
     /// Returns a read whose response is remembered for the time without an API server.
@@ -169,7 +185,7 @@ impl Proxy {
             identity,
             client: peer.address.ip(),
             started,
-            close: peer.close.clone(),
+            close: peer.connection.close().clone(),
         };
         (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
     }

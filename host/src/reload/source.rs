@@ -12,11 +12,12 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::last_good::{LastGood, SourcedConfiguration};
+use crate::bounded_file::read_file;
 use crate::config::{ConfigSource, ConfigurationError};
 use weir_upstream::{Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
-const MAX_MANIFEST: u64 = 8 << 20;
+const MAX_MANIFEST: usize = 8 << 20;
 /// The most different errors of one outage that are logged.
 const MAX_LOGGED: usize = 8;
 
@@ -59,14 +60,10 @@ pub fn watch_source(
 pub(super) async fn read(path: &Path) -> SourceState {
     let name = path.display().to_string();
     let unreadable = |reason: String| SourceState::Unreadable(format!("{name}: {reason}").into());
-    match tokio::fs::metadata(path).await {
-        Ok(metadata) if metadata.len() > MAX_MANIFEST => {
-            return unreadable(format!("larger than {MAX_MANIFEST} bytes"));
-        }
-        Ok(_) => {}
-        Err(error) => return unreadable(error.to_string()),
-    }
-    match tokio::fs::read_to_string(path).await {
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_MANIFEST)).await;
+    let bytes = read.map_err(std::io::Error::other).flatten();
+    match bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
         Err(error) => unreadable(error.to_string()),
         Ok(text) => SourcedConfiguration::of_file(&name, text).into(),
     }

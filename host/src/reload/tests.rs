@@ -9,7 +9,7 @@ use weir_store::disk::{CachedValue, DiskCache, DiskConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 
 use super::*;
-use crate::cli::loader;
+use crate::cli::Workbench;
 use crate::lookups::FileView;
 use weir_upstream::clock;
 
@@ -71,7 +71,7 @@ async fn retries_with_the_same_error_are_logged_once() {
         source: ConfigSource::File(path.clone()),
         state: watch::channel(SourceState::Pending).1,
         modules_dir: None,
-        loader: loader(Arc::new(view)).unwrap(),
+        loader: Workbench::temporary().unwrap().loader(view),
         serving: watch::channel(Serving::Unknown).0,
         status: status.clone(),
         metrics: Arc::default(),

@@ -17,9 +17,10 @@ use weir_document::{CachedObject, Selection};
 use weir_kube::{InterfaceAddress, LookupSpec};
 
 /// A fixed set of objects. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct FileObjects(Arc<FileState>);
 
+#[derive(Default)]
 struct FileState {
     addresses: Arc<[InterfaceAddress]>,
     /// The objects by resource, as `resource_of` names it.
@@ -188,6 +189,12 @@ impl FileObjects {
         label_selector: &str,
     ) -> Result<Arc<Selection>, String> {
         self.0.objects(lookup).find(namespace, label_selector)
+    }
+
+    /// How many objects [`FileObjects::find`] reads: none if it remembers the selection.
+    #[must_use]
+    pub fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
+        self.0.objects(lookup).to_read(namespace, label_selector)
     }
 
     /// The addresses of the node.

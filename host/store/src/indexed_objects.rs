@@ -20,6 +20,9 @@ use self::cache::{ChangedObject, IndexCaches};
 use super::store_key::{StoreKey, joined};
 use weir_document::{CachedObject, Selection};
 
+/// So many objects are read sooner than the remembered selections are asked.
+const FEW: usize = 1024;
+
 /// One change of an object.
 #[derive(Debug, Clone)]
 pub(super) enum Delta {
@@ -85,6 +88,12 @@ impl IndexedObjects {
                 .collect(),
         };
         Ok(self.caches().remember(namespace, label_selector, selector, chosen))
+    }
+
+    /// How many objects [`IndexedObjects::find`] reads at most: of more than a few, none if it remembers the selection.
+    pub(super) fn to_read(&self, namespace: Option<&str>, label_selector: &str) -> usize {
+        let all = self.count();
+        if all > FEW && self.caches().selection(namespace, label_selector).is_some() { 0 } else { all }
     }
 
     /// Answers the first requirement of a selector from an index, if that requirement is an equality. The result is a

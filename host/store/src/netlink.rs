@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{BoxStream, StreamExt as _};
-use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
+use rtnetlink::{Handle, MulticastGroup, new_connection, new_multicast_connection};
 
 use weir_upstream::Tasks;
 
@@ -25,8 +25,12 @@ impl NetlinkEvents {
     /// # Errors
     /// The netlink socket cannot be opened.
     pub fn subscribe(groups: &[MulticastGroup], tasks: &Tasks) -> io::Result<Self> {
-        let (connection, handle, messages) = new_multicast_connection(groups)?;
-        tasks.spawn_until_stop(connection);
+        let (notifications, _, messages) = new_multicast_connection(groups)?;
+        // A member of a group gets the notification of its own change with the number of its request: over one socket it would
+        // be taken for a part of the response.
+        let (requests, handle, _) = new_connection()?;
+        tasks.spawn_until_stop(notifications);
+        tasks.spawn_until_stop(requests);
         Ok(Self { handle, messages: messages.map(|_| ()).boxed() })
     }
 

@@ -163,6 +163,12 @@ impl StoreSnapshot {
         }
     }
 
+    /// How many objects [`StoreSnapshot::find`] reads: none if it remembers the selection.
+    #[must_use]
+    pub fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
+        self.objects(lookup).map_or(0, |objects| objects.to_read(namespace, label_selector))
+    }
+
     /// The addresses of the node.
     #[must_use]
     pub fn addresses(&self) -> Arc<[InterfaceAddress]> {

@@ -36,7 +36,7 @@ pub(super) struct Connector {
 /// A connection to a server, with or without TLS.
 pub(super) type Stream = <HttpsConnector<Dialer> as Service<Uri>>::Response;
 
-/// The headers of a credential. kube re-reads token files and re-runs exec plugins as needed.
+/// The headers of a credential. kube re-reads token files as needed.
 pub(super) struct Credential {
     headers: BoxCloneSyncService<Request<Body>, Response<()>, BoxError>,
 }
@@ -145,7 +145,7 @@ impl Credential {
         Ok(Self { headers })
     }
 
-    /// Sets the headers on a request. It may wait for an exec plugin. Cancel safe: no header changes until all are known.
+    /// Sets the headers on a request. It may read a token file. Cancel safe: no header changes until all are known.
     pub(super) async fn apply(&self, headers: &mut HeaderMap) -> Result<(), UpstreamError> {
         let added = self
             .headers

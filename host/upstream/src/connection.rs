@@ -26,12 +26,8 @@ use tokio::sync::Notify;
 use crate::connect::Connector;
 use crate::error::SendError;
 use crate::request::RequestBody;
-use crate::streams::{DEFAULT_STREAM_LIMIT, Streams};
+use crate::streams::{DEFAULT_STREAM_LIMIT, MAX_STREAM_LIMIT, Streams};
 
-/// The HTTP/2 flow control window of a stream: how much the server may send before the client reads.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// The window of a connection. This many clients can stop reading before they stall others on the connection.
-const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 /// The stream limit that hyper reports until SETTINGS arrive. It differs from each value that a server can send. The pool
 /// itself sends one request until then.
 const LIMIT_UNKNOWN: usize = usize::MAX - 1;
@@ -56,26 +52,35 @@ struct ConnectionExecutor {
 
 impl Connection {
     /// Connects to the server of a URI, and publishes its stream limit as soon as it is known.
-    pub(super) async fn open(connector: &Connector, uri: Uri, streams: Arc<Streams>) -> Result<Self, SendError> {
+    ///
+    /// `window` is the flow-control window of a stream. That of the connection covers all its streams, so that clients that do
+    /// not read stall no other stream.
+    pub(super) async fn open(
+        connector: &Connector,
+        uri: Uri,
+        window: u32,
+        streams: Arc<Streams>,
+    ) -> Result<Self, SendError> {
         let io = connector.connect(uri).await.map_err(SendError::Connect)?;
         let opened = if io.connected().is_negotiated_h2() {
-            Self::http2(io, streams).await
+            Self::http2(io, window, streams).await
         } else {
             Self::http1(io, streams).await
         };
         opened.map_err(SendError::Broken)
     }
 
-    async fn http2<T>(io: T, streams: Arc<Streams>) -> Result<Self, hyper::Error>
+    async fn http2<T>(io: T, window: u32, streams: Arc<Streams>) -> Result<Self, hyper::Error>
     where
         T: Read + Write + Unpin + Send + 'static,
     {
+        const STREAMS: u32 = MAX_STREAM_LIMIT as u32;
         let executor = ConnectionExecutor { streams, wake: Arc::default() };
         let (sender, dispatcher) = http2::Builder::new(executor.clone())
             .timer(TokioTimer::new())
             .initial_max_send_streams(LIMIT_UNKNOWN)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window * STREAMS)
             .max_frame_size(64 << 10)
             .max_header_list_size(64 << 10)
             .keep_alive_interval(Duration::from_secs(30))

@@ -112,7 +112,7 @@ impl Service<Request<Body>> for DaemonService {
         let credential = self.headers.add(&mut parts.headers);
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
-        let purpose = if watch { Purpose::Stream } else { Purpose::Short };
+        let purpose = if watch { Purpose::Watch } else { Purpose::Short };
         let head = RequestHead { method: parts.method, path, headers: parts.headers };
         let body = body.map_err(BoxError::from).boxed_unsync();
         Box::pin(async move {

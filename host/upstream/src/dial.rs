@@ -17,6 +17,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceExt as _};
 
+/// The port of a URL without one. Only HTTPS goes through peers.
+pub(super) const HTTPS_PORT: u16 = 443;
+
 /// Opens a tunnel to a server.
 pub(super) type OpenTunnel = Arc<dyn Fn(Authority) -> BoxFuture<'static, Result<Upgraded, BoxError>> + Send + Sync>;
 
@@ -68,12 +71,18 @@ impl Service<Uri> for Dialer {
             Self::Relayed(open) => {
                 let open = open.clone();
                 Box::pin(async move {
-                    let target = uri.authority().cloned().ok_or("the URL of the server has no host")?;
+                    let target = host_and_port(&uri).ok_or("the URL of the server has no host")?;
                     Ok(DialedStream::Relayed(open(target).await?))
                 })
             }
         }
     }
+}
+
+/// The target of a `CONNECT` request, which always has a port (RFC 9110, section 9.3.6).
+fn host_and_port(url: &Uri) -> Option<Authority> {
+    let port = url.port_u16().unwrap_or(HTTPS_PORT);
+    format!("{}:{port}", url.host()?).parse().ok()
 }
 
 impl fmt::Debug for Dialer {
@@ -141,5 +150,18 @@ impl Write for DialedStream {
             Self::Direct(stream) => Pin::new(stream).poll_write_vectored(cx, buffers),
             Self::Relayed(stream) => Pin::new(stream).poll_write_vectored(cx, buffers),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_always_have_a_port() {
+        let target = |url: &'static str| host_and_port(&Uri::from_static(url)).map(|target| target.to_string());
+        assert_eq!(target("https://api.example/").as_deref(), Some("api.example:443"));
+        assert_eq!(target("https://[fd00::1]:6443/").as_deref(), Some("[fd00::1]:6443"));
+        assert_eq!(target("/"), None);
     }
 }

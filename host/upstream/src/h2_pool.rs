@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connect::Connector;
 use crate::connection::Connection;
 use crate::error::SendError;
-use crate::request::RequestBody;
+use crate::request::{Purpose, RequestBody};
 use crate::streams::{DEFAULT_STREAM_LIMIT, Streams};
 use crate::workers;
 
@@ -37,6 +37,8 @@ const MAX_HTTP1_CONNECTIONS: usize = MAX_CONNECTIONS * DEFAULT_STREAM_LIMIT;
 #[derive(Debug)]
 pub(super) struct H2Pool {
     connector: Connector,
+    /// The flow-control window of a stream.
+    window: u32,
     /// The connections of each thread, indexed by [`workers::current_worker`].
     connections: [Mutex<Vec<Arc<PooledConnection>>>; workers::MAX_WORKERS + 1],
 }
@@ -68,13 +70,13 @@ pub(super) async fn send_unpooled(
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, StreamPermit), SendError> {
     let permit = StreamPermit::on(Arc::default());
-    Ok((permit.send(connector, request).await?, permit))
+    Ok((permit.send(connector, Purpose::Upgrade.window(), request).await?, permit))
 }
 
 impl H2Pool {
     /// Creates an empty pool. The first request connects.
-    pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, connections: Default::default() }
+    pub(super) fn new(connector: Connector, window: u32) -> Self {
+        Self { connector, window, connections: Default::default() }
     }
 
     /// Sends a request and returns the response once its head has arrived, with the permit for its stream.
@@ -88,7 +90,7 @@ impl H2Pool {
         loop {
             let permit = self.acquire().await.ok_or(SendError::Exhausted)?;
             let reused = permit.0.connection.get().is_some();
-            match permit.send(&self.connector, request).await {
+            match permit.send(&self.connector, self.window, request).await {
                 Ok(response) => return Ok((response, permit)),
                 Err(SendError::Unsent { request: unsent, .. }) if reused => request = *unsent,
                 Err(error) => return Err(error),
@@ -184,13 +186,14 @@ impl StreamPermit {
     async fn send(
         &self,
         connector: &Connector,
+        window: u32,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, SendError> {
         let PooledConnection { connection, streams } = &*self.0;
         let connection = match connection.get() {
             Some(connection) => connection.clone(),
             None => {
-                let opened = Connection::open(connector, request.uri().clone(), streams.clone()).await?;
+                let opened = Connection::open(connector, request.uri().clone(), window, streams.clone()).await?;
                 // If another request connected meanwhile, this one uses its own connection, which then closes.
                 let _ = connection.set(opened.clone());
                 opened
@@ -228,7 +231,7 @@ mod tests {
     fn empty_pool() -> H2Pool {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let timeout = Duration::from_secs(1);
-        H2Pool::new(Connector::new(&config, Dialer::direct(timeout), timeout, Protocols::Any).unwrap())
+        H2Pool::new(Connector::new(&config, Dialer::direct(timeout), timeout, Protocols::Any).unwrap(), 1 << 20)
     }
 
     fn connections(pool: &H2Pool) -> Vec<Arc<PooledConnection>> {
@@ -298,7 +301,7 @@ mod tests {
         first.0.connection.set(connection).unwrap();
         server.write_settings(Some(3)).await;
         first.0.streams.limit().wait_for(|limit| *limit == 3).await.unwrap();
-        let mut watch = Box::pin(first.send(&pool.connector, get("http://a/")));
+        let mut watch = Box::pin(first.send(&pool.connector, pool.window, get("http://a/")));
         assert!(watch.as_mut().now_or_never().is_none());
         server.send_away().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -23,7 +23,9 @@ pub fn no_request_body() -> RequestBody {
 pub enum Purpose {
     /// A request that ends soon. The default for all requests that fit no other purpose.
     Short,
-    /// A watch or another response body without an end.
+    /// A watch.
+    Watch,
+    /// Another response body without an end: a log, or what `proxy` returns.
     Stream,
     /// A renewal of a lease or of a node's status, by which the cluster sees that the node is alive.
     Heartbeat,
@@ -31,6 +33,18 @@ pub enum Purpose {
     Probe,
     /// An HTTP/1.1 request that upgrades the connection to a byte stream.
     Upgrade,
+}
+
+impl Purpose {
+    /// The flow-control window of an HTTP/2 stream in bytes: how much of a response the server may send before the client
+    /// reads. Lists need a large one where the API server is far away.
+    pub(super) fn window(self) -> u32 {
+        match self {
+            Self::Short | Self::Upgrade => 1 << 20,
+            Self::Watch | Self::Stream => 256 << 10,
+            Self::Heartbeat | Self::Probe => 64 << 10,
+        }
+    }
 }
 
 /// A request to the API server without its body.

@@ -52,8 +52,6 @@ pub(super) struct Server {
     /// The node of the peer that relays; `None` if this is a direct way.
     pub(super) relay: Option<Arc<str>>,
     up: AtomicBool,
-    /// Since when the server answers probes; `None` if it did not answer the last one.
-    answers_since: Mutex<Option<Instant>>,
     /// Why a peer did not relay, since it last had to.
     reason: Mutex<String>,
     /// When the server went down, for reports only.
@@ -62,8 +60,34 @@ pub(super) struct Server {
     pub(super) unanswered_probes: UnansweredProbes,
     /// Notified when the server goes down, to start probing it.
     pub(super) went_down: Notify,
-    /// The time and result of the last probe. Locked during a probe, so that requests share its result.
-    pub(super) last_probe: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    /// Locked during a probe, so that requests share its result.
+    pub(super) last_probe: tokio::sync::Mutex<Option<Probe>>,
+}
+
+/// The result of a probe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Probe {
+    pub(super) at: Instant,
+    /// Since when the server answers probes; `None` if it did not answer this one.
+    answers_since: Option<Instant>,
+}
+
+impl Probe {
+    /// The result of a probe that ends now.
+    pub(super) fn after(before: Option<Self>, answered: bool) -> Self {
+        let at = Instant::now();
+        let since = before.and_then(|before| before.answers_since).unwrap_or(at);
+        Self { at, answers_since: answered.then_some(since) }
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answers_since.is_some()
+    }
+
+    /// For how long the server has answered probes.
+    pub(super) fn answers_for(&self) -> Duration {
+        self.answers_since.map(|since| self.at.duration_since(since)).unwrap_or_default()
+    }
 }
 
 impl Servers {
@@ -180,7 +204,6 @@ impl Server {
             dialer,
             up: AtomicBool::new(relay.is_none()),
             relay,
-            answers_since: Mutex::default(),
             reason: Mutex::default(),
             down_since: Mutex::default(),
             unanswered_probes: UnansweredProbes::default(),
@@ -191,13 +214,6 @@ impl Server {
 
     pub(super) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
-    }
-
-    /// Notes the answer to a probe, or that there was none. Returns for how long the server has answered.
-    pub(super) fn note_probe(&self, answered: bool) -> Duration {
-        let mut since = self.answers_since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since = since.filter(|_| answered).or_else(|| answered.then(Instant::now));
-        since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
     /// Notes why a peer does not relay. Returns whether that is news.
@@ -316,12 +332,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_answers_begins_again_after_a_failure() {
-        let servers = servers(ServerMode::Priority);
-        let server = &servers.all[0];
-        server.note_probe(true);
+        let first = Probe::after(None, true);
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert_eq!(server.note_probe(true).as_secs(), 4);
-        server.note_probe(false);
-        assert!(server.note_probe(true).is_zero());
+        let second = Probe::after(Some(first), true);
+        assert_eq!(second.answers_for().as_secs(), 4);
+        let failed = Probe::after(Some(second), false);
+        assert!(!failed.is_answered() && failed.answers_for().is_zero());
+        assert!(Probe::after(Some(failed), true).answers_for().is_zero());
     }
 }

@@ -6,6 +6,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Uri, Version};
 
 use crate::connect::SetupError;
+use crate::dial::HTTPS_PORT;
 use crate::request::RequestBody;
 use crate::{RequestHead, UpstreamError};
 
@@ -34,12 +35,11 @@ impl ServerAddress {
         self.authority.as_str().into()
     }
 
-    /// Returns whether HTTPS requests to this host and port go to this server.
+    /// Returns whether the target of a `CONNECT` request, which has a port, is this server. Only TLS is relayed.
     pub(super) fn is(&self, target: &Authority) -> bool {
-        let port = |authority: &Authority| authority.port_u16().unwrap_or(443);
         self.scheme == Scheme::HTTPS
             && self.authority.host().eq_ignore_ascii_case(target.host())
-            && port(&self.authority) == port(target)
+            && target.port_u16() == Some(self.authority.port_u16().unwrap_or(HTTPS_PORT))
     }
 
     /// The URL of the server without a path.
@@ -70,5 +70,23 @@ impl ServerAddress {
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = head.headers;
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_targets_with_the_port_of_the_server_are_it() {
+        let is = |url: &'static str, target: &'static str| {
+            ServerAddress::new(&Uri::from_static(url)).unwrap().is(&Authority::from_static(target))
+        };
+        assert!(is("https://api.example", "API.example:443"));
+        assert!(is("https://api.example:6443/prefix", "api.example:6443"));
+        assert!(!is("https://api.example", "api.example"), "no port");
+        assert!(!is("https://api.example", "api.example:6443"));
+        assert!(!is("https://api.example", "other.example:443"));
+        assert!(!is("http://api.example:443", "api.example:443"), "no TLS");
     }
 }

@@ -1,8 +1,11 @@
 //! Loads the API server URLs and a credential from flags or from a kubeconfig.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use crate::exec_plugin::{self, ExecPluginError};
 
 /// The source of the API server URLs and of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct ServerConfig {
     pub config: kube::Config,
     /// The URLs of all servers, the preferred one first.
     pub servers: Vec<http::Uri>,
+    /// When the credential of an exec plugin expires, as far as the plugin says.
+    pub expires: Option<SystemTime>,
 }
 
 /// Loading failed. It is retryable, because files may be fixed or created later.
@@ -53,6 +58,15 @@ pub enum SourceError {
         /// The cause.
         #[source]
         source: Box<KubeconfigError>,
+    },
+    /// The exec plugin of a kubeconfig gives no credential.
+    #[error("the exec plugin of the kubeconfig {}", path.display())]
+    ExecPlugin {
+        /// The path of the file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: ExecPluginError,
     },
     /// The credential of a kubeconfig is no client certificate.
     #[error("kubeconfig {}: a peer accepts a client certificate only", path.display())]
@@ -74,7 +88,7 @@ pub enum SourceError {
 }
 
 impl ServerSource {
-    /// Loads the current contents of all files.
+    /// Loads the current contents of all files, and runs the exec plugin, for at most thirty seconds. Cancel safe.
     ///
     /// # Errors
     /// [`SourceError`] with the path of the file.
@@ -86,7 +100,13 @@ impl ServerSource {
             Self::Server { urls, .. } => urls.clone(),
             Self::Kubeconfig(_) | Self::Peer { .. } => vec![config.cluster_url.clone()],
         };
-        Ok(ServerConfig { config, servers })
+        let expires = match self {
+            Self::Kubeconfig(path) => exec_plugin::resolve(&mut config.auth_info)
+                .await
+                .map_err(|source| SourceError::ExecPlugin { path: path.clone(), source })?,
+            Self::Server { .. } | Self::Peer { .. } => None,
+        };
+        Ok(ServerConfig { config, servers, expires })
     }
 
     /// Returns the files that [`ServerSource::load`] reads. The files of exec plugins are not known.

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 /// The limit for a server that sets none or does not send it in time.
 pub(super) const DEFAULT_STREAM_LIMIT: usize = 80;
-/// The upper bound on the limit that Weir accepts from a server.
-pub(super) const MAX_STREAM_LIMIT: usize = 1000;
+/// The most streams of a connection, whatever the server allows: the window of a connection covers all of them.
+pub(super) const MAX_STREAM_LIMIT: usize = 100;
 /// The time between checks whether a connection is idle. One without streams closes after one to two of them.
 pub(super) const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 

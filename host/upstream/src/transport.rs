@@ -29,6 +29,7 @@ pub(super) struct Transport {
 #[derive(Debug)]
 struct ServerConnections {
     short: H2Pool,
+    watch: H2Pool,
     stream: H2Pool,
     heartbeat: H2Pool,
     probe: H2Pool,
@@ -61,7 +62,7 @@ impl Transport {
     /// Drops the pooled connections to a server. The next request connects again; open streams continue undisturbed.
     pub(super) fn disconnect(&self, server: usize) {
         if let Some(server) = self.servers.get(server) {
-            for pool in [&server.short, &server.stream, &server.heartbeat, &server.probe] {
+            for pool in [&server.short, &server.watch, &server.stream, &server.heartbeat, &server.probe] {
                 pool.clear();
             }
         }
@@ -103,11 +104,13 @@ impl Transport {
 impl ServerConnections {
     fn new(config: &kube::Config, dialer: &Dialer, timeout: Duration) -> Result<Self, SetupError> {
         let connector = Connector::new(config, dialer.clone(), timeout, Protocols::Any)?;
+        let pool = |purpose: Purpose| H2Pool::new(connector.clone(), purpose.window());
         Ok(Self {
-            short: H2Pool::new(connector.clone()),
-            stream: H2Pool::new(connector.clone()),
-            heartbeat: H2Pool::new(connector.clone()),
-            probe: H2Pool::new(connector),
+            short: pool(Purpose::Short),
+            watch: pool(Purpose::Watch),
+            stream: pool(Purpose::Stream),
+            heartbeat: pool(Purpose::Heartbeat),
+            probe: pool(Purpose::Probe),
             upgrade: Connector::new(config, dialer.clone(), timeout, Protocols::Http1)?,
         })
     }
@@ -115,6 +118,7 @@ impl ServerConnections {
     fn pool(&self, purpose: Purpose) -> &H2Pool {
         match purpose {
             Purpose::Short | Purpose::Upgrade => &self.short,
+            Purpose::Watch => &self.watch,
             Purpose::Stream => &self.stream,
             Purpose::Heartbeat => &self.heartbeat,
             Purpose::Probe => &self.probe,

@@ -30,6 +30,7 @@ use tokio::sync::watch;
 
 pub use self::config::{Relay, ServerRole, UpstreamConfig};
 pub use self::credential_reload::ReloadedCredential;
+pub use self::relay::RelayError;
 use crate::clock;
 use crate::connect::SetupError;
 use crate::dial::Dialer;

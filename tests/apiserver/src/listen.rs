@@ -2,7 +2,9 @@
 //!
 //! The accept loop owns one task per connection. Memory: what hyper holds per connection.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -16,6 +18,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::handler;
 use crate::plane::Plane;
 use crate::record::Connection;
+
+/// How long a connection stays open after its last response was sent and it was to be drained, as Go's HTTP/2 server has it
+/// (`goAwayTimeout`). A socket that closes with unread bytes resets the connection, and the client can lose that response.
+const GO_AWAY: Duration = Duration::from_secs(1);
 
 /// Runs the HTTP/2 streams of a connection as tasks of the server.
 #[derive(Clone)]
@@ -65,7 +71,7 @@ impl Listener {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
         }
@@ -75,12 +81,21 @@ impl Listener {
         let mut broken = self.broken.clone();
         broken.mark_unchanged();
         tokio::select! {
-            () = self.serve(stream, number) => {}
+            served = self.serve(stream, number) => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, "connection not served");
+                }
+            }
             _ = broken.changed() => {}
         }
     }
 
-    async fn serve(&self, stream: tokio::net::TcpStream, number: u64) {
+    async fn serve(&self, stream: tokio::net::TcpStream, number: u64) -> io::Result<()> {
+        let stream = stream.into_std()?;
+        let held_open = stream.try_clone()?;
+        let stream = tokio::net::TcpStream::from_std(stream)?;
+        let mut drained = self.drained.clone();
+        drained.mark_unchanged();
         match &self.tls {
             None => self.speak(stream, Connection { number, certificate: None }).await,
             Some(tls) => match tls.accept(stream).await {
@@ -92,6 +107,11 @@ impl Listener {
                 Err(error) => tracing::debug!(%error, "TLS handshake failed"),
             },
         }
+        if drained.has_changed().unwrap_or(false) {
+            tokio::time::sleep(GO_AWAY).await;
+        }
+        drop(held_open);
+        Ok(())
     }
 
     async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, connection: Connection) {

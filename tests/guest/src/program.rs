@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Program {
     /// The steps, in order.
     pub ops: Vec<Op>,
+    /// Sleeps this many seconds in `configure`.
+    #[serde(default)]
+    pub configure_sleeps: u64,
 }
 
 /// One step. Target 0 is the filtered object; target n is the n-th lookup hit of the call, modulo their number. A step
@@ -46,6 +49,18 @@ pub enum Op {
     KeepHit(Read),
     /// Mixes in the number of objects that the instance has seen, up to a limit. This makes the filter impure.
     Count(u64),
+    /// Sleeps this many seconds.
+    Sleep(u64),
+    /// Prints this many lines, which contain characters that change the direction of text.
+    Print(u64),
+    /// Tries to connect to this port, to open sockets, to resolve a name and to open a file. It traps if any of them works.
+    Reach(u16),
+    /// `one-of` at a path, with a text of this many bytes.
+    LongOneOf(String, usize),
+    /// `cluster.find` of a resource, by a selector with this many values.
+    LongFind(String, usize),
+    /// `set` at a path, to a text of this many bytes.
+    LongSet(String, usize),
 }
 
 /// A read of an object.

@@ -1,6 +1,7 @@
 //! Runs programs on the generated bindings, without the SDK between a program and the host.
 
 use std::cell::RefCell;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use weir_filter::guest::bindings as host;
 use weir_filter::guest::bindings::exports::weir::filter::module::{
@@ -45,7 +46,10 @@ impl Guest for Component {
     }
 
     fn configure(settings: String) -> Result<Plan, String> {
-        let program = serde_json::from_str(&settings).map_err(|error| error.to_string())?;
+        let program: Program = serde_json::from_str(&settings).map_err(|error| error.to_string())?;
+        if program.configure_sleeps > 0 {
+            std::thread::sleep(std::time::Duration::from_secs(program.configure_sleeps));
+        }
         STATE.with_borrow_mut(|state| state.program = program);
         let lookup = |resource: &str| Lookup {
             resource: resource.to_owned(),
@@ -152,6 +156,40 @@ impl Run<'_> {
                     self.mix(&text);
                 }
                 self.state.kept = self.hits.pop();
+            }
+            Op::Sleep(seconds) => std::thread::sleep(std::time::Duration::from_secs(*seconds)),
+            Op::Print(lines) => {
+                for line in 0..*lines {
+                    println!("line {line} \u{202e}reversed\u{202c} {}", "x".repeat(1000));
+                }
+            }
+            Op::Reach(port) => {
+                for attempt in [
+                    TcpStream::connect(("127.0.0.1", *port)).is_ok(),
+                    TcpStream::connect(("localhost", *port)).is_ok(),
+                    TcpListener::bind("127.0.0.1:0").is_ok(),
+                    UdpSocket::bind("[::1]:0").is_ok(),
+                    std::fs::read("/etc/hostname").is_ok(),
+                    std::fs::read_dir(".").is_ok(),
+                ] {
+                    assert!(!attempt, "a module reached the machine");
+                }
+            }
+            Op::LongOneOf(at, bytes) => {
+                if let Ok(at) = Path::parse(at) {
+                    let found = self.object.one_of(&at, &["x".repeat(*bytes)]);
+                    self.mix(&format!("{found:?}"));
+                }
+            }
+            Op::LongFind(resource, values) => {
+                let values: Vec<String> = (0..*values).map(|value| format!("v{value}")).collect();
+                self.selection = Some(cluster::find(resource, None, &format!("a in ({})", values.join(","))));
+            }
+            Op::LongSet(at, bytes) => {
+                if let Ok(at) = Path::parse(at) {
+                    let edited = self.object.set(&at, &Value::Text("x".repeat(*bytes)));
+                    self.mix(&format!("{edited:?}"));
+                }
             }
             Op::Count(most) => self.mix(&self.state.objects.min(*most).to_string()),
         }

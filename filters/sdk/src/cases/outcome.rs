@@ -1,12 +1,11 @@
 //! The outcome of a run, and its comparison with what the case expects.
 
-use std::fmt::Debug;
-
 use bytes::Bytes;
 use diffy::DiffOptions;
 use serde_json::Value;
 
 use super::{Case, Expect};
+use crate::Plan;
 
 /// The outcome of a run of a case, native or in the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +65,12 @@ pub(super) fn difference(expected: &Value, found: &Value) -> String {
     diff(&format!("{expected:#}\n"), &format!("{found:#}\n"))
 }
 
-/// Returns a line diff of the debug output of two values.
-pub(super) fn lines(expected: &impl Debug, found: &impl Debug) -> String {
-    diff(&format!("{expected:#?}\n"), &format!("{found:#?}\n"))
+/// Compares a plan with the expected one. The error describes the difference.
+pub fn compare_plans(expected: &Plan, found: &Plan) -> Result<(), String> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(diff(&format!("{expected:#?}\n"), &format!("{found:#?}\n")))
 }
 
 /// Returns a unified diff: `-` expected, `+` found.

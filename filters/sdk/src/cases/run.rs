@@ -6,7 +6,7 @@ use std::path::Path;
 
 use weir_document::Document;
 
-use super::{Case, CaseFile, CaseOutcome, Coverage, outcome};
+use super::{Case, CaseFile, CaseOutcome, Coverage, compare_plans};
 use crate::native::{Environment, NativeError, Runner, error_report};
 use crate::{Filter, Verdict};
 
@@ -74,7 +74,7 @@ fn check_case<F: Filter>(
 fn check_plan<F: Filter>(file: &CaseFile) -> Result<(), String> {
     let Some((expected, settings, environment)) = file.plan() else { return Ok(()) };
     let runner = Runner::<F>::new(&settings, &environment).map_err(|error| error_report(&error))?;
-    if *runner.plan() == expected { Ok(()) } else { Err(outcome::lines(&expected, runner.plan())) }
+    compare_plans(&expected, runner.plan())
 }
 
 /// Returns the filter that has run other cases, with its environment set to this case's. Creates a new one if the

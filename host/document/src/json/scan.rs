@@ -28,7 +28,7 @@ use avx2::Avx2 as Vector;
 #[cfg(target_arch = "aarch64")]
 use neon::Neon as Vector;
 
-use crate::{Error, MAX_DEPTH, marks::BlockDepth};
+use crate::{Error, marks::BlockDepth};
 use strings::{STRAY, StringState, padded};
 
 /// Scans over one container, which may continue in a later chunk.
@@ -251,7 +251,8 @@ impl Skip {
             let offset = at + i as usize;
             if open >> i & 1 == 1 {
                 if depth % 64 == 0 && depth > 0 {
-                    spill(&mut self.outer, kinds, depth, offset)?;
+                    // Any depth: an object that is nested too deep is an error of its reads, not of the whole list.
+                    self.outer.push(kinds);
                 }
                 kinds = kinds << 1 | curly;
                 depth += 1;
@@ -273,16 +274,6 @@ impl Skip {
         (self.kinds, self.depth) = (kinds, depth);
         Ok(None)
     }
-}
-
-/// Moves 64 open brackets to the outer ones.
-#[cold]
-fn spill(outer: &mut Vec<u64>, kinds: u64, depth: usize, offset: usize) -> Result<(), Error> {
-    if depth >= MAX_DEPTH {
-        return Err(Error::TooDeep { offset });
-    }
-    outer.push(kinds);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -175,6 +175,8 @@ fn only_subresources_that_return_the_object_match_its_rules() {
         ("status", Some(VerbClass::Read)),
         ("ephemeralcontainers", Some(VerbClass::Read)),
         ("resize", Some(VerbClass::Read)),
+        ("approval", Some(VerbClass::Read)),
+        ("finalize", Some(VerbClass::Read)),
         ("log", None),
         ("exec", None),
         ("proxy", None),
@@ -197,4 +199,7 @@ fn the_client_component_is_the_first_token_of_the_user_agent() {
         assert_eq!(client_component(&headers), name);
     }
     assert_eq!(client_component(&HeaderMap::new()), "");
+    let named = |length| HeaderMap::from_iter([(header::USER_AGENT, "a".repeat(length).parse().unwrap())]);
+    assert_eq!(client_component(&named(MAX_COMPONENT)).len(), MAX_COMPONENT);
+    assert_eq!(client_component(&named(MAX_COMPONENT + 1)), "");
 }

@@ -188,6 +188,12 @@ impl Filter {
         self.state.pool.idle()
     }
 
+    /// Returns the linear memory of its largest idle instance in bytes.
+    #[must_use]
+    pub fn largest_instance(&self) -> usize {
+        self.state.pool.largest()
+    }
+
     /// Returns the dependencies of its calls.
     #[must_use]
     pub fn dependencies(&self) -> &DependencySet {

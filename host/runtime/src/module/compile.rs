@@ -1,9 +1,9 @@
-//! Compiles modules in a child process of the same binary. The child fills the cache of compiled code. Hostile modules
-//! can take any amount of time and memory to compile. Even a harmless module would leave the daemon 18 MB larger, and
-//! one from Python or JavaScript 300 MB. The kernel limits the child's memory and processor time. The daemon limits its
-//! wall time.
+//! Compiles modules in a child process of the same binary. The child fills a cache of its own, from which the daemon takes the
+//! code ([`CompiledCode`]). Hostile modules can take any amount of time and memory to compile. Even a harmless module would
+//! leave the daemon 18 MB larger, and one from Python or JavaScript 300 MB. The kernel limits the child's memory and processor
+//! time. The daemon limits its wall time.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::cgroup::child_memory;
+use super::code::{CompiledCode, code_cache};
 use crate::Digest;
 use crate::{Engine, EngineError, LinkError, Linked, one_line};
 
@@ -20,11 +22,13 @@ pub const MAX_MODULE: usize = 64 << 20;
 /// The running program, even if a newer file has replaced it. Another version would fill the cache for itself only.
 const PROGRAM: &str = "/proc/self/exe";
 /// The child's address space. A JavaScript module of 12 MB takes 400 MB to compile. Threads and mappings need more.
-const MEMORY: u64 = 3 << 30;
+const ADDRESSES: u64 = 3 << 30;
 /// The child's processor time, the sum over its threads.
 const PROCESSOR: Duration = Duration::from_secs(120);
 /// The child's wall time.
 const WALL: Duration = Duration::from_secs(120);
+/// What Rust prints before it aborts for want of memory.
+const OUT_OF_MEMORY: &str = "memory allocation of";
 /// The maximum length of the child's error message in bytes.
 const MAX_ERROR: usize = 4096;
 
@@ -46,15 +50,28 @@ pub enum CompileError {
     /// The child returned an error.
     #[error("{0}")]
     Refused(String),
+    /// The child needs more memory than it may take.
+    #[error(
+        "compiling it takes more than {} MiB of memory, which is what it may take: raise the memory limit of the daemon, of \
+         which compiling gets what is left, up to {} MiB",
+        _0 >> 20,
+        ADDRESSES >> 20
+    )]
+    Memory(u64),
     /// A signal ended the child, because it reached its memory or processor limit.
-    #[error("compiling it was stopped: {0} (limits: {memory} MiB of memory, {PROCESSOR:?} of processor time)", memory = MEMORY >> 20)]
-    Stopped(String),
+    #[error("compiling it was stopped: {reason} (limits: {} MiB of memory, {PROCESSOR:?} of processor time)", memory >> 20)]
+    Stopped {
+        /// How the child ended.
+        reason: String,
+        /// Its memory limit in bytes.
+        memory: u64,
+    },
     /// The child took too long.
     #[error("compiling it took longer than {WALL:?}")]
     Time,
     /// The child could not be started, or its pipes failed.
     #[error("the compiling process could not be run")]
-    Process(#[source] std::io::Error),
+    Process(#[source] io::Error),
 }
 
 impl Compiler {
@@ -72,25 +89,26 @@ impl Compiler {
         if module.len() > MAX_MODULE {
             return Err(CompileError::TooLarge(module.len()));
         }
-        let done = self.cache.join("compiled").join(format!("{}-{}", env!("CARGO_PKG_VERSION"), digest.hex()));
         let _turn = self.turn.lock().await;
-        if tokio::fs::try_exists(&done).await.unwrap_or(false) {
+        let code = CompiledCode::new(&self.cache, digest);
+        let prepared = code.clone();
+        if blocking(move || prepared.prepare()).await.map_err(CompileError::Process)? {
             return Ok(());
         }
-        let run = tokio::time::timeout(WALL, self.run(module)).await;
-        run.map_err(|_| CompileError::Time)??;
-        let marked = async {
-            tokio::fs::create_dir_all(self.cache.join("compiled")).await?;
-            tokio::fs::write(&done, []).await
-        };
-        marked.await.map_err(CompileError::Process)
+        let run = tokio::time::timeout(WALL, self.run(code.child_directory(), module)).await;
+        let run = run.unwrap_or(Err(CompileError::Time));
+        let ended = blocking(move || code.end(run.is_ok()).map(|()| run)).await;
+        ended.map_err(CompileError::Process)?
     }
 
-    async fn run(&self, module: &[u8]) -> Result<(), CompileError> {
+    async fn run(&self, directory: &Path, module: &[u8]) -> Result<(), CompileError> {
+        let memory = child_memory(ADDRESSES);
         let mut child = Command::new(PROGRAM)
             .arg("compile")
             .arg("--cache-dir")
-            .arg(&self.cache)
+            .arg(directory)
+            .arg("--memory")
+            .arg(memory.to_string())
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -118,16 +136,15 @@ impl Compiler {
         let status = status.map_err(CompileError::Process)?;
         match status.code() {
             Some(0) => Ok(()),
+            None if message.contains(OUT_OF_MEMORY) => Err(CompileError::Memory(memory)),
             Some(_) if !message.is_empty() => Err(CompileError::Refused(one_line(&message, MAX_ERROR))),
-            _ => Err(CompileError::Stopped(one_line(&format!("{status} {message}"), MAX_ERROR))),
+            _ => Err(CompileError::Stopped { reason: one_line(&format!("{status} {message}"), MAX_ERROR), memory }),
         }
     }
 }
 
-/// Returns the folder of the compiled code in the daemon's cache directory.
-#[must_use]
-pub fn code_cache(directory: &Path) -> PathBuf {
-    directory.join("code")
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 /// The reason why the child failed. It writes it to its standard error.
@@ -142,18 +159,21 @@ pub enum ChildError {
     Link(#[from] LinkError),
     /// Standard input or the limits failed.
     #[error("the compiling process failed: {0}")]
-    System(#[from] std::io::Error),
+    System(#[from] io::Error),
 }
 
-/// Runs in the child: reads a module from standard input and compiles it into the cache.
+/// Runs in the child: reads a module from standard input and compiles it into the cache, with at most `memory` bytes.
 ///
 /// # Errors
 /// If the module is not a filter, or does not compile.
-pub fn compile_child(directory: &Path) -> Result<(), ChildError> {
+pub fn compile_child(directory: &Path, memory: u64) -> Result<(), ChildError> {
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
-    setrlimit(Resource::As, limit(MEMORY)).map_err(std::io::Error::from)?;
-    setrlimit(Resource::Cpu, limit(PROCESSOR.as_secs())).map_err(std::io::Error::from)?;
-    setrlimit(Resource::Core, limit(0)).map_err(std::io::Error::from)?;
+    setrlimit(Resource::As, limit(ADDRESSES)).map_err(io::Error::from)?;
+    setrlimit(Resource::Data, limit(memory)).map_err(io::Error::from)?;
+    // If memory is short all the same, the kernel ends this process and not the daemon. Older kernels have no such file.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    setrlimit(Resource::Cpu, limit(PROCESSOR.as_secs())).map_err(io::Error::from)?;
+    setrlimit(Resource::Core, limit(0)).map_err(io::Error::from)?;
     let mut module = Vec::new();
     std::io::stdin().lock().take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
     let engine = Engine::new(Some(&code_cache(directory)))?;

@@ -1,17 +1,22 @@
 //! Loads filters: checks the digest, compiles and links the module, calls `describe` and `configure`, checks the
 //! grants, and waits for the lookups. Loading does not affect the filter set in force.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::compile::{CompileError, Compiler};
-use crate::RuntimeMetrics;
-use crate::{Bounds, ClusterView, Engine, InstanceContext, LinkError, Linked, Pool, RawLookup, StartError};
+use crate::{
+    Bounds, ClusterView, Description, Engine, InstanceContext, LinkError, Linked, Pool, RawLookup, RawPlan, StartError,
+};
 use crate::{DependencySet, Filter, FilterParts, Lookups};
 use crate::{Digest, FilterEntry, MatchRule};
+use crate::{RuntimeMetrics, one_line};
 use weir_kube::GroupResource;
 use weir_kube::LookupSpec;
 
@@ -31,13 +36,26 @@ pub trait LookupSource: Send + Sync + std::fmt::Debug {
 pub struct Loader {
     engine: Engine,
     /// None: this process compiles modules itself, as in `weir run`.
-    compiler: Option<Compiler>,
+    compiler: Option<Arc<Compiler>>,
     lookups: Arc<dyn LookupSource>,
     metrics: Arc<RuntimeMetrics>,
     /// The maximum number of instances of one filter that are checked out.
     instances: usize,
     /// The code by digest. Filters with the same module share it.
-    linked: Mutex<HashMap<Digest, Linked>>,
+    linked: Arc<Mutex<HashMap<Digest, Linked>>>,
+}
+
+/// What a module says of itself and needs with its settings.
+#[derive(Debug)]
+pub struct Probe {
+    /// The result of `describe`.
+    pub description: Description,
+    /// The result of `configure`.
+    pub plan: RawPlan,
+    /// The linear memory of the first instance in bytes.
+    pub memory: usize,
+    /// The interfaces that the module imports.
+    pub imports: Vec<String>,
 }
 
 /// The reason why a filter did not load.
@@ -61,6 +79,9 @@ pub enum LoadError {
     /// The first instance failed, or refused the settings.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The engine panicked on the module.
+    #[error("the WebAssembly engine cannot run it: {0}")]
+    Panic(String),
     /// The plan contains an invalid match rule or resource.
     #[error("its plan is invalid: {0}")]
     Plan(String),
@@ -85,7 +106,15 @@ impl Loader {
         metrics: Arc<RuntimeMetrics>,
         instances: usize,
     ) -> Self {
-        Self { engine, compiler, lookups, metrics, instances, linked: Mutex::default() }
+        Self { engine, compiler: compiler.map(Arc::new), lookups, metrics, instances, linked: Arc::default() }
+    }
+
+    /// Returns a loader of filters that look up elsewhere. Both share the code of modules.
+    #[must_use]
+    pub fn reading(&self, lookups: Arc<dyn LookupSource>) -> Self {
+        let Self { engine, compiler, metrics, instances, linked, .. } = self;
+        let (engine, compiler, metrics, linked) = (engine.clone(), compiler.clone(), metrics.clone(), linked.clone());
+        Self { engine, compiler, lookups, metrics, instances: *instances, linked }
     }
 
     /// Loads a filter. Cancel-safe.
@@ -105,22 +134,11 @@ impl Loader {
         let linked = self.link(digest, module).await?;
         let dependencies = DependencySet::default();
         let context = |lookups| {
-            Arc::new(InstanceContext {
-                filter: entry.name.shared(),
-                view: self.lookups.view(),
-                lookups,
-                epoch: dependencies.epoch(),
-            })
+            Arc::new(InstanceContext::new(entry.name.shared(), self.lookups.view(), lookups, dependencies.epoch()))
         };
-        let bounds = Bounds {
-            memory: usize::try_from(entry.limits.memory.bytes()).unwrap_or(usize::MAX),
-            time: entry.limits.time.duration(),
-        };
+        let bounds = bounds(entry);
         let settings = entry.settings_json();
-        let ticking = self.engine.ticking();
-        let description = linked.describe(context(Vec::new()), bounds).await?;
-        let (_, plan) = linked.instance(context(Vec::new()), bounds, &settings).await?;
-        drop(ticking);
+        let Probe { description, plan, .. } = self.probe(&linked, context(Vec::new()), bounds, &settings).await?;
         let matches = rules(entry, &plan.matches)?;
         let lookups = lookups(entry, &plan.lookups)?;
         let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
@@ -138,6 +156,33 @@ impl Loader {
         Ok(Filter::new(parts, self.metrics.clone()))
     }
 
+    /// Compiles a module, and describes and configures an instance of it. It needs no grants and follows no lookups.
+    ///
+    /// # Errors
+    /// If the module is refused or fails.
+    pub async fn inspect(&self, entry: &FilterEntry, module: &Bytes) -> Result<Probe, LoadError> {
+        let linked = self.link(Digest::of(module), module).await?;
+        let epoch = DependencySet::default().epoch();
+        let context = InstanceContext::new(entry.name.shared(), self.lookups.view(), Vec::new(), epoch);
+        self.probe(&linked, Arc::new(context), bounds(entry), &entry.settings_json()).await
+    }
+
+    async fn probe(
+        &self,
+        linked: &Linked,
+        context: Arc<InstanceContext>,
+        bounds: Bounds,
+        settings: &str,
+    ) -> Result<Probe, LoadError> {
+        let probe = async {
+            let _ticking = self.engine.ticking();
+            let description = linked.describe(context.clone(), bounds).await?;
+            let (instance, plan) = linked.instance(context, bounds, settings).await?;
+            Ok::<_, StartError>(Probe { description, plan, memory: instance.memory(), imports: linked.imports() })
+        };
+        AssertUnwindSafe(probe).catch_unwind().await.map_err(|panic| panicked(&*panic))?.map_err(LoadError::Start)
+    }
+
     /// Drops the code of modules whose digest is not used any more.
     pub fn retain(&self, used: impl Fn(&Digest) -> bool) {
         self.linked.lock().unwrap_or_else(PoisonError::into_inner).retain(|digest, _| used(digest));
@@ -152,9 +197,25 @@ impl Loader {
         }
         let (engine, bytes) = (self.engine.clone(), module.clone());
         let linked = tokio::task::spawn_blocking(move || Linked::new(&engine, &bytes)).await;
-        let linked = linked.map_err(|error| LoadError::Plan(error.to_string()))??;
+        let linked = linked.map_err(|error| match error.try_into_panic() {
+            Ok(panic) => panicked(&*panic),
+            Err(error) => LoadError::Panic(error.to_string()),
+        })??;
         self.linked.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, linked.clone());
         Ok(linked)
+    }
+}
+
+/// A panic of the engine refuses the module that caused it.
+fn panicked(panic: &(dyn Any + Send)) -> LoadError {
+    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    LoadError::Panic(one_line(message.unwrap_or("it panicked"), 1024))
+}
+
+fn bounds(entry: &FilterEntry) -> Bounds {
+    Bounds {
+        memory: usize::try_from(entry.limits.memory.bytes()).unwrap_or(usize::MAX),
+        time: entry.limits.time.duration(),
     }
 }
 

@@ -79,6 +79,12 @@ impl MatchRule {
             && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
     }
 
+    /// Returns whether the rule covers reads of a resource by some client.
+    #[must_use]
+    pub fn covers(&self, resource: &GroupResource) -> bool {
+        self.classes.has(VerbClass::Read) && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
+    }
+
     /// Returns a warning for a valid rule that covers other requests than it names: more of them, or none.
     #[must_use]
     pub fn warning(&self) -> Option<String> {

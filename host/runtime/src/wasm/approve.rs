@@ -14,12 +14,21 @@ const EXPORT: &str = "weir:filter/module";
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It imports an interface that filters cannot use: files, sockets, or an interface of another host.
-    #[error("it imports {0}, which a filter may not have")]
+    /// It imports an interface that filters cannot use: HTTP, or an interface of another host.
+    #[error("it imports {0}, which a filter may not have{hint}", hint = hint(.0))]
     Import(String),
     /// It does not export the filter interface. It is a module for another world, or a library.
     #[error("it does not export {EXPORT}: it is not a Weir filter{0}")]
     World(String),
+}
+
+/// What to do about an import.
+fn hint(import: &str) -> &'static str {
+    if import.starts_with("wasi:http/") {
+        return ". Filters send no requests: look objects up by weir:filter/cluster, and build the module without HTTP \
+                (componentize-js: disableFeatures: ['http', 'fetch-event'])";
+    }
+    ""
 }
 
 /// Checks that a filter may have all imports of a component, and that the component exports a filter.

@@ -10,6 +10,16 @@ use super::host_call::{HostCall, Observed, SelectionRead};
 use super::lookup::Declared;
 use super::state::{GuestState, ObjectHandle, PathHandle, Phase, SelectionHandle};
 
+/// The longest name or namespace in bytes. Kubernetes allows 253.
+const NAME: usize = 1024;
+/// The longest label selector in bytes.
+const SELECTOR: usize = 4096;
+
+/// Refuses a text that is longer than any that means something.
+fn bounded(text: String, what: &'static str, limit: usize) -> Result<Box<str>> {
+    if text.len() > limit { Err(Refusal::TooLong(what, limit).into()) } else { Ok(text.into()) }
+}
+
 impl GuestState {
     /// Returns the declared lookups of a kind. Only `filter` may look up.
     fn declared(&mut self, resource: String) -> Result<Declared> {
@@ -39,7 +49,9 @@ impl cluster::Host for GuestState {
         name: String,
     ) -> Result<Option<Resource<ObjectHandle>>> {
         let declared = self.declared(resource)?;
-        self.look_up(HostCall::Get { declared, namespace: namespace.map(Into::into), name: name.into() })
+        let namespace = namespace.map(|namespace| bounded(namespace, "a namespace", NAME)).transpose()?;
+        let name = bounded(name, "a name", NAME)?;
+        self.look_up(HostCall::Get { declared, namespace, name })
     }
 
     fn referent(
@@ -61,7 +73,8 @@ impl cluster::Host for GuestState {
         label_selector: String,
     ) -> Result<Resource<SelectionHandle>> {
         let declared = self.declared(resource)?;
-        let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
+        let namespace = namespace.map(|namespace| bounded(namespace, "a namespace", NAME)).transpose()?;
+        let label_selector = bounded(label_selector, "a label selector", SELECTOR)?;
         let selection = match self.evaluate(HostCall::Find { declared, namespace, label_selector })? {
             Observed::Selection(selection) => selection,
             other => return Err(unexpected(&other)),

@@ -71,7 +71,7 @@ pub struct Ticking(Arc<Ticker>);
 
 impl Engine {
     /// Creates the engine. It caches compiled code in the directory `cache`, which it creates if necessary. The engine
-    /// trusts the machine code in the directory, so only the daemon may have access to it.
+    /// trusts the machine code in the directory, so only the daemon may have access to it, and checks it before.
     ///
     /// # Errors
     /// If the cache directory is unusable, or the machine is not supported.
@@ -83,7 +83,6 @@ impl Engine {
             .concurrency_support(false)
             .epoch_interruption(true)
             .wasm_memory64(false)
-            .wasm_multi_memory(false)
             .async_stack_size(1 << 20)
             .max_wasm_stack(512 << 10)
             .wasm_backtrace_max_frames(NonZeroUsize::new(16));
@@ -147,6 +146,8 @@ fn open_cache(directory: &Path) -> Result<Cache, EngineError> {
     let directory_text = directory.canonicalize().map_err(|error| refused(error.into()))?;
     let mut config = CacheConfig::new();
     config.with_directory(directory_text).with_files_total_size_soft_limit(CACHE_SIZE);
+    // Code that wasmtime compresses again would differ from its digest.
+    config.with_optimized_compression_usage_counter_threshold(u64::MAX);
     Cache::new(config).map_err(refused)
 }
 

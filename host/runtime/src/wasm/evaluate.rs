@@ -2,15 +2,17 @@
 //! order, with the same errors.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use wasmtime::Result;
-use weir_document::{Column, Document};
+use weir_document::{CachedObject, Column, Document, Path};
 
 use super::dependency::Dependencies;
 use super::fault::Refusal;
 use super::handles::Handles;
 use super::hit::{LookupHit, SelectionHit};
 use super::host_call::{HostCall, Observed, Read, SelectionRead, Target};
+use super::long_work;
 use super::lookup::LookupContext;
 use super::view::Snapshot;
 
@@ -78,7 +80,7 @@ impl Scope {
     }
 
     /// A call begins, with the snapshot that it is to see; none: the newest at its first lookup.
-    pub fn begin(&mut self, snapshot: Option<std::sync::Arc<dyn Snapshot>>) {
+    pub fn begin(&mut self, snapshot: Option<Arc<dyn Snapshot>>) {
         self.lookups.begin(snapshot);
     }
 
@@ -122,19 +124,25 @@ impl Scope {
             }
             SelectionRead::Column(at) => {
                 self.lookups.depend_on_all(hit, Some(at));
-                let mut all = Column::default();
-                for object in objects {
-                    object.document().column_into(at, &mut all)?;
-                    if all.text.len() > COLUMN {
-                        return Err(Refusal::TooMany(COLUMN, "bytes in a column").into());
-                    }
-                }
-                Observed::Column(all)
+                Observed::Column(long_work::over(objects.len(), || column(objects, at))?)
             }
             SelectionRead::Fingerprint(at) => {
                 self.lookups.depend_on_all(hit, Some(at));
+                // The selection remembers it from the dependency.
                 Observed::Number(hit.selection.fingerprint(at)?)
             }
         })
     }
+}
+
+/// Reads a column over the objects of a selection.
+fn column(objects: &[Arc<CachedObject>], at: &Path) -> Result<Column> {
+    let mut all = Column::default();
+    for object in objects {
+        object.document().column_into(at, &mut all)?;
+        if all.text.len() > COLUMN {
+            return Err(Refusal::TooMany(COLUMN, "bytes in a column").into());
+        }
+    }
+    Ok(all)
 }

@@ -54,6 +54,8 @@ pub(super) enum Refusal {
     BadHandle(u32),
     #[error("more than {0} {1} at once")]
     TooMany(usize, &'static str),
+    #[error("{0} is longer than {1} bytes")]
+    TooLong(&'static str, usize),
     #[error("label selector {0:?}: {1}")]
     Selector(String, String),
 }
@@ -97,7 +99,8 @@ impl Fault {
             return Self::new(FailureClass::Document, &error.to_string());
         }
         if let Some(refusal) = error.downcast_ref::<Refusal>() {
-            return Self::new(FailureClass::Trap, &refusal.to_string());
+            let class = if memory_refused { FailureClass::Memory } else { FailureClass::Trap };
+            return Self::new(class, &refusal.to_string());
         }
         if error.is::<wasmtime_wasi::I32Exit>() {
             return Self::new(FailureClass::Exit, &with_stderr("the module called exit", stderr));
@@ -131,7 +134,8 @@ fn with_stderr(what: &str, stderr: &str) -> String {
     if stderr.is_empty() { what.to_owned() } else { format!("{what}: {stderr}") }
 }
 
-/// Converts text from a module to one bounded line without control characters, so that it is safe to display.
+/// Converts text from a module to one bounded line without control and bidirectional formatting characters, so that it is safe
+/// to display.
 #[must_use]
 pub fn one_line(text: &str, limit: usize) -> String {
     let mut line = String::with_capacity(text.len().min(limit));
@@ -140,9 +144,18 @@ pub fn one_line(text: &str, limit: usize) -> String {
             line.push('…');
             break;
         }
-        if letter.is_control() { line.extend(letter.escape_default()) } else { line.push(letter) }
+        match letter.is_control() || is_invisible(letter) {
+            true => line.extend(letter.escape_default()),
+            false => line.push(letter),
+        }
     }
     line
+}
+
+/// Whether a character changes the direction of text, or breaks a line, without being a control character: it could make a
+/// line look like another one.
+fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -153,6 +166,8 @@ mod tests {
     fn text_of_a_module_is_bounded_and_has_no_control_characters() {
         assert_eq!(one_line("a\u{1b}[31m\nb", 100), "a\\u{1b}[31m\\nb");
         assert_eq!(one_line(&"x".repeat(20), 5), "xxxxx…");
+        assert_eq!(one_line("a\u{202e}b\u{2069}c\u{2028}d", 100), "a\\u{202e}b\\u{2069}c\\u{2028}d");
+        assert_eq!(one_line("grün \u{5d0}", 100), "grün \u{5d0}", "other scripts stay");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The host calls of filters, and their results.
 
+mod weight;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use weir_document::{Column, Document, Error, Path, StringSet, Value};
 use weir_kube::InterfaceAddress;
 
+use self::weight::is_long;
 use super::lookup::Declared;
 
 /// The maximum length of a recorded argument or result in bytes.
@@ -256,23 +259,6 @@ impl Edit {
             Self::Replace(json) => document.replace(json).map(done),
         };
         edited.unwrap_or_else(|error| Observed::Refused(error.to_string()))
-    }
-
-    fn is_long(&self) -> bool {
-        match self {
-            Self::Set(_, value) | Self::Append(_, value) => is_long(value),
-            Self::SetRows(_, rows, value) => rows.len() > LONG || is_long(value),
-            Self::RemoveRows(_, rows) | Self::Retain(_, rows) => rows.len() > LONG,
-            Self::Replace(json) => json.len() > LONG,
-            Self::Remove(_) | Self::RetainIn(..) => false,
-        }
-    }
-}
-
-fn is_long(value: &Value) -> bool {
-    match value {
-        Value::Number(text) | Value::Text(text) | Value::Json(text) => text.len() > LONG,
-        Value::Null | Value::Boolean(_) => false,
     }
 }
 

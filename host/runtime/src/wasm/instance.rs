@@ -21,6 +21,8 @@ use super::wasi;
 /// The maximum number of bytes that one call may pass from the module to the host. It exceeds the size limit of etcd,
 /// so that a filter can replace whole objects.
 pub(super) const HOSTCALL: usize = 16 << 20;
+/// The wall time of a call beyond [`Bounds::time`]. Epochs charge the time in which a module runs; this ends a call that waits.
+const WALL: Duration = Duration::from_secs(10);
 /// The time limit of instantiation, `describe` and `configure` together. They run once per instance.
 pub(super) const START: Duration = Duration::from_secs(1);
 /// The maximum length of a text from a module's description or of its reason to refuse settings, in bytes.
@@ -96,7 +98,7 @@ pub enum StartError {
 pub struct Instance {
     store: Store<GuestState>,
     bindings: Bindings,
-    ticks: u64,
+    time: Duration,
     objects: u64,
 }
 
@@ -138,6 +140,13 @@ impl Linked {
         Ok(Self { engine: engine.clone(), pre: linked })
     }
 
+    /// Returns the names of the interfaces that the module imports.
+    #[must_use]
+    pub fn imports(&self) -> Vec<String> {
+        let component = self.pre.instance_pre().component().component_type();
+        component.imports(self.engine.inner()).map(|(name, _)| name.to_owned()).collect()
+    }
+
     /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &Engine {
@@ -150,7 +159,7 @@ impl Linked {
     /// If the call faults.
     pub async fn describe(&self, context: Arc<InstanceContext>, bounds: Bounds) -> Result<Description, StartError> {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
-        let described = bindings.weir_filter_module().call_describe(&mut store).await;
+        let described = within(START, bindings.weir_filter_module().call_describe(&mut store)).await;
         let described = described.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
         let line = |text: &str| super::fault::one_line(text, TEXT);
         Ok(Description {
@@ -171,12 +180,13 @@ impl Linked {
         settings: &str,
     ) -> Result<(Instance, RawPlan), StartError> {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
-        let plan = match bindings.weir_filter_module().call_configure(&mut store, settings).await {
+        let configured = within(START, bindings.weir_filter_module().call_configure(&mut store, settings)).await;
+        let plan = match configured {
             Ok(Ok(plan)) => RawPlan { matches: plan.matches, lookups: plan.lookups },
             Ok(Err(reason)) => return Err(StartError::Settings(super::fault::one_line(&reason, TEXT))),
             Err(error) => return Err(StartError::Fault(fault(&mut store, &error))),
         };
-        Ok((Instance { store, bindings, ticks: ticks(bounds.time), objects: 0 }, plan))
+        Ok((Instance { store, bindings, time: bounds.time, objects: 0 }, plan))
     }
 
     async fn start(
@@ -195,7 +205,7 @@ impl Linked {
             Ok(if in_time { UpdateDeadline::Yield(1) } else { UpdateDeadline::Interrupt })
         });
         store.data_mut().begin_configure(ticks(START));
-        match self.pre.instantiate_async(&mut store).await {
+        match within(START, self.pre.instantiate_async(&mut store)).await {
             Ok(bindings) => Ok((store, bindings)),
             Err(error) => Err(fault(&mut store, &error)),
         }
@@ -210,9 +220,10 @@ impl Instance {
     /// calls.
     pub async fn filter(&mut self, object: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
         self.objects += 1;
-        self.store.data_mut().begin_filter(self.ticks, object, snapshot, record);
+        self.store.data_mut().begin_filter(ticks(self.time), object, snapshot, record);
         self.store.set_epoch_deadline(1);
-        let result = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0)).await;
+        let call = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0));
+        let result = within(self.time, call).await;
         let (object, trace) = self.store.data_mut().end_filter();
         let verdict = match result {
             Ok(Ok(verdict)) => match object {
@@ -239,7 +250,15 @@ impl Instance {
     /// Returns its linear memory in bytes. Linear memory never shrinks.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.store.data().memory.peak
+        self.store.data().memory.linear()
+    }
+}
+
+/// Runs a call within its wall time. A call that is cut off leaves its instance unusable, as any failure does.
+async fn within<T>(time: Duration, call: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
+    match tokio::time::timeout(WALL + 10 * time, call).await {
+        Ok(result) => result,
+        Err(_) => Err(wasmtime::Trap::Interrupt.into()),
     }
 }
 
@@ -250,7 +269,7 @@ fn ticks(time: Duration) -> u64 {
 
 fn fault(store: &mut Store<GuestState>, error: &wasmtime::Error) -> Fault {
     let state = store.data_mut();
-    Fault::of(error, state.memory.refused, &state.output.last())
+    Fault::of(error, state.memory.refused(), &state.output.last())
 }
 
 impl std::fmt::Debug for Linked {

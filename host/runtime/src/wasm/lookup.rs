@@ -11,6 +11,7 @@ use weir_kube::{GroupResource, InterfaceAddress, LookupSpec};
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
 use super::fault::Refusal;
 use super::hit::{LookupHit, SelectionHit};
+use super::long_work;
 use super::state::InstanceContext;
 use super::view::Snapshot;
 
@@ -99,9 +100,9 @@ impl LookupContext {
         label_selector: &str,
     ) -> Result<SelectionHit> {
         let lookup = declared.covering(None)?;
-        let selection = self
-            .snapshot()
-            .find(lookup, namespace, label_selector)
+        let snapshot = self.snapshot();
+        let objects = snapshot.objects_to_read(lookup, namespace, label_selector);
+        let selection = long_work::over(objects, || snapshot.find(lookup, namespace, label_selector))
             .map_err(|reason| Refusal::Selector(label_selector.to_owned(), reason))?;
         let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
         let hit = SelectionHit { selection, lookup: lookup.clone(), namespace, label_selector };
@@ -144,7 +145,8 @@ impl LookupContext {
             label_selector: hit.label_selector.clone(),
             at: at.cloned(),
         };
-        let value = at.map_or_else(|| selection.identity(), |at| selection.value(at));
+        let read = || at.map_or_else(|| selection.identity(), |at| selection.value(at));
+        let value = long_work::over(selection.objects().len(), read);
         self.collect(dependency, value, Remembering::Selection(selection.clone()));
     }
 

@@ -79,12 +79,12 @@ impl objects::Host for GuestState {}
 
 impl objects::HostPath for GuestState {
     fn parse(&mut self, expression: String) -> Result<Result<Resource<PathHandle>, String>> {
-        Ok(self.paths.open(&expression)?.map(Resource::new_own))
+        Ok(self.open_path(&expression)?.map(Resource::new_own))
     }
 
     fn drop(&mut self, path: Resource<PathHandle>) -> Result<()> {
         if path.owned() {
-            self.paths.free(path.rep());
+            self.free_path(path.rep());
         }
         Ok(())
     }
@@ -92,12 +92,12 @@ impl objects::HostPath for GuestState {
 
 impl objects::HostStringSet for GuestState {
     fn new(&mut self, strings: Vec<String>) -> Result<Resource<StringSetHandle>> {
-        self.string_sets.put(strings.into_iter().collect()).map(Resource::new_own)
+        self.put_string_set(strings.into_iter().collect()).map(Resource::new_own)
     }
 
     fn drop(&mut self, set: Resource<StringSetHandle>) -> Result<()> {
         if set.owned() {
-            self.string_sets.free(set.rep());
+            self.free_string_set(set.rep());
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The paths of one instance. Parsed paths are cached. A path lives as long as the guest holds its handle.
 //!
-//! Bounds: the cache has [`PARSED`] texts, and is cleared when it is full. The guest may hold [`HANDLES`] handles. An
-//! instance that holds [`MANY`] of them after a call is replaced, so that a guest that never drops handles does not
-//! fail.
+//! Bounds: a cache has [`PARSED`] texts of [`PARSED_TEXT`] in total, and is cleared when it is full. The guest may hold
+//! [`HANDLES`] handles. An instance that holds [`MANY`] of them after a call is replaced, so that a guest that never drops
+//! handles does not fail.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,21 @@ use super::handles::Slots;
 
 /// The maximum number of cached paths.
 const PARSED: usize = 4096;
+/// The maximum length of all cached texts in bytes.
+const PARSED_TEXT: usize = 256 << 10;
+/// The approximate memory of a path beside its text, which it has twice: whole and in segments.
+const OVERHEAD: usize = 256;
 /// The maximum number of handles.
 pub(super) const HANDLES: usize = 1 << 16;
 /// The number of handles at which an instance is replaced after a call.
 pub(super) const MANY: usize = 1 << 14;
 
-type Parsed = HashMap<String, Path, foldhash::fast::RandomState>;
+/// Parsed paths by text.
+#[derive(Debug, Default)]
+struct Parsed {
+    paths: HashMap<String, Path, foldhash::fast::RandomState>,
+    text: usize,
+}
 
 /// The paths of one instance.
 #[derive(Debug)]
@@ -46,12 +55,9 @@ impl Paths {
         }
     }
 
-    /// Returns a handle for an expression, or the reason why it is not a valid path.
-    pub(super) fn open(&mut self, expression: &str) -> Result<Result<u32, String>> {
-        match self.parse(expression) {
-            Ok(path) => self.handles.put(path).map(Ok),
-            Err(reason) => Ok(Err(reason)),
-        }
+    /// Adds a path and returns its handle.
+    pub(super) fn put(&mut self, path: Path) -> Result<u32> {
+        self.handles.put(path)
     }
 
     /// Returns the path of a handle.
@@ -59,9 +65,9 @@ impl Paths {
         self.handles.get(number)
     }
 
-    /// Frees a handle.
-    pub(super) fn free(&mut self, number: u32) {
-        self.handles.free(number);
+    /// Frees a handle and returns its path.
+    pub(super) fn free(&mut self, number: u32) -> Option<Path> {
+        self.handles.free(number)
     }
 
     /// Returns whether the guest holds so many handles that the instance must be replaced.
@@ -75,7 +81,7 @@ impl Paths {
             return Ok(path.clone());
         }
         let path = Path::parse(expression).map_err(|error| error.to_string())?;
-        remember(&mut self.parsed, expression, &path);
+        self.parsed.put(expression, &path);
         Ok(path)
     }
 
@@ -91,34 +97,63 @@ impl Paths {
         let quoted = key.replace('\\', "\\\\").replace('\'', "\\'");
         let path = Path::parse(&format!("metadata.{name}['{quoted}']"));
         let path = path.map_err(|error| wasmtime::Error::msg(error.to_string()))?;
-        remember(known, key, &path);
+        known.put(key, &path);
         Ok(path)
     }
 }
 
-fn remember(paths: &mut Parsed, text: &str, path: &Path) {
-    if paths.len() >= PARSED {
-        paths.clear();
+impl Parsed {
+    fn get(&self, text: &str) -> Option<&Path> {
+        self.paths.get(text)
     }
-    paths.insert(text.to_owned(), path.clone());
+
+    fn put(&mut self, text: &str, path: &Path) {
+        if self.paths.len() >= PARSED || self.text + text.len() > PARSED_TEXT {
+            self.paths.clear();
+            self.text = 0;
+        }
+        self.text += text.len();
+        self.paths.insert(text.to_owned(), path.clone());
+    }
+}
+
+/// Returns the approximate memory of a path in bytes.
+pub(super) fn path_weight(path: &Path) -> usize {
+    OVERHEAD + 2 * path.text().len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn open(paths: &mut Paths, expression: &str) -> u32 {
+        let path = paths.parse(expression).unwrap();
+        paths.put(path).unwrap()
+    }
+
     #[test]
     fn a_filter_with_data_dependent_paths_never_runs_out_of_them() {
         let mut paths = Paths::new();
-        let kept = paths.open("metadata.name").unwrap().unwrap();
+        let kept = open(&mut paths, "metadata.name");
         for n in 0..2 * HANDLES {
-            let number = paths.open(&format!("data.key-{n}")).unwrap().unwrap();
+            let number = open(&mut paths, &format!("data.key-{n}"));
             assert_eq!(paths.get(number).unwrap().text(), format!("data.key-{n}"));
             paths.free(number);
             assert!(paths.member(Map::Labels, &format!("key-{n}")).is_ok());
         }
         assert_eq!(paths.get(kept).unwrap().text(), "metadata.name");
-        assert!(paths.parsed.len() <= PARSED && paths.labels.len() <= PARSED && !paths.are_many());
+        assert!(paths.parsed.paths.len() <= PARSED && paths.labels.paths.len() <= PARSED && !paths.are_many());
+    }
+
+    #[test]
+    fn the_texts_of_cached_paths_are_bounded() {
+        let mut paths = Paths::new();
+        for n in 0..PARSED {
+            paths.parse(&format!("a{}-{n}", "x".repeat(900))).unwrap();
+            assert!(paths.parsed.text <= PARSED_TEXT);
+        }
+        let texts: usize = paths.parsed.paths.keys().map(String::len).sum();
+        assert_eq!(texts, paths.parsed.text);
     }
 
     #[test]
@@ -126,7 +161,7 @@ mod tests {
         let mut paths = Paths::new();
         for n in 0..MANY {
             assert!(!paths.are_many());
-            paths.open(&format!("a{n}")).unwrap().unwrap();
+            open(&mut paths, &format!("a{n}"));
         }
         assert!(paths.are_many());
     }

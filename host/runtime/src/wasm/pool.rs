@@ -113,6 +113,12 @@ impl Pool {
         self.lock().idle.len()
     }
 
+    /// Returns the linear memory of the largest idle instance in bytes.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.lock().idle.iter().map(Instance::memory).max().unwrap_or_default()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Warm> {
         self.warm.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use wasmtime::Result;
 use wasmtime::component::ResourceTable;
-use wasmtime::{ResourceLimiter, Result};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, StringSet};
 use weir_kube::LookupSpec;
@@ -16,8 +16,10 @@ use super::evaluate::{Scope, evaluate};
 use super::fault::Refusal;
 use super::handles::Slots;
 use super::host_call::{HostCall, Observed};
+use super::log_rate::LogRate;
 use super::lookup::LookupContext;
-use super::paths::Paths;
+use super::memory_limit::MemoryLimit;
+use super::paths::{Paths, path_weight};
 use super::trace::{Recorder, Trace};
 use super::view::{ClusterView, Snapshot};
 use super::wasi::{self, Output};
@@ -26,8 +28,6 @@ use super::wasi::{self, Output};
 pub(super) const STRING_SETS: usize = 64;
 /// The maximum memory of all string sets of one instance in bytes.
 pub(super) const STRING_SETS_WEIGHT: usize = 8 << 20;
-/// The maximum number of elements of one table of the module.
-const TABLE_ELEMENTS: usize = 1 << 20;
 
 /// The handle of the filtered object.
 pub(super) const OBJECT: u32 = 0;
@@ -60,6 +60,15 @@ pub struct InstanceContext {
     pub lookups: Vec<Arc<LookupSpec>>,
     /// The epoch of the filter's dependency set.
     pub epoch: Arc<Epoch>,
+    log_rate: Arc<LogRate>,
+}
+
+impl InstanceContext {
+    /// Creates the context of a filter. Without lookups it can be validated only.
+    #[must_use]
+    pub fn new(filter: Arc<str>, view: Arc<dyn ClusterView>, lookups: Vec<Arc<LookupSpec>>, epoch: Arc<Epoch>) -> Self {
+        Self { filter, view, lookups, epoch, log_rate: Arc::default() }
+    }
 }
 
 /// The export that runs.
@@ -99,14 +108,6 @@ pub(super) struct Budget {
     host: u64,
 }
 
-/// Limits the memory and tables of an instance, and records whether a request was refused.
-#[derive(Debug)]
-pub(super) struct MemoryLimit {
-    limit: usize,
-    pub(super) peak: usize,
-    pub(super) refused: bool,
-}
-
 /// String sets by number, with a bound on their memory.
 #[derive(Debug)]
 pub(super) struct StringSets {
@@ -116,12 +117,12 @@ pub(super) struct StringSets {
 
 impl GuestState {
     pub(super) fn new(context: Arc<InstanceContext>, memory: usize, clock: Clock) -> Self {
-        let output = Output::new(context.filter.clone());
+        let output = Output::new(context.filter.clone(), context.log_rate.clone());
         Self {
             wasi: wasi::context(&output),
             table: ResourceTable::new(),
             output,
-            memory: MemoryLimit { limit: memory, peak: 0, refused: false },
+            memory: MemoryLimit::new(memory),
             budget: Budget { clock, left: 0, host: 0 },
             phase: Phase::Configure,
             scope: Scope::new(LookupContext::new(context.clone())),
@@ -157,7 +158,7 @@ impl GuestState {
     fn begin(&mut self, ticks: u64) {
         self.budget.left = ticks;
         self.budget.host = 0;
-        self.memory.refused = false;
+        self.memory.begin();
         self.output.begin();
     }
 
@@ -171,9 +172,37 @@ impl GuestState {
         (self.object.take().map(Cow::into_owned), self.recorder.end(dependencies))
     }
 
+    /// Keeps a string set for the guest.
+    pub(super) fn put_string_set(&mut self, strings: StringSet) -> Result<u32> {
+        self.memory.hold(strings.weight())?;
+        self.string_sets.put(strings)
+    }
+
+    /// Frees a string set.
+    pub(super) fn free_string_set(&mut self, number: u32) {
+        self.memory.release(self.string_sets.free(number));
+    }
+
+    /// Keeps a path for the guest, or returns the reason why it is not a valid path.
+    pub(super) fn open_path(&mut self, expression: &str) -> Result<Result<u32, String>> {
+        match self.paths.parse(expression) {
+            Ok(path) => {
+                self.memory.hold(path_weight(&path))?;
+                self.paths.put(path).map(Ok)
+            }
+            Err(reason) => Ok(Err(reason)),
+        }
+    }
+
+    /// Frees a path.
+    pub(super) fn free_path(&mut self, number: u32) {
+        self.memory.release(self.paths.free(number).map_or(0, |path| path_weight(&path)));
+    }
+
     /// Evaluates a host call of the guest, records it, and charges its time.
     pub(super) fn evaluate(&mut self, call: HostCall) -> Result<Observed<'_>> {
-        let Self { object, scope, recorder, budget, .. } = self;
+        let Self { object, scope, recorder, budget, memory, .. } = self;
+        memory.keep(call.kept())?;
         let object = object.as_mut().ok_or(Refusal::BadHandle(OBJECT))?;
         let began = budget.clock.ticks();
         let observed = evaluate(&call, object, scope)?;
@@ -223,40 +252,11 @@ impl StringSets {
         self.sets.get(number)
     }
 
-    pub(super) fn free(&mut self, number: u32) {
-        if let Some(strings) = self.sets.free(number) {
-            self.weight -= strings.weight();
-        }
-    }
-}
-
-impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
-        let granted = desired <= self.limit;
-        if granted {
-            self.peak = self.peak.max(desired);
-        } else {
-            self.refused = true;
-        }
-        Ok(granted)
-    }
-
-    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> Result<bool> {
-        let granted = desired <= TABLE_ELEMENTS;
-        self.refused |= !granted;
-        Ok(granted)
-    }
-
-    fn instances(&self) -> usize {
-        64
-    }
-
-    fn tables(&self) -> usize {
-        64
-    }
-
-    fn memories(&self) -> usize {
-        4
+    /// Frees a set and returns its weight.
+    pub(super) fn free(&mut self, number: u32) -> usize {
+        let freed = self.sets.free(number).map_or(0, |strings| strings.weight());
+        self.weight -= freed;
+        freed
     }
 }
 

@@ -55,7 +55,7 @@ impl Recorder {
         }
         if !call.is_replayed() || self.calls.len() >= CALLS {
             self.extent = Extent::Prefix;
-        } else if observed.is_long() {
+        } else if observed.is_long() || call.is_long() {
             self.discard();
         } else {
             self.calls.push((call, observed.to_owned()));

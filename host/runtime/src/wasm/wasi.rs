@@ -1,22 +1,25 @@
-//! The part of WASI that a filter may import: the imports of every Rust program with the standard library, and clocks.
-//! Environment and arguments are empty, standard input is closed, random numbers are constant, and clocks stand still.
-//! The daemon logs standard output and error line by line, up to a bound.
+//! The part of WASI that a filter may import: what the runtimes of languages import, whether they use it or not.
+//! Environment and arguments are empty, standard input is closed, there are no files, sockets are refused, random numbers
+//! are constant, and clocks stand still. The daemon logs standard output and error line by line, up to a bound.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
-use wasmtime::component::{HasData, Linker, ResourceTable};
+use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream, WasiCli, WasiCliView};
-use wasmtime_wasi::clocks::{HostMonotonicClock, HostWallClock, WasiClocks, WasiClocksView};
-use wasmtime_wasi::p2::bindings::{cli, clocks, random};
-use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+use wasmtime_wasi::clocks::{HostWallClock, WasiClocks, WasiClocksView};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView};
+use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, random, sockets};
+use wasmtime_wasi::p2::{DynPollable, OutputStream, Pollable, StreamResult, subscribe};
 use wasmtime_wasi::random::{Deterministic, WasiRandom, WasiRandomView};
+use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView};
 use wasmtime_wasi::{WasiCtx, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io;
 
 use super::fault::one_line;
+use super::log_rate::LogRate;
 use super::state::GuestState;
 
 /// The maximum length of a logged line in bytes. Longer lines are truncated.
@@ -44,6 +47,15 @@ pub(super) const INTERFACES: &[&str] = &[
     "wasi:random/random",
     "wasi:random/insecure",
     "wasi:random/insecure-seed",
+    "wasi:filesystem/types",
+    "wasi:filesystem/preopens",
+    "wasi:sockets/network",
+    "wasi:sockets/instance-network",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/tcp",
+    "wasi:sockets/tcp-create-socket",
+    "wasi:sockets/udp",
+    "wasi:sockets/udp-create-socket",
 ];
 
 /// The standard output and error of a module. Complete lines are logged at once. The last lines are kept for the
@@ -54,6 +66,7 @@ pub(super) struct Output(Arc<Mutex<Lines>>);
 #[derive(Debug)]
 struct Lines {
     filter: Arc<str>,
+    rate: Arc<LogRate>,
     partial: Vec<u8>,
     last: String,
     logged: usize,
@@ -82,10 +95,22 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     cli::terminal_stdout::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
     cli::terminal_stderr::add_to_linker::<GuestState, WasiCli>(l, GuestState::cli)?;
     clocks::wall_clock::add_to_linker::<GuestState, WasiClocks>(l, GuestState::clocks)?;
-    clocks::monotonic_clock::add_to_linker::<GuestState, WasiClocks>(l, GuestState::clocks)?;
+    clocks::monotonic_clock::add_to_linker::<GuestState, StillClock>(l, |state| StillClock(state.ctx().table))?;
     random::random::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)?;
     random::insecure::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)?;
-    random::insecure_seed::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)
+    random::insecure_seed::add_to_linker::<GuestState, WasiRandom>(l, GuestState::random)?;
+    // Without preopened directories no module can name a file.
+    filesystem::types::add_to_linker::<GuestState, WasiFilesystem>(l, GuestState::filesystem)?;
+    filesystem::preopens::add_to_linker::<GuestState, WasiFilesystem>(l, GuestState::filesystem)?;
+    // The context of an instance allows neither sockets nor names, and refuses them before it opens a descriptor.
+    let options = sockets::network::LinkOptions::default();
+    sockets::network::add_to_linker::<GuestState, WasiSockets>(l, &options, GuestState::sockets)?;
+    sockets::instance_network::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
+    sockets::ip_name_lookup::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
+    sockets::tcp::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
+    sockets::tcp_create_socket::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
+    sockets::udp::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
+    sockets::udp_create_socket::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)
 }
 
 /// Creates the isolated WASI context of one instance.
@@ -97,8 +122,48 @@ pub(super) fn context(output: &Output) -> WasiCtx {
         .insecure_random(Deterministic::new(vec![0]))
         .insecure_random_seed(0)
         .wall_clock(Still)
-        .monotonic_clock(Still)
         .build()
+}
+
+/// The monotonic clock, whose timers are ready at once: a module that sleeps must not outlast its time limit.
+struct StillClock<'a>(&'a mut ResourceTable);
+
+impl HasData for StillClock<'static> {
+    type Data<'a> = StillClock<'a>;
+}
+
+impl StillClock<'_> {
+    fn ready(&mut self) -> wasmtime::Result<Resource<DynPollable>> {
+        let timer = self.0.push(Ready)?;
+        subscribe(self.0, timer)
+    }
+}
+
+impl clocks::monotonic_clock::Host for StillClock<'_> {
+    fn now(&mut self) -> wasmtime::Result<u64> {
+        // Go's runtime does not start at 0.
+        Ok(1)
+    }
+
+    fn resolution(&mut self) -> wasmtime::Result<u64> {
+        Ok(1)
+    }
+
+    fn subscribe_instant(&mut self, _when: u64) -> wasmtime::Result<Resource<DynPollable>> {
+        self.ready()
+    }
+
+    fn subscribe_duration(&mut self, _when: u64) -> wasmtime::Result<Resource<DynPollable>> {
+        self.ready()
+    }
+}
+
+/// A timer that has expired.
+struct Ready;
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Ready {
+    async fn ready(&mut self) {}
 }
 
 /// A clock that stands still, because a verdict must not depend on the time of the call.
@@ -114,19 +179,9 @@ impl HostWallClock for Still {
     }
 }
 
-impl HostMonotonicClock for Still {
-    fn resolution(&self) -> u64 {
-        1
-    }
-
-    fn now(&self) -> u64 {
-        0
-    }
-}
-
 impl Output {
-    pub(super) fn new(filter: Arc<str>) -> Self {
-        Self(Arc::new(Mutex::new(Lines { filter, partial: Vec::new(), last: String::new(), logged: 0 })))
+    pub(super) fn new(filter: Arc<str>, rate: Arc<LogRate>) -> Self {
+        Self(Arc::new(Mutex::new(Lines { filter, rate, partial: Vec::new(), last: String::new(), logged: 0 })))
     }
 
     /// Resets the count of lines at the start of a call.
@@ -150,11 +205,9 @@ impl Output {
         std::mem::take(&mut lines.last)
     }
 
-    /// Counts one more line. Returns false if the call has reached its bound.
+    /// Counts one more line. Returns false if the call or the filter has reached its bound.
     pub(super) fn may_log(&self) -> bool {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.logged += 1;
-        lines.logged <= LINES
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).may_log()
     }
 
     fn take(&self, bytes: &[u8]) {
@@ -171,13 +224,17 @@ impl Output {
 }
 
 impl Lines {
+    fn may_log(&mut self) -> bool {
+        self.logged += 1;
+        self.logged <= LINES && self.rate.allows(&self.filter)
+    }
+
     fn end_line(&mut self) {
         if self.partial.is_empty() {
             return;
         }
         let line = one_line(&String::from_utf8_lossy(&std::mem::take(&mut self.partial)), LINE);
-        if self.logged < LINES {
-            self.logged += 1;
+        if self.may_log() {
             tracing::info!(filter = %self.filter, line, "output of the filter module");
         }
         if self.last.len() + line.len() < LINE {

@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::pair::{Parts, chain, changes, replayed};
 
 fn settings(ops: Vec<Op>) -> String {
-    serde_json::to_string(&Program { ops }).unwrap()
+    serde_json::to_string(&Program { ops, ..Program::default() }).unwrap()
 }
 
 fn service(name: &str) -> Document {

@@ -38,7 +38,7 @@ const KEYS: &[&str] =
 /// Returns the settings of a program.
 pub(crate) fn program(dice: &mut Dice) -> String {
     let ops = (0..=dice.below(9)).map(|_| op(dice)).collect();
-    serde_json::to_string(&Program { ops }).unwrap()
+    serde_json::to_string(&Program { ops, ..Program::default() }).unwrap()
 }
 
 fn text(dice: &mut Dice, from: &[&str]) -> String {

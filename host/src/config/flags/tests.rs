@@ -174,7 +174,10 @@ fn run_takes_its_flags() {
     let Ok(Command::Run(flags)) = line("run m.wasm --object - --cluster a --cluster b --settings {\"a\":1}") else {
         panic!()
     };
-    assert_eq!((flags.cluster.len(), flags.settings.as_str(), flags.node_name.as_str()), (2, "{\"a\":1}", "node"));
+    assert_eq!(
+        (flags.world.cluster.len(), flags.entry.settings.as_str(), flags.world.node_name.as_str()),
+        (2, "{\"a\":1}", "node")
+    );
 }
 
 #[test]

@@ -260,7 +260,11 @@ fn a_rule_without_a_read_verb_is_a_warning_with_the_filter_and_the_rule() {
 }
 
 #[test]
-fn the_number_of_filters_and_items_is_bounded() {
+fn the_number_of_filters_keys_and_items_is_bounded() {
+    let flat: String = (0..40_000).map(|i| format!("  filter_f{i}: a/pods\n")).collect();
+    let manifest = format!("apiVersion: v1\nkind: ConfigMap\ndata:\n{flat}");
+    let refused = errors(Configuration::from_manifest("weir.yaml", &manifest));
+    assert_eq!(refused, ["data: 40000 keys are too many: at most 201"]);
     let many: String = (0..101).map(|i| format!("{{name: f{i}}},")).collect();
     assert!(only_error(listed(&format!("filters: [{many}]"))).contains("101 filters are too many: at most 100"));
     let rules: String = (0..201).map(|_| "a/pods,").collect();

@@ -9,7 +9,9 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
+use sha2::{Digest as _, Sha256};
 
+use crate::proxy::credential::hash_text;
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
 use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
@@ -46,10 +48,11 @@ impl Review {
         }
     }
 
-    /// Returns the key of this review in a cache: equal keys have equal results.
+    /// Returns the key of this review in a cache: equal keys have equal results. It is a hash, because clients choose the
+    /// length of selectors.
     #[must_use]
     pub(super) fn key(&self) -> String {
-        serde_json::to_string(&self.spec).unwrap_or_default()
+        hash_text(Sha256::new_with_prefix(serde_json::to_vec(&self.spec).unwrap_or_default()))
     }
 
     /// Sends the review, and returns whether the request is allowed. `client` has the daemon's credential. Cancel-safe.

@@ -2,10 +2,11 @@
 //!
 //! A revoked permission takes effect after at most [`ALLOWED`], and earlier for most requests, because the API server
 //! authorizes the impersonated request, too. Concurrent requests with the same key share one review. Memory: at most
-//! [`CAPACITY`] results.
+//! [`CAPACITY`] results, [`SHARE`] of them of one owner.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
@@ -25,11 +26,14 @@ const DENIED: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most results.
 const CAPACITY: u64 = 4096;
+/// The most results of one owner. Further ones are not kept, so that no client evicts the results of others.
+const SHARE: usize = 1024;
 
 /// The results of the last seconds, and the permissions for the time in which no API server can be reached.
 #[derive(Debug)]
 pub(in crate::proxy) struct ReviewCache {
     results: Cache<String, CachedReview>,
+    shares: Arc<Shares>,
     allowed: Duration,
     /// When each permission ends that was granted.
     granted: Cache<String, SystemTime>,
@@ -42,6 +46,8 @@ pub(in crate::proxy) struct ReviewCache {
 /// What a review is about.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct ReviewKey {
+    /// Whose request it is, for its share of the results.
+    pub(in crate::proxy) owner: Arc<str>,
     /// Equal names have equal results.
     pub(in crate::proxy) name: String,
     /// Another name under which an allowed request is granted while no API server can be reached.
@@ -53,6 +59,7 @@ pub(in crate::proxy) struct ReviewKey {
 /// A result, or the error of a review. An error expires at once: only the requests that wait for it get it.
 #[derive(Debug, Clone)]
 struct CachedReview {
+    owner: Arc<str>,
     allowed: Result<bool, String>,
     expires: Instant,
 }
@@ -70,10 +77,17 @@ impl ReviewCache {
 
     fn new(allowed: Duration, disk: Option<Arc<DiskCache>>, offline_grace: Duration) -> Self {
         // Each result has its own expiry. The time to live only bounds the memory of results that nobody requests again.
+        let shares = Arc::<Shares>::default();
+        let counted = shares.clone();
+        let results = Cache::builder().max_capacity(CAPACITY).time_to_live(allowed);
         Self {
-            results: Cache::builder().max_capacity(CAPACITY).time_to_live(allowed).build(),
+            results: results.eviction_listener(move |_, review, _| counted.remove(&review)).build(),
+            shares,
             allowed,
-            granted: Cache::builder().max_capacity(CAPACITY).build(),
+            granted: Cache::builder()
+                .max_capacity(CAPACITY)
+                .time_to_live(offline_grace.max(Duration::from_secs(1)))
+                .build(),
             disk,
             offline_grace,
         }
@@ -133,14 +147,51 @@ impl ReviewCache {
     ) -> Result<bool, StatusError> {
         let is_expired = |review: &CachedReview| review.expires <= Instant::now();
         let left = key.expires.map(|expires| expires.duration_since(clock::now()).unwrap_or_default());
-        let sent = CachedReview::of(send, left.map_or(self.allowed, |left| left.min(self.allowed)));
-        let review = self.results.entry(key.name.clone()).or_insert_with_if(sent, is_expired).await;
-        let is_new = review.is_fresh();
-        let allowed = review.into_value().allowed.map_err(StatusError::Review)?;
+        let sent = CachedReview::of(key, send, left.map_or(self.allowed, |left| left.min(self.allowed)));
+        let (review, is_new) = if self.shares.is_exhausted(&key.owner) && !self.results.contains_key(&key.name) {
+            (sent.await, true)
+        } else {
+            let review = self.results.entry_by_ref(&key.name).or_insert_with_if(sent, is_expired).await;
+            let is_new = review.is_fresh();
+            let review = review.into_value();
+            if is_new {
+                self.shares.add(&review);
+            }
+            (review, is_new)
+        };
+        let allowed = review.allowed.map_err(StatusError::Review)?;
         if is_new {
             self.remember(key, allowed).await;
         }
         Ok(allowed)
+    }
+}
+
+/// The number of results of each owner.
+#[derive(Debug, Default)]
+struct Shares(Mutex<HashMap<Arc<str>, usize>>);
+
+impl Shares {
+    fn is_exhausted(&self, owner: &str) -> bool {
+        self.locked().get(owner).is_some_and(|results| *results >= SHARE)
+    }
+
+    fn add(&self, review: &CachedReview) {
+        *self.locked().entry(review.owner.clone()).or_default() += 1;
+    }
+
+    fn remove(&self, review: &CachedReview) {
+        let mut owners = self.locked();
+        if let Some(results) = owners.get_mut(&review.owner) {
+            *results = results.saturating_sub(1);
+            if *results == 0 {
+                owners.remove(&review.owner);
+            }
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,7 +201,7 @@ fn on_disk(name: &str) -> String {
 }
 
 impl CachedReview {
-    async fn of(send: impl Future<Output = Result<bool, StatusError>>, allowed_for: Duration) -> Self {
+    async fn of(key: &ReviewKey, send: impl Future<Output = Result<bool, StatusError>>, allowed_for: Duration) -> Self {
         let allowed = match timeout(TIMEOUT, send).await {
             Ok(Ok(allowed)) => Ok(allowed),
             Ok(Err(StatusError::Review(reason))) => Err(reason),
@@ -162,7 +213,7 @@ impl CachedReview {
             Ok(false) => DENIED,
             Err(_) => Duration::ZERO,
         };
-        Self { allowed, expires: Instant::now() + lifetime }
+        Self { owner: key.owner.clone(), allowed, expires: Instant::now() + lifetime }
     }
 }
 
@@ -175,7 +226,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(3600);
 
     fn key(name: &str, expires: Option<SystemTime>) -> ReviewKey {
-        ReviewKey { name: name.to_owned(), alias: None, expires }
+        ReviewKey { owner: "u".into(), name: name.to_owned(), alias: None, expires }
     }
 
     /// Requests a review with this result, and counts how many are sent.
@@ -228,14 +279,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_number_of_results_is_bounded() {
         let cache = ReviewCache::for_certificates(None, GRACE);
-        for key in 0..CAPACITY + 100 {
-            assert_eq!(
-                cache.get_or_send(&self::key(&key.to_string(), None), async { Ok(true) }).await.ok(),
-                Some(true)
-            );
+        let owned =
+            |owner: usize, name: usize| ReviewKey { owner: owner.to_string().into(), ..key(&name.to_string(), None) };
+        let sent = AtomicUsize::new(0);
+        let ask = async |owner, name| {
+            let send = async {
+                sent.fetch_add(1, Ordering::Relaxed);
+                Ok(true)
+            };
+            assert_eq!(cache.get_or_send(&owned(owner, name), send).await.ok(), Some(true));
+        };
+        ask(1, 0).await;
+        for name in 1..10 * SHARE {
+            ask(0, name).await;
+        }
+        cache.results.run_pending_tasks().await;
+        assert_eq!(cache.results.entry_count(), SHARE as u64 + 1, "the share of the one, and the result of the other");
+        sent.store(0, Ordering::Relaxed);
+        ask(1, 0).await;
+        ask(0, 1).await;
+        assert_eq!(sent.load(Ordering::Relaxed), 0, "the first results are still there");
+        for owner in 0..2 * usize::try_from(CAPACITY).unwrap() {
+            ask(2 + owner, 100_000 + owner).await;
         }
         cache.results.run_pending_tasks().await;
         assert!(cache.results.entry_count() <= CAPACITY, "{}", cache.results.entry_count());
+        tokio::time::sleep(2 * ALLOWED).await;
+        // moka has a clock of its own.
+        cache.results.invalidate_all();
+        cache.results.run_pending_tasks().await;
+        assert!(cache.shares.locked().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

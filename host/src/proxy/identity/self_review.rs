@@ -43,6 +43,7 @@ impl Proxy {
         // A renewed token has the permissions of its predecessor, unless it impersonates somebody.
         let subject = token_user(headers);
         let key = ReviewKey {
+            owner: subject.as_ref().unwrap_or(&user).as_str().into(),
             name: question(&user, &body),
             alias: subject.as_ref().map(|subject| question(subject, &body)),
             expires: token_expiry(headers),

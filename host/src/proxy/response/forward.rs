@@ -109,14 +109,12 @@ pub(in crate::proxy) async fn forward(
 
 /// Returns the timeouts and connections that fit a request.
 fn purpose(resource: Option<&ResourceRequest>, upgrades: bool) -> Purpose {
-    let is_stream = resource.is_some_and(|found| {
-        found.verb == Verb::Watch || matches!(found.subresource.as_deref(), Some("log" | "proxy"))
-    });
-    match (upgrades, is_stream) {
-        (true, _) => Purpose::Upgrade,
-        (false, true) => Purpose::Stream,
-        (false, false) if resource.is_some_and(ResourceRequest::is_heartbeat) => Purpose::Heartbeat,
-        (false, false) => Purpose::Short,
+    match resource {
+        _ if upgrades => Purpose::Upgrade,
+        Some(found) if found.verb == Verb::Watch => Purpose::Watch,
+        Some(found) if found.is_stream() => Purpose::Stream,
+        Some(found) if found.is_heartbeat() => Purpose::Heartbeat,
+        _ => Purpose::Short,
     }
 }
 
@@ -205,7 +203,7 @@ fn switch(
             tokio::io::copy_bidirectional_with_sizes(&mut TokioIo::new(client), &mut TokioIo::new(server), COPY, COPY)
                 .await
         };
-        let bytes = match copied.await {
+        let bytes = match peer.unless_closed(copied).await {
             Ok((_, to_client)) => to_client,
             Err(error) => {
                 tracing::debug!(%address, %error, "upgraded stream interrupted");

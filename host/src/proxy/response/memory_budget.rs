@@ -40,6 +40,12 @@ impl MemoryBudget {
         Self { free: Arc::new(Semaphore::new(units as usize)), units }
     }
 
+    /// The bytes that are not leased.
+    #[must_use]
+    pub(in crate::proxy) fn free(&self) -> usize {
+        self.free.available_permits() * UNIT
+    }
+
     /// The size of the budget in bytes.
     #[must_use]
     pub(in crate::proxy) fn bytes(&self) -> usize {

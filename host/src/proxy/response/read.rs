@@ -130,7 +130,7 @@ impl ReadRequest {
     /// # Errors
     /// No API server responds, or the response is neither an error nor objects in a requested encoding.
     pub(in crate::proxy) async fn send(&self, proxy: &Proxy, path: PathAndQuery) -> Result<ReadResponse, StatusError> {
-        let purpose = if self.resource.verb == Verb::Watch { Purpose::Stream } else { Purpose::Short };
+        let purpose = if self.resource.verb == Verb::Watch { Purpose::Watch } else { Purpose::Short };
         // A HEAD becomes a GET, because filters need the body. hyper does not send the body to the client.
         let mut headers = self.headers.clone();
         headers::request_form(

@@ -12,7 +12,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::uri::Authority;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -26,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use weir_kube::{Encoding, node_of_user};
 use weir_store::UplinkLimit;
+use weir_upstream::RelayError;
 
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, empty};
@@ -70,9 +70,11 @@ struct DirectionLabels {
 
 /// An open tunnel of a peer.
 struct Tunnel {
-    peer: PeerLabel,
+    peer: Arc<str>,
     rate: UplinkLimit,
-    metrics: Arc<RelayMetrics>,
+    open: Gauge,
+    to_server: Counter,
+    from_server: Counter,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -85,20 +87,18 @@ impl Relays {
 
     /// Counts a tunnel of the peer with this certificate.
     fn open(&self, peer: &Peer) -> Result<Tunnel, StatusError> {
-        let node = peer.subject.as_ref().and_then(|subject| node_of_user(&subject.user, &subject.groups));
+        let node = peer.subject()?.and_then(|subject| node_of_user(&subject.user, &subject.groups));
         let known = node.and_then(|node| self.peers.get_key_value(node));
         let (node, permits) = known.ok_or(StatusError::NotAPeer)?;
         let permit = permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| StatusError::PeerUnavailable("it relays too many connections of this peer"))?;
-        let peer = PeerLabel { peer: node.to_string() };
-        self.metrics.tunnels.get_or_create(&peer).inc();
-        Ok(Tunnel { peer, rate: self.rate.clone(), metrics: self.metrics.clone(), _permit: permit })
+        Ok(self.metrics.tunnel(node.clone(), self.rate.clone(), permit))
     }
 }
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.metrics.tunnels.get_or_create(&self.peer).dec();
+        self.open.dec();
     }
 }
 
@@ -115,6 +115,15 @@ impl RelayMetrics {
             "Bytes that this Weir relays for a peer, by direction: to-server, from-server",
             self.bytes.clone(),
         );
+    }
+
+    /// Counts a tunnel until it is dropped.
+    fn tunnel(&self, peer: Arc<str>, rate: UplinkLimit, permit: OwnedSemaphorePermit) -> Tunnel {
+        let open = self.tunnels.get_or_create_owned(&PeerLabel { peer: peer.to_string() });
+        let bytes = |direction| self.bytes.get_or_create_owned(&DirectionLabels { peer: peer.to_string(), direction });
+        let (to_server, from_server) = (bytes("to-server"), bytes("from-server"));
+        open.inc();
+        Tunnel { peer, rate, open, to_server, from_server, _permit: permit }
     }
 
     /// Creates a series of each metric, for the generated documentation.
@@ -139,12 +148,13 @@ impl Proxy {
             Ok((tunnel, server)) => {
                 let client = hyper::upgrade::on(request);
                 self.tasks.spawn_until_stop(async move {
-                    let bytes = match client.await {
-                        Ok(client) => tunnel.relay(TokioIo::new(client), server).await,
-                        Err(error) => Err(io::Error::other(error)),
+                    let relayed = async {
+                        let client = client.await.map_err(io::Error::other)?;
+                        tunnel.relay(TokioIo::new(client), server).await
                     };
+                    let bytes = peer.unless_closed(relayed).await;
                     if let Err(error) = &bytes {
-                        tracing::debug!(%address, peer = tunnel.peer.peer, %error, "relayed connection interrupted");
+                        tracing::debug!(%address, peer = %tunnel.peer, %error, "relayed connection interrupted");
                     }
                     meter.finish(StatusCode::OK, bytes.unwrap_or_default());
                     // The connection counts until here.
@@ -167,13 +177,13 @@ impl Proxy {
     ) -> Result<(Tunnel, tokio::net::TcpStream), StatusError> {
         let relays = self.relays.as_ref().ok_or(StatusError::Method)?;
         let tunnel = relays.open(peer)?;
-        let is_server = |target: &&Authority| target.port_u16().is_some() && self.upstream.is_server(target);
-        let target = request.uri().authority().filter(is_server).ok_or(StatusError::NotRelayed)?;
-        if !self.upstream.has_direct() {
-            return Err(StatusError::PeerUnavailable("it cannot reach the API server itself"));
+        let target = request.uri().authority().ok_or(StatusError::NotRelayed)?;
+        match self.upstream.connect_for_peer(target).await {
+            Ok(server) => Ok((tunnel, server)),
+            Err(RelayError::NotAServer) => Err(StatusError::NotRelayed),
+            Err(RelayError::Unreachable) => Err(StatusError::PeerUnavailable("it cannot reach the API server itself")),
+            Err(error @ RelayError::Connect(_)) => Err(StatusError::Relay(error)),
         }
-        let server = self.upstream.connect_for_peer(target).await.map_err(StatusError::Relay)?;
-        Ok((tunnel, server))
     }
 }
 
@@ -185,9 +195,9 @@ impl Tunnel {
         let mut first = vec![0; COPY];
         let read = timeout(FIRST_BYTES, client_reads.read(&mut first)).await??;
         let first = first.get(..read).unwrap_or_default();
-        self.pass("to-server", first, &mut server_writes).await?;
-        let mut to_server = pin!(self.copy("to-server", &mut client_reads, &mut server_writes));
-        let mut from_server = pin!(self.copy("from-server", &mut server_reads, &mut client_writes));
+        self.pass(&self.to_server, first, &mut server_writes).await?;
+        let mut to_server = pin!(self.copy(&self.to_server, &mut client_reads, &mut server_writes));
+        let mut from_server = pin!(self.copy(&self.from_server, &mut server_reads, &mut client_writes));
         tokio::select! {
             ended = &mut to_server => {
                 ended?;
@@ -204,7 +214,7 @@ impl Tunnel {
     /// Copies one direction until its end. Returns the bytes.
     async fn copy(
         &self,
-        direction: &'static str,
+        direction: &Counter,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
     ) -> io::Result<u64> {
@@ -220,10 +230,9 @@ impl Tunnel {
         }
     }
 
-    async fn pass(&self, direction: &'static str, data: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    async fn pass(&self, direction: &Counter, data: &[u8], to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         self.rate.take(data.len() as u64).await;
-        let labels = DirectionLabels { peer: self.peer.peer.clone(), direction };
-        self.metrics.bytes.get_or_create(&labels).inc_by(data.len() as u64);
+        direction.inc_by(data.len() as u64);
         timeout(STALLED, to.write_all(data)).await?
     }
 }
@@ -246,8 +255,8 @@ mod tests {
         let relayed = async move {
             let rate = UplinkLimit::new(NonZeroU64::new(RATE).unwrap());
             let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-            let peer = PeerLabel { peer: "edge-b".to_owned() };
-            Tunnel { peer, rate, metrics: Arc::default(), _permit: permit }.relay(relay_client, relay_server).await
+            let tunnel = RelayMetrics::default().tunnel("edge-b".into(), rate, permit);
+            tunnel.relay(relay_client, relay_server).await
         };
         (relayed, client, server)
     }

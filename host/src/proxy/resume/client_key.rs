@@ -5,11 +5,14 @@ use sha2::{Digest as _, Sha256};
 use weir_kube::{Query, ResourceRequest};
 use weir_upstream::Identity;
 
-use crate::proxy::credential::token_subject;
+use crate::proxy::credential::{hash_part, token_subject};
 
-/// A client and what it reads: a hash of credential, User-Agent, collection and selectors.
+/// A client and what it reads: hashes of its credential, and of that with User-Agent, collection and selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::proxy) struct ClientKey([u8; 16]);
+pub(in crate::proxy) struct ClientKey {
+    owner: [u8; 8],
+    read: [u8; 16],
+}
 
 impl ClientKey {
     /// Returns the key of a request. `headers` are those that the client sent, before Weir applies an identity.
@@ -23,6 +26,11 @@ impl ClientKey {
         Self::hash(headers, identity, resource, Some(query))
     }
 
+    /// Whose credential it is.
+    pub(super) fn owner(&self) -> [u8; 8] {
+        self.owner
+    }
+
     /// Returns the key of all that a client reads of a resource, in whatever collection and by whatever selectors.
     #[must_use]
     pub(in crate::proxy) fn of_resource(headers: &HeaderMap, identity: Identity, resource: &ResourceRequest) -> Self {
@@ -31,10 +39,7 @@ impl ClientKey {
 
     fn hash(headers: &HeaderMap, identity: Identity, resource: &ResourceRequest, query: Option<&Query>) -> Self {
         let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
+        let mut part = |bytes: &[u8]| hash_part(&mut hash, bytes);
         part(&[identity as u8]);
         // With the node credential these are stripped, so that they do not identify the client.
         if identity != Identity::Node {
@@ -46,6 +51,9 @@ impl ClientKey {
                 }
             }
         }
+        let mut owner = [0; 8];
+        owner.iter_mut().zip(hash.clone().finalize()).for_each(|(to, from)| *to = from);
+        let mut part = |bytes: &[u8]| hash_part(&mut hash, bytes);
         part(headers.get(header::USER_AGENT).map(|value| value.as_bytes()).unwrap_or_default());
         match query {
             Some(query) => {
@@ -56,9 +64,9 @@ impl ClientKey {
             }
             None => part(resource.resource.to_string().as_bytes()),
         }
-        let mut key = [0; 16];
-        key.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
-        Self(key)
+        let mut read = [0; 16];
+        read.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+        Self { owner, read }
     }
 }
 
@@ -66,12 +74,14 @@ impl ClientKey {
 impl ClientKey {
     /// Returns any key.
     pub(in crate::proxy) fn test(n: u8) -> Self {
-        Self([n; 16])
+        Self { owner: [n; 8], read: [n; 16] }
     }
 
-    /// Returns the key of these bytes.
-    pub(super) fn test_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
+    /// Returns the key of a read of an owner.
+    pub(super) fn test_of(owner: u8, read: u64) -> Self {
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(read.to_le_bytes()).for_each(|(to, from)| *to = from);
+        Self { owner: [owner; 8], read: bytes }
     }
 }
 

@@ -25,12 +25,11 @@ impl HiddenKeys {
         SECRET.hash_one((namespace.unwrap_or_default(), name))
     }
 
-    /// Returns the key of an object.
-    ///
-    /// # Errors
-    /// Its name or namespace is malformed.
-    pub(in crate::proxy) fn key_of(document: &Document) -> Result<u64, weir_document::Error> {
-        Ok(Self::key(document.namespace()?.as_deref(), &document.name()?))
+    /// Returns the key of an object. Objects whose name or namespace is malformed share one: no API server has them, and one
+    /// must not break the response of all.
+    pub(in crate::proxy) fn key_of(document: &Document) -> u64 {
+        let names = document.namespace().and_then(|namespace| Ok((namespace, document.name()?)));
+        names.map_or_else(|_| Self::key(None, ""), |(namespace, name)| Self::key(namespace.as_deref(), &name))
     }
 
     /// Adds an object that is hidden.

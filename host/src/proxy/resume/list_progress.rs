@@ -41,12 +41,8 @@ impl ListProgress {
     }
 
     /// Adds an object that the client does not get.
-    ///
-    /// # Errors
-    /// Its name or namespace is malformed.
-    pub(in crate::proxy) fn hide(&mut self, document: &Document) -> Result<(), weir_document::Error> {
-        Arc::make_mut(&mut self.hidden).insert(HiddenKeys::key_of(document)?);
-        Ok(())
+    pub(in crate::proxy) fn hide(&mut self, document: &Document) {
+        Arc::make_mut(&mut self.hidden).insert(HiddenKeys::key_of(document));
     }
 
     /// Saves the resume point from which a watch or the next page continues. Callers must do so before the last bytes leave.

@@ -1,5 +1,5 @@
-//! The user and groups of a client certificate, as kube-apiserver reads them: the common name is the user, each organization
-//! is a group. rustls has verified the certificate before.
+//! The user and groups of a client certificate, as kube-apiserver reads them: the last common name is the user, each
+//! organization is a group.
 
 use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
@@ -29,7 +29,8 @@ impl Subject {
             let values = certificate.tbs_certificate().subject().iter().filter(move |part| part.oid == oid);
             values.map(|part| part.value.decode_as::<DirectoryString>().ok().map(|text| text.value().into_owned()))
         };
-        let user = named(COMMON_NAME).next()??;
+        // Go's crypto/x509 keeps the last one.
+        let user = named(COMMON_NAME).last()??;
         let mut groups: Vec<String> = named(ORGANIZATION_NAME).collect::<Option<_>>()?;
         groups.push(AUTHENTICATED.to_owned());
         let fits = |text: &String| !text.is_empty() && HeaderValue::from_str(text).is_ok();
@@ -58,6 +59,17 @@ mod tests {
             subject(&[(DnType::OrganizationName, "system:nodes"), (DnType::CommonName, "system:node:edge-a")]).unwrap();
         assert_eq!(found.user, "system:node:edge-a");
         assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
+    }
+
+    /// `openssl` and Go write as many as they are told to.
+    #[test]
+    fn of_several_common_names_the_last_one_is_the_user() {
+        let names = |first: &str, last: &str| {
+            let custom = DnType::CustomDnType(vec![2, 5, 4, 3]);
+            subject(&[(DnType::CommonName, first), (custom, last)]).unwrap().user
+        };
+        assert_eq!(names("admin", "tenant"), "tenant");
+        assert_eq!(names("tenant", "admin"), "admin");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Accepts and serves client connections: HTTP/1.1 or HTTP/2, plain or over TLS.
 //!
-//! Bounds: the number of connections (each has a permit, and a stream upgraded from it keeps the permit), the time of a TLS
-//! handshake, the time and size of a request head, and the HTTP/2 streams of a connection.
+//! Bounds: the number of connections, in all and of each peer ([`Connections`]; a stream upgraded from a connection counts on),
+//! the time of a TLS handshake, the time without a request, the size of a request head, and the HTTP/2 streams of a connection.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -19,20 +19,20 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
 use super::client_certificate::Subject;
-use super::peer_uid::peer_uid;
+use super::client_trust::ClientCertificate;
 use super::tls::ServerTls;
 use super::write_coalescer::{CoalescedStream, coalesce_writes};
+use crate::connections::{Connection, ConnectionPeer, Connections, peer_uid};
 use crate::proxy::Proxy;
-use crate::proxy::body::guarded;
+use crate::proxy::respond::StatusError;
 use weir_upstream::Tasks;
 
-/// The time to receive a request head, and with it the time that a connection may be idle. It is longer than the idle
+/// The time that a connection may have no request, and with it the time to receive a request head. It is longer than the idle
 /// timeout of clients (client-go: 90 s): if the server closed first, it could miss a request that is on its way.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+const IDLE: Duration = Duration::from_secs(120);
 /// The time of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an idle connection waits for a request on its way when the daemon stops.
@@ -66,36 +66,38 @@ pub(in crate::proxy) struct Peer {
     /// The address that the client connected to.
     local: Option<SocketAddr>,
     /// The uid of the client process, looked up at most once; none if it is unknown.
-    uid: Arc<OnceCell<Option<u32>>>,
-    /// The subject of its verified client certificate, if it sent one.
-    pub(in crate::proxy) subject: Option<Arc<Subject>>,
-    /// Closes the connection at once.
-    pub(in crate::proxy) close: CancellationToken,
-    /// The permit of the connection. An upgraded stream keeps it by a clone of the peer.
-    _permit: Arc<OwnedSemaphorePermit>,
+    uid: Arc<OnceLock<Option<u32>>>,
+    /// Its client certificate, if it sent one.
+    certificate: Option<Arc<ClientCertificate>>,
+    /// An upgraded stream keeps it by a clone of the peer.
+    pub(in crate::proxy) connection: Connection,
 }
 
 impl Peer {
-    /// Returns the uid of the local process that opened the connection; none if it is unknown. Cancel-safe.
-    pub(in crate::proxy) async fn uid(&self) -> Option<u32> {
+    /// The user and groups of the client certificate, if the client sent one.
+    ///
+    /// # Errors
+    /// [`StatusError::Certificate`]: it is not valid any more.
+    pub(in crate::proxy) fn subject(&self) -> Result<Option<&Subject>, StatusError> {
+        self.certificate.as_deref().map(ClientCertificate::subject).transpose().map_err(StatusError::Certificate)
+    }
+
+    /// Returns the uid of the local process that opened the connection; none if it is unknown.
+    pub(in crate::proxy) fn uid(&self) -> Option<u32> {
         let local = self.local?;
-        *self.uid.get_or_init(|| peer_uid(self.address, local)).await
+        *self.uid.get_or_init(|| peer_uid(self.address, local))
     }
-}
 
-/// Counts a request until its response is complete.
-struct ActiveRequest(Arc<watch::Sender<usize>>);
-
-impl ActiveRequest {
-    fn new(count: &Arc<watch::Sender<usize>>) -> Self {
-        count.send_modify(|count| *count += 1);
-        Self(count.clone())
-    }
-}
-
-impl Drop for ActiveRequest {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    /// Copies the bytes of a stream that was upgraded from this connection. Closing the connection ends it. Cancel-safe.
+    pub(in crate::proxy) async fn unless_closed<T>(
+        &self,
+        copied: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let _active = self.connection.begin();
+        tokio::select! {
+            copied = copied => copied,
+            () = self.connection.close().cancelled() => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
     }
 }
 
@@ -112,19 +114,23 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for TaskExecutor {
 /// Accepts connections until the daemon stops.
 pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let tasks = proxy.tasks.clone();
-    let permits = Arc::new(Semaphore::new(proxy.max_connections));
+    let connections = Connections::new(proxy.max_connections);
     let mut stopping = pin!(tasks.stopping());
     loop {
         let next = async {
-            let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
-            listener.accept().await.map(|accepted| (accepted, permit))
+            let (stream, address) = listener.accept().await?;
+            let peer = ConnectionPeer::of(address, stream.local_addr().ok());
+            Ok((stream, address, peer, connections.admit(peer).await))
         };
-        let accepted = tokio::select! {
+        let accepted: io::Result<_> = tokio::select! {
             () = &mut stopping => break,
             accepted = next => accepted,
         };
         match accepted {
-            Ok((accepted, permit)) => serve(&proxy, tls.as_ref(), accepted, permit),
+            Ok((stream, address, _, Ok(connection))) => serve(&proxy, tls.as_ref(), stream, address, connection),
+            Ok((_, address, peer, Err(_))) => {
+                tracing::warn!(%address, client = %peer, "connection refused: half of all connections are of this client, and all have requests");
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection, retrying");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -132,23 +138,23 @@ pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, t
         }
     }
     // Clients in the backlog have an open connection, which closing the socket would reset.
-    while let Ok(permit) = permits.clone().try_acquire_owned()
-        && let Some(Ok(accepted)) = listener.accept().now_or_never()
+    while let Some(Ok((stream, address))) = listener.accept().now_or_never()
+        && let Ok(connection) = connections.try_admit(ConnectionPeer::of(address, stream.local_addr().ok()))
     {
-        serve(&proxy, tls.as_ref(), accepted, permit);
+        serve(&proxy, tls.as_ref(), stream, address, connection);
     }
 }
 
 fn serve(
     proxy: &Arc<Proxy>,
     tls: Option<&Arc<ServerTls>>,
-    (stream, address): (TcpStream, SocketAddr),
-    permit: OwnedSemaphorePermit,
+    stream: TcpStream,
+    address: SocketAddr,
+    connection: Connection,
 ) {
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
-    let close = CancellationToken::new();
-    let peer = Peer { address, local, uid: Arc::default(), subject: None, close, _permit: Arc::new(permit) };
+    let peer = Peer { address, local, uid: Arc::default(), certificate: None, connection };
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
     // The runtime that serves the stream must register it, not this one.
     match stream.into_std() {
@@ -156,7 +162,7 @@ fn serve(
         Ok(stream) => match tls {
             None => tasks.spawn_connection(async move {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => connection(proxy, stream, peer).await,
+                    Ok(stream) => serve_http(proxy, stream, peer).await,
                     Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
                 }
             }),
@@ -164,7 +170,7 @@ fn serve(
                 match TcpStream::from_std(stream) {
                     Ok(stream) => {
                         let (stream, coalescer) = coalesce_writes(stream);
-                        coalescer.serve(secure_connection(proxy, tls, stream, peer)).await;
+                        coalescer.serve(serve_tls(proxy, tls, stream, peer)).await;
                     }
                     Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
                 }
@@ -174,9 +180,14 @@ fn serve(
     }
 }
 
-async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStream<TcpStream>, peer: Peer) {
+async fn serve_tls(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStream<TcpStream>, peer: Peer) {
     let address = peer.address;
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream)).await {
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream));
+    let handshake = tokio::select! {
+        handshake = handshake => handshake,
+        () = peer.connection.close().cancelled() => return,
+    };
+    let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "TLS handshake failed");
@@ -187,29 +198,33 @@ async fn secure_connection(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: Coale
             return;
         }
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let subject = certificate.map(Subject::of);
-    if subject == Some(None) {
-        tracing::warn!(%address, "connection closed: its client certificate names no user");
-        return;
-    }
-    let subject = subject.flatten().map(Arc::new);
-    connection(proxy, stream, Peer { subject, ..peer }).await;
+    let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
+    let certificate = match chain.map(|chain| (chain, chain.first().and_then(Subject::of))) {
+        None => None,
+        Some((chain, Some(subject))) => {
+            Some(tls.trust.register(subject, chain, address, peer.connection.close().clone()))
+        }
+        Some((_, None)) => {
+            tracing::warn!(%address, "connection closed: its client certificate names no user");
+            return;
+        }
+    };
+    serve_http(proxy, stream, Peer { certificate, ..peer }).await;
 }
 
-async fn connection<S>(proxy: Arc<Proxy>, stream: S, peer: Peer)
+async fn serve_http<S>(proxy: Arc<Proxy>, stream: S, peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let drain = proxy.drain;
     let tasks = proxy.tasks.clone();
-    let (address, close) = (peer.address, peer.close.clone());
-    let (active, mut busy) = watch::channel(0);
-    let active = Arc::new(active);
+    let (address, connection) = (peer.address, peer.connection.clone());
+    let mut active = connection.active();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let (proxy, peer, active) = (proxy.clone(), peer.clone(), ActiveRequest::new(&active));
+        let (proxy, peer, active) = (proxy.clone(), peer.clone(), peer.connection.begin());
         async move {
             let version = request.version();
+            let unread = proxy.unread.clone();
             // Boxed and dropped with the head. A connection would otherwise keep this memory while it is idle.
             let mut response = Box::pin(proxy.handle(request, peer)).await;
             // A response from memory may end before `shut_down` has noticed its request.
@@ -219,11 +234,11 @@ where
             {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, std::convert::Infallible>(guarded(response, active))
+            Ok::<_, std::convert::Infallible>(unread.watch(response, active))
         }
     });
     let mut builder = auto::Builder::new(TaskExecutor(tasks.clone()));
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES.max(400 << 10));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -237,9 +252,17 @@ where
     let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        () = close.cancelled() => return,
+        () = connection.close().cancelled() => {
+            tracing::debug!(%address, "connection closed");
+            return;
+        }
+        () = connection.idle(IDLE) => {
+            served.as_mut().graceful_shutdown();
+            let Ok(ended) = tokio::time::timeout(LINGER, served).await else { return };
+            ended
+        }
         () = tasks.stopping() => {
-            match tokio::time::timeout(drain, shut_down(served, &mut busy)).await {
+            match tokio::time::timeout(drain, shut_down(served, &mut active)).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     tracing::info!(%address, timeout = ?drain, "connection closed: its requests did not finish within the drain timeout");

@@ -1,7 +1,9 @@
 //! TLS of the HTTPS port: the serving certificate, and the CA bundle for client certificates. Files are reloaded when they
 //! change.
 //!
-//! TLS 1.2 and later, HTTP/2 by ALPN, crypto provider ring. Open connections keep the configuration of their handshake.
+//! TLS 1.2 and later, HTTP/2 by ALPN, crypto provider ring. Open connections keep the configuration of their handshake, but
+//! their client certificates have to be valid under the current CA bundle. With a bundle there is no resumption of sessions,
+//! which would outlast the certificate.
 //! Invalid files are logged, and the last valid configuration stays in use. Before the cluster has issued a requested
 //! certificate, handshakes fail with the alert `access_denied`. Memory: one configuration, and an old one for as long as its
 //! connections are open.
@@ -13,11 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ResolvesServerCertUsingSni, WebPkiClientVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCertUsingSni, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use super::certificate_info::CertificateInfo;
+use super::client_trust::ClientTrust;
 use crate::config::{SecureConfig, ServingCertificate};
 use crate::proxy::metrics::ProxyMetrics;
 use weir_upstream::WatchedFiles;
@@ -81,8 +85,12 @@ pub struct ServerTls {
     /// The certificate of the last [`ServerTls::install`].
     issued: Mutex<Option<ChainAndKey>>,
     config: ArcSwap<ServerConfig>,
+    pub(super) trust: Arc<ClientTrust>,
     metrics: Arc<ProxyMetrics>,
 }
+
+/// A configuration, and the verifier of client certificates in it.
+type Configured = (ServerConfig, Option<Arc<dyn ClientCertVerifier>>);
 
 /// A certificate chain with its private key.
 type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -93,8 +101,11 @@ impl ServerTls {
     /// # Errors
     /// The error names the invalid file.
     pub fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, ServerTlsError> {
-        let config = read(&source, None, &metrics)?;
-        Ok(Arc::new(Self { source, issued: Mutex::default(), config: ArcSwap::from_pointee(config), metrics }))
+        let (config, verifier) = read(&source, None, &metrics)?;
+        let trust = Arc::new(ClientTrust::default());
+        trust.replace(verifier);
+        let config = ArcSwap::from_pointee(config);
+        Ok(Arc::new(Self { source, issued: Mutex::default(), config, trust, metrics }))
     }
 
     /// Uses an issued certificate, from the next handshake on.
@@ -107,10 +118,15 @@ impl ServerTls {
         key: PrivateKeyDer<'static>,
     ) -> Result<(), ServerTlsError> {
         let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
-        let config = read(&self.source, Some((chain.clone(), key.clone_key())), &self.metrics)?;
-        self.config.store(Arc::new(config));
+        let configured = read(&self.source, Some((chain.clone(), key.clone_key())), &self.metrics)?;
+        self.use_from_now_on(configured);
         *issued = Some((chain, key));
         Ok(())
+    }
+
+    fn use_from_now_on(&self, (config, verifier): Configured) {
+        self.config.store(Arc::new(config));
+        self.trust.replace(verifier);
     }
 
     /// Returns the acceptor for one connection.
@@ -141,8 +157,8 @@ impl ServerTls {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = issued.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
         match read(&self.source, pair, &self.metrics) {
-            Ok(config) => {
-                self.config.store(Arc::new(config));
+            Ok(configured) => {
+                self.use_from_now_on(configured);
                 match &self.source.certificate {
                     ServingCertificate::Files { certificate, .. } => {
                         tracing::info!(certificate = %certificate.display(), "{action} certificate of the HTTPS port");
@@ -163,7 +179,7 @@ fn read(
     source: &SecureConfig,
     issued: Option<ChainAndKey>,
     metrics: &ProxyMetrics,
-) -> Result<ServerConfig, ServerTlsError> {
+) -> Result<Configured, ServerTlsError> {
     let invalid_pair = |error| match &source.certificate {
         ServingCertificate::Files { certificate, key } => {
             ServerTlsError::Pair { certificate: certificate.clone(), key: key.clone(), source: error }
@@ -178,8 +194,8 @@ fn read(
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(invalid_pair)?;
-    let builder = match &source.client_ca {
-        None => builder.with_no_client_auth(),
+    let (builder, verifier) = match &source.client_ca {
+        None => (builder.with_no_client_auth(), None),
         Some(path) => {
             let invalid = |reason: String| ServerTlsError::ClientCa { path: path.clone(), reason };
             let mut roots = RootCertStore::empty();
@@ -191,7 +207,7 @@ fn read(
                 .allow_unauthenticated()
                 .build()
                 .map_err(|error| invalid(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+            (builder.with_client_cert_verifier(verifier.clone()), Some(verifier))
         }
     };
     let expiry =
@@ -201,12 +217,16 @@ fn read(
         // A resolver without certificates, which fails each handshake.
         None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
     };
+    if verifier.is_some() {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     config.time_provider = Arc::new(CertificateClock);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if let Some(expiry) = expiry {
         metrics.serving_certificate(expiry);
     }
-    Ok(config)
+    Ok((config, verifier))
 }
 
 fn files(certificate: &Path, key: &Path) -> Result<ChainAndKey, ServerTlsError> {

@@ -34,7 +34,7 @@ impl Http2Server {
     /// Opens a connection to a new server and reads the preface.
     pub(crate) async fn connect(streams: Arc<Streams>) -> (Connection, Self) {
         let (client, server) = duplex(1 << 16);
-        let connection = Connection::http2(TokioIo::new(client), streams).await.unwrap();
+        let connection = Connection::http2(TokioIo::new(client), 1 << 20, streams).await.unwrap();
         (connection, Self::accept(server).await)
     }
 }

@@ -1,23 +1,23 @@
 //! Reloads credentials that change while the daemon runs.
 //!
-//! It covers rotated certificates, tokens, kubeconfigs that are created later, and client certificates of exec plugins.
-//! kube itself renews the tokens of exec plugins.
+//! It covers rotated certificates, tokens, kubeconfigs that are created later, and what exec plugins print.
 //!
 //! New requests use the last credential that loaded. Requests in flight keep their connections. A credential that is not
 //! usable changes nothing and is logged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{NodeCredential, Upstream, without_credential};
 use crate::clock;
-use crate::connect::with_roots;
 use crate::transport::Transport;
-use crate::{ServerSource, SetupError, WatchedFiles, error_report, jitter};
+use crate::{ServerSource, SetupError, SourceError, WatchedFiles, error_report, jitter};
 
 /// The minimum time between two runs of an exec plugin.
 const EXEC_INTERVAL: Duration = Duration::from_secs(5);
+/// The time between looks at the clock, which may jump or stand still while the machine is suspended.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Selects the credential to reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,39 +29,39 @@ pub enum ReloadedCredential {
 }
 
 impl Upstream {
-    /// Reloads a credential when one of its files changes, and before the certificate of an exec plugin expires.
+    /// Reloads a credential when one of its files changes, and before that of an exec plugin expires. `expires`: when the
+    /// loaded one does.
     ///
     /// Never returns. Cancel safe: a credential is replaced in one step.
-    pub async fn reload_credential(self: Arc<Self>, which: ReloadedCredential, source: ServerSource) {
+    pub async fn reload_credential(
+        self: Arc<Self>,
+        which: ReloadedCredential,
+        source: ServerSource,
+        expires: Option<SystemTime>,
+    ) {
         let mut paths: Vec<PathBuf> = source.files();
         let mut files = WatchedFiles::new(paths.clone());
-        let mut exec_renewal = source.load().await.ok().and_then(|loaded| exec_renewal_delay(&loaded.config));
+        let mut renewal = expires.map(renewal_before);
         loop {
-            let exec_due = async {
-                match exec_renewal {
-                    Some(delay) => tokio::time::sleep(delay).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 () = files.changed() => {}
-                () = exec_due => {}
+                () = due(renewal) => {}
             }
-            // The delay until the next attempt if this one fails.
-            exec_renewal = exec_renewal.map(|_| jitter(2 * EXEC_INTERVAL));
-            let result = match source.load().await {
+            let loaded = source.load().await;
+            renewal = match &loaded {
+                Ok(loaded) => loaded.expires.map(renewal_before),
+                // The plugin may work the next time.
+                Err(SourceError::ExecPlugin { .. }) => Some(clock::now() + jitter(2 * EXEC_INTERVAL)),
+                Err(_) => renewal.map(|_| clock::now() + jitter(2 * EXEC_INTERVAL)),
+            };
+            let result = match loaded {
                 // Connections, probes and metrics belong to the servers known at startup. The credential may be meant for
                 // another cluster, so Weir must not send it to these. The node credential always goes to these servers.
                 Ok(loaded) if which == ReloadedCredential::Daemon && !self.servers.matches(&loaded.servers) => {
                     let urls: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
                     Err(format!("the API server changed to {}, which requires a restart", urls.join(", ")))
                 }
-                Ok(loaded) => {
-                    let replaced = self.replace(which, &loaded.config);
-                    replaced
-                        .map(|()| exec_renewal = exec_renewal_delay(&loaded.config))
-                        .map_err(|error| error_report(&error))
-                }
+                Ok(loaded) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
                 Err(error) => Err(error_report(&error)),
             };
             match result {
@@ -102,12 +102,20 @@ impl Upstream {
     }
 }
 
-/// Returns when to run the exec plugin again, well before its certificate expires, or `None` without an exec plugin.
-///
-/// Only the plugin knows the expiry, so this runs it.
-fn exec_renewal_delay(config: &kube::Config) -> Option<Duration> {
-    config.auth_info.exec.as_ref()?;
-    let expiry = (*kube::Client::try_from(with_roots(config).ok()?).ok()?.valid_until())?;
-    let remaining = Duration::try_from(expiry.duration_since(clock::timestamp())).unwrap_or_default();
-    Some(jitter(remaining * 4 / 5).max(EXEC_INTERVAL))
+/// When to run an exec plugin again, well before its credential expires.
+fn renewal_before(expires: SystemTime) -> SystemTime {
+    let now = clock::now();
+    let remaining = expires.duration_since(now).unwrap_or_default();
+    now + jitter(remaining * 4 / 5).max(EXEC_INTERVAL)
+}
+
+/// Resolves at a time; never without one. Cancel safe.
+async fn due(renewal: Option<SystemTime>) {
+    let Some(renewal) = renewal else { return std::future::pending().await };
+    while let Ok(left) = renewal.duration_since(clock::now()) {
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(CLOCK_INTERVAL)).await;
+    }
 }

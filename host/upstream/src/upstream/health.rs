@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::Upstream;
 use crate::request::no_request_body;
+use crate::server::Probe;
 use crate::user_agent::set_user_agent;
 use crate::{Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
 
@@ -134,7 +135,7 @@ impl Upstream {
         }
     }
 
-    /// Returns whether a server is up. It probes the server unless the last result is still valid.
+    /// Returns whether a server answers. It probes the server unless the last result is still valid.
     ///
     /// Cancel safe: a cancelled probe leaves the last result in place.
     async fn check(&self, index: usize) -> bool {
@@ -144,16 +145,15 @@ impl Upstream {
     async fn check_within(&self, index: usize, validity: Duration) -> bool {
         let Some(server) = self.servers.get(index) else { return false };
         let mut last_probe = server.last_probe.lock().await;
-        if let Some((_, up)) = last_probe.filter(|(time, _)| time.elapsed() < validity) {
-            return up;
+        if let Some(probe) = last_probe.filter(|probe| probe.at.elapsed() < validity) {
+            return probe.is_answered();
         }
         let limit = if server.relay.is_some() { RELAYED_PROBE_TIMEOUT } else { PROBE_TIMEOUT };
         let result = timeout(limit, self.probe(index)).await;
-        let answered = matches!(result, Ok(Ok(())));
-        *last_probe = Some((Instant::now(), answered));
-        let answers_for = server.note_probe(answered);
+        let probe = Probe::after(*last_probe, matches!(result, Ok(Ok(()))));
+        *last_probe = Some(probe);
         match result {
-            Ok(Ok(())) if server.relay.is_none() && answers_for < STABLE && self.servers.has_relayed() => {}
+            Ok(Ok(())) if server.relay.is_none() && probe.answers_for() < STABLE && self.servers.has_relayed() => {}
             Ok(Ok(())) => self.set_server_up(index, true, "it is ready"),
             Ok(Err(reason)) => self.set_server_up(index, false, &reason),
             Err(_) => {
@@ -166,7 +166,7 @@ impl Upstream {
                 }
             }
         }
-        matches!(*last_probe, Some((_, true)))
+        probe.is_answered()
     }
 
     /// Sends one probe. Any response below 500 means that the server is up, even if it denies access.

@@ -3,7 +3,6 @@
 //! TLS is end to end inside such a tunnel. So the peer sees names and bytes, but no request and no credential. One hop only:
 //! a relay connects directly.
 
-use std::io;
 use std::sync::Arc;
 
 use http::uri::Authority;
@@ -13,9 +12,22 @@ use tower::{BoxError, ServiceExt as _};
 
 use super::{Relay, Upstream};
 use crate::dial::{DialedStream, Dialer};
-use crate::error_report;
 use crate::server::Server;
 use crate::tunnel::open_tunnel;
+
+/// Why this daemon does not connect to an API server for a peer.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The target is no API server of this configuration, or not one with TLS.
+    #[error("it is no API server of this configuration")]
+    NotAServer,
+    /// No server is up without another peer's help.
+    #[error("no API server is reached directly")]
+    Unreachable,
+    /// Connecting failed.
+    #[error("cannot connect to the API server")]
+    Connect(#[source] BoxError),
+}
 
 /// The way through a peer.
 pub(super) fn way_through(Relay { node, peer }: &Relay) -> (Arc<str>, Dialer) {
@@ -37,31 +49,22 @@ impl Upstream {
         open_tunnel(connector, server.address.origin(), server.name.clone(), target).await
     }
 
-    /// Whether a host and port are those of an API server of this configuration. Only TLS goes through relays.
-    #[must_use]
-    pub fn is_server(&self, target: &Authority) -> bool {
-        self.servers.direct().iter().any(|server| server.address.is(target))
-    }
-
-    /// Whether an API server is up without a peer's help, as far as probes and requests know.
-    #[must_use]
-    pub fn has_direct(&self) -> bool {
-        self.servers.has_direct()
-    }
-
     /// Connects to an API server of this configuration for a peer, directly. Cancel safe.
     ///
     /// # Errors
-    /// It is no such server, or connecting failed.
-    pub async fn connect_for_peer(&self, target: &Authority) -> io::Result<TcpStream> {
-        let not_found = || io::Error::new(io::ErrorKind::NotFound, "it is no API server of this configuration");
-        let server = self.servers.direct().iter().find(|server| server.address.is(target)).ok_or_else(not_found)?;
+    /// The target is no such server, no server is up as far as probes and requests know, or connecting failed.
+    pub async fn connect_for_peer(&self, target: &Authority) -> Result<TcpStream, RelayError> {
+        let mut servers = self.servers.direct().iter();
+        let server = servers.find(|server| server.address.is(target)).ok_or(RelayError::NotAServer)?;
+        if !self.servers.has_direct() {
+            return Err(RelayError::Unreachable);
+        }
         let connecting = server.dialer.clone().oneshot(server.address.origin());
         match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(Ok(DialedStream::Direct(stream))) => Ok(stream.into_inner()),
-            Ok(Ok(DialedStream::Relayed(_))) => Err(not_found()),
-            Ok(Err(error)) => Err(io::Error::other(error_report(&*error))),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(Ok(DialedStream::Relayed(_))) => Err(RelayError::NotAServer),
+            Ok(Err(error)) => Err(RelayError::Connect(error)),
+            Err(elapsed) => Err(RelayError::Connect(elapsed.into())),
         }
     }
 
@@ -74,7 +77,7 @@ impl Upstream {
     /// Ends the use of a way through a peer: there is a better one. Open streams continue.
     pub(super) fn end_relay(&self, server: &Server) {
         let Some(peer) = &server.relay else { return };
-        if server.is_up() && self.has_direct() {
+        if server.is_up() && self.servers.has_direct() {
             tracing::info!(%peer, server = %server.name, "an API server is reached directly again, and not through the peer any more");
         } else if server.is_up() {
             tracing::info!(%peer, server = %server.name, "requests go through another peer");

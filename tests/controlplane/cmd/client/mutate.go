@@ -172,7 +172,7 @@ func (m *mutator) slice(ctx context.Context) error {
 		}
 		object.Endpoints = append(object.Endpoints, endpoint)
 	}
-	for _, one := range m.own.some(m.Rand) {
+	for _, one := range m.own.some() {
 		ready, no := one.state.ready, false
 		object.Endpoints = append(object.Endpoints, discovery.Endpoint{
 			Addresses: []string{one.state.address}, NodeName: &m.node, TargetRef: one.reference(),
@@ -207,7 +207,7 @@ func (m *mutator) endpoints(ctx context.Context) error {
 				subset.NotReadyAddresses = append(subset.NotReadyAddresses, address)
 			}
 		}
-		for _, one := range m.own.some(m.Rand) {
+		for _, one := range m.own.some() {
 			address := core.EndpointAddress{IP: one.state.address, NodeName: &m.node, TargetRef: one.reference()}
 			if one.state.ready {
 				subset.Addresses = append(subset.Addresses, address)

@@ -52,6 +52,9 @@ type podState struct {
 
 const podsOfNode = 6
 
+// kubeletPatience is how long kubelet waits for an answer.
+const kubeletPatience = 10 * time.Second
+
 // newPods creates the pods. kubelet reports each of them once.
 func newPods(ctx context.Context, random *rand.Rand, node string, plane, kubelet kubernetes.Interface) (*pods, error) {
 	p := &pods{random: random, node: node, plane: plane, kubelet: kubelet}
@@ -208,10 +211,9 @@ func (p *pods) control(ctx context.Context) error {
 	}
 	for i := range all.Items {
 		is := all.Items[i].DeepCopy()
-		if p.slice(is, present); !equality.Semantic.DeepEqual(is, &all.Items[i]) {
-			if _, err := p.plane.DiscoveryV1().EndpointSlices(space).Update(ctx, is, meta.UpdateOptions{}); err != nil {
-				return err
-			}
+		p.slice(is, present)
+		if err := update(ctx, p.plane.DiscoveryV1().EndpointSlices(space), &all.Items[i], is); err != nil {
+			return err
 		}
 	}
 	endpoints, err := p.plane.CoreV1().Endpoints(space).List(ctx, meta.ListOptions{})
@@ -220,13 +222,23 @@ func (p *pods) control(ctx context.Context) error {
 	}
 	for i := range endpoints.Items {
 		is := endpoints.Items[i].DeepCopy()
-		if p.endpoints(is, present); !equality.Semantic.DeepEqual(is, &endpoints.Items[i]) {
-			if _, err := p.plane.CoreV1().Endpoints(space).Update(ctx, is, meta.UpdateOptions{}); err != nil {
-				return err
-			}
+		p.endpoints(is, present)
+		if err := update(ctx, p.plane.CoreV1().Endpoints(space), &endpoints.Items[i], is); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// update writes an object if it has changed.
+func update[T any](ctx context.Context, client interface {
+	Update(context.Context, T, meta.UpdateOptions) (T, error)
+}, was, is T) error {
+	if equality.Semantic.DeepEqual(was, is) {
+		return nil
+	}
+	_, err := client.Update(ctx, is, meta.UpdateOptions{})
+	return err
 }
 
 // shown returns an object as clients behind Weir see it, before all filters.
@@ -301,13 +313,13 @@ func (p *pods) counts() string {
 }
 
 // some returns some of the pods, each at most once.
-func (p *pods) some(random *rand.Rand) []*pod {
+func (p *pods) some() []*pod {
 	if p == nil {
 		return nil
 	}
 	var some []*pod
 	for _, one := range p.all {
-		if random.IntN(4) == 0 {
+		if p.random.IntN(4) == 0 {
 			some = append(some, one)
 		}
 	}
@@ -335,6 +347,3 @@ func podsOf(client kubernetes.Interface, node string) collection {
 		},
 	}
 }
-
-// kubeletPatience is how long kubelet waits for an answer.
-const kubeletPatience = 10 * time.Second

@@ -74,7 +74,7 @@ func typed(config *rest.Config, err error) (kubernetes.Interface, error) {
 func (s *sides) kubelet(url string) (*rest.Config, error) {
 	config, err := s.through(url, "kubelet", protobuf)
 	if err == nil {
-		config.BearerToken, config.Timeout = "", 0
+		config.BearerToken = ""
 	}
 	return config, err
 }

@@ -39,7 +39,6 @@ fn model(bytes: &[u8]) -> Result<Option<usize>, ()> {
             b'"' => text = !text,
             _ if text => {}
             b'\\' => return Err(()),
-            b'{' | b'[' if open.len() == crate::MAX_DEPTH => return Err(()),
             b'{' | b'[' => open.push(*byte),
             b'}' | b']' => {
                 if open.pop() != Some(byte - 2) {
@@ -179,11 +178,22 @@ fn every_byte_is_classified_at_every_place() {
 }
 
 #[test]
-fn depth_is_bounded() {
-    let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
-    assert_eq!(whole(&nested(512)), Ok(Some(1024)));
-    assert!(whole(&nested(513)).is_err());
-    assert!(whole(&vec![b'{'; 1 << if cfg!(miri) { 10 } else { 20 }]).is_err());
+fn brackets_match_at_any_depth_and_containers_end_where_they_do() {
+    let depth = if cfg!(miri) { 600 } else { 70_000 };
+    let nested = [vec![b'['; depth], vec![b']'; depth]].concat();
+    assert_eq!(whole(&nested), Ok(Some(2 * depth)));
+    let mut wrong = nested.clone();
+    wrong[depth + 1] = b'}';
+    assert!(whole(&wrong).is_err());
+    let mut marks = Marks::default();
+    assert!(Skip::new().run(&nested, 0, Some(&mut marks)).is_ok());
+    marks.end_text(0, nested.len());
+    // 65,535 is the depth that marks do not hold any more.
+    for at in
+        [0, 1, 63, 64, 511, 512, 65_400, 65_470, 65_534, 65_535, 65_536, 65_600].into_iter().filter(|at| *at < depth)
+    {
+        assert_eq!(super::marks::nested_end(&nested, &marks.blocks, at), Ok(2 * depth - at), "{at}");
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl OlderEvents {
         let path = query.with("timeoutSeconds", &timeout).with("allowWatchBookmarks", "true");
         let path = path.on(request.parsed.forward.path())?;
         let head = RequestHead { method: http::Method::GET, path, headers };
-        let response = proxy.upstream.send(request.identity, Purpose::Stream, head, no_request_body()).await.ok()?;
+        let response = proxy.upstream.send(request.identity, Purpose::Watch, head, no_request_body()).await.ok()?;
         let (parts, body) = response.into_parts();
         let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())?;
         let encoding = Encoding::from_content_type(content_type).filter(|_| parts.status == http::StatusCode::OK)?;

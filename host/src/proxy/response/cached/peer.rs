@@ -53,7 +53,7 @@ impl Proxy {
         path: &str,
         started: Instant,
     ) -> Result<Response<ResponseBody>, StatusError> {
-        if !peer.subject.as_deref().is_some_and(|subject| self.is_peer(subject)) {
+        if !peer.subject()?.is_some_and(|subject| self.is_peer(subject)) {
             return Err(StatusError::NotAPeer);
         }
         if path == "/readyz" {
@@ -78,7 +78,7 @@ impl Proxy {
             component: String::new(),
             identity: Identity::Daemon,
             client: peer.address.ip(),
-            close: peer.close.clone(),
+            close: peer.connection.close().clone(),
             started,
         });
         self.answer_shared_read(read, &resource).await

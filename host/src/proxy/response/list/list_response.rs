@@ -141,7 +141,7 @@ impl ListResponse {
             EncodeError::Codec(error) => error.into(),
         })?;
         for object in &encoded.hidden {
-            self.progress.hide(object)?;
+            self.progress.hide(object);
         }
         Ok(encoded.chunks)
     }

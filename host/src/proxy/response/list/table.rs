@@ -56,7 +56,7 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
             EncodeError::Codec(error) => error.into(),
         })?;
         for object in &hidden {
-            progress.hide(object)?;
+            progress.hide(object);
         }
     }
     proxy.hand_out(read, codec.meta().resource_version.as_deref());

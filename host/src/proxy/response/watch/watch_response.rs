@@ -199,7 +199,7 @@ impl WatchResponse {
         let invalid = |error: CodecError| StatusError::InvalidResponse(error_report(&error));
         self.encoder.note(event);
         let key = match event.document().filter(|_| event.is_filtered() && self.transitions.needs_key(&outcome)) {
-            Some(document) => HiddenKeys::key_of(document).map_err(|error| invalid(error.into()))?,
+            Some(document) => HiddenKeys::key_of(document),
             None => 0,
         };
         let encoded = match (self.transitions.apply(event.event_type, key, &outcome), outcome) {

@@ -15,15 +15,12 @@ fn scope() -> (Scope, Declared) {
     };
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge-a"}});
     let objects = [service("near", json!({})), service("far", json!({"far": "yes"})), node];
-    let context = InstanceContext {
-        filter: "test".into(),
-        view: Arc::new(Fixed::new(objects)),
-        lookups: vec![
-            Arc::new(LookupSpec::all("services".parse().unwrap())),
-            Arc::new(LookupSpec::all("nodes".parse().unwrap())),
-        ],
-        epoch: DependencySet::default().epoch(),
-    };
+    let lookups = vec![
+        Arc::new(LookupSpec::all("services".parse().unwrap())),
+        Arc::new(LookupSpec::all("nodes".parse().unwrap())),
+    ];
+    let view = Arc::new(Fixed::new(objects));
+    let context = InstanceContext::new("test".into(), view, lookups, DependencySet::default().epoch());
     let mut scope = Scope::new(LookupContext::new(Arc::new(context)));
     let services = scope.lookups.declared("services").unwrap();
     (scope, services)

@@ -1,0 +1,209 @@
+//! Compiled code on disk. It is machine code, so the daemon maps no byte of it that the compiling process has not written.
+//!
+//! The process compiles into an empty cache beside the daemon's. The daemon moves what it finds there into its own cache, and
+//! writes the digest of the code into a marker. Before the code is loaded, its digest must be that of the marker; otherwise the
+//! module is compiled again.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::Digest;
+
+/// The longest marker in bytes: a path and a digest.
+const MARKER: u64 = 4096;
+/// What wasmtime keeps beside the code for its own statistics.
+const STATISTICS: &str = "stats";
+
+/// The compiled code of one module.
+#[derive(Debug, Clone)]
+pub(super) struct CompiledCode {
+    /// The daemon's cache of compiled code.
+    cache: PathBuf,
+    /// Names the code and its digest.
+    marker: PathBuf,
+    /// The cache directory of the compiling process.
+    child: PathBuf,
+}
+
+/// Returns the folder of the compiled code in a cache directory.
+#[must_use]
+pub fn code_cache(directory: &Path) -> PathBuf {
+    directory.join("code")
+}
+
+impl CompiledCode {
+    /// The code of a module in the daemon's cache directory.
+    pub(super) fn new(directory: &Path, module: &Digest) -> Self {
+        let name = format!("{}-{}", env!("CARGO_PKG_VERSION"), module.hex());
+        Self {
+            cache: code_cache(directory),
+            marker: directory.join("compiled").join(name),
+            child: directory.join("compiling"),
+        }
+    }
+
+    /// The cache directory of the compiling process.
+    pub(super) fn child_directory(&self) -> &Path {
+        &self.child
+    }
+
+    /// Whether the code is there as it was compiled. Otherwise it makes room for the compiling process.
+    ///
+    /// # Errors
+    /// It exists and cannot be read.
+    pub(super) fn prepare(&self) -> io::Result<bool> {
+        let is_intact = self.is_intact()?;
+        if !is_intact {
+            self.remove_child()?;
+            fs::create_dir_all(&self.child)?;
+        }
+        Ok(is_intact)
+    }
+
+    fn is_intact(&self) -> io::Result<bool> {
+        let Some((path, digest)) = self.read_marker()? else { return Ok(false) };
+        match digest_of(&self.cache.join(&path)) {
+            Ok(found) if found == digest => Ok(true),
+            Ok(_) => {
+                let code = path.display();
+                tracing::warn!(%code, "compiled code on disk is not what was compiled: the module is compiled again");
+                fs::remove_file(self.cache.join(&path))?;
+                Ok(false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the code of the compiling process, if it succeeded.
+    ///
+    /// # Errors
+    /// It has left none.
+    pub(super) fn end(&self, succeeded: bool) -> io::Result<()> {
+        let taken = if succeeded { self.take() } else { Ok(()) };
+        self.remove_child()?;
+        taken
+    }
+
+    fn take(&self) -> io::Result<()> {
+        let root = code_cache(&self.child);
+        let mut files = Vec::new();
+        files_below(&root, &mut files)?;
+        let code = files.iter().find(|path| path.extension().is_none_or(|extension| extension != STATISTICS));
+        let code = code.ok_or_else(|| io::Error::other("the compiling process has left no code"))?;
+        let path = code.strip_prefix(&root).map_err(io::Error::other)?;
+        let digest = digest_of(code)?;
+        let target = self.cache.join(path);
+        fs::create_dir_all(target.parent().unwrap_or(&self.cache))?;
+        fs::rename(code, &target)?;
+        let folder = self.marker.parent().unwrap_or(&self.cache);
+        fs::create_dir_all(folder)?;
+        let mut marker = tempfile::NamedTempFile::new_in(folder)?;
+        writeln!(marker, "{digest} {}", path.display())?;
+        marker.persist(&self.marker)?;
+        Ok(())
+    }
+
+    /// The path of the code below the cache, and its digest. `None` without a valid marker.
+    fn read_marker(&self) -> io::Result<Option<(PathBuf, String)>> {
+        let mut text = String::new();
+        match fs::File::open(&self.marker).and_then(|file| file.take(MARKER).read_to_string(&mut text)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let Some((digest, path)) = text.trim_end().split_once(' ') else { return Ok(None) };
+        let is_below = Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        Ok(is_below.then(|| (path.into(), digest.to_owned())))
+    }
+
+    fn remove_child(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.child) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()? {
+            kind if kind.is_dir() => files_below(&entry.path(), files)?,
+            kind if kind.is_file() => files.push(entry.path()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn digest_of(path: &Path) -> io::Result<String> {
+    Ok(Digest::of(&fs::read(path)?).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(directory: &Path) -> (CompiledCode, PathBuf) {
+        let code = CompiledCode::new(directory, &Digest::of(b"module"));
+        assert!(!code.prepare().unwrap());
+        let folder = code_cache(code.child_directory()).join("modules").join("v");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("x"), b"code").unwrap();
+        fs::write(folder.join("x.stats"), b"").unwrap();
+        code.end(true).unwrap();
+        assert!(code.is_intact().unwrap() && !code.child_directory().exists());
+        (code, code_cache(directory).join("modules/v/x"))
+    }
+
+    #[test]
+    fn a_changed_bit_in_the_code_or_its_marker_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (code, file) = compiled(folder.path());
+        let marker = fs::read(&code.marker).unwrap();
+        for bit in 0..8 * marker.len() {
+            let mut broken = marker.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&code.marker, &broken).unwrap();
+            // The line's end is not part of it.
+            let is_end = bit / 8 == marker.len() - 1;
+            assert!(is_end || !code.is_intact().unwrap_or(false), "{bit}");
+        }
+        fs::write(&code.marker, &marker).unwrap();
+        for bit in 0..32 {
+            let mut broken = *b"code";
+            broken[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&file, broken).unwrap();
+            assert!(!code.is_intact().unwrap(), "{bit}");
+            assert!(!file.exists(), "it is not there for wasmtime");
+        }
+    }
+
+    #[test]
+    fn a_marker_names_no_file_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (code, _) = compiled(folder.path());
+        let outside = folder.path().join("outside");
+        fs::write(&outside, b"code").unwrap();
+        for path in ["../outside".to_owned(), outside.display().to_string()] {
+            fs::write(&code.marker, format!("{} {path}\n", digest_of(&outside).unwrap())).unwrap();
+            assert!(!code.is_intact().unwrap(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_failed_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let code = CompiledCode::new(folder.path(), &Digest::of(b"module"));
+        assert!(!code.prepare().unwrap());
+        fs::create_dir_all(code_cache(code.child_directory())).unwrap();
+        fs::write(code_cache(code.child_directory()).join("half"), b"co").unwrap();
+        code.end(false).unwrap();
+        assert!(!code.is_intact().unwrap() && !code.child_directory().exists());
+        assert!(!code.prepare().unwrap());
+        assert!(code.end(true).is_err(), "no code");
+    }
+}

@@ -1,0 +1,80 @@
+//! Why a command ended without a result.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::ConfigurationError;
+use weir_filter::cases::CaseError;
+use weir_runtime::{EngineError, LoadError};
+use weir_store::FileObjectsError;
+
+/// A reason why a command ended without a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// A file or directory cannot be read or written.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file does not contain Kubernetes objects.
+    #[error("{what}")]
+    Objects {
+        /// The name of the file or flag.
+        what: String,
+        /// The cause.
+        #[source]
+        source: FileObjectsError,
+    },
+    /// A file or argument is not what the command needs.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// The name of the file or argument.
+        what: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The configuration is invalid.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// The case files are invalid.
+    #[error(transparent)]
+    Cases(#[from] CaseError),
+    /// The module cannot be loaded.
+    #[error("module {}", path.display())]
+    Load {
+        /// The module.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Box<LoadError>,
+    },
+    /// Filters of a configuration cannot be loaded: one line for each.
+    #[error("{0}")]
+    Filters(String),
+    /// This machine cannot run compiled modules.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The tokio runtime cannot be created, or standard output is closed.
+    #[error("cannot start the tokio runtime or write to standard output")]
+    System(#[source] std::io::Error),
+}
+
+impl CommandError {
+    /// Names the file of an error.
+    pub(super) fn of_file(path: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::File { path: path.to_owned(), source }
+    }
+
+    /// Names the module of an error.
+    pub(super) fn of_module(path: &Path) -> impl Fn(LoadError) -> Self {
+        move |source| Self::Load { path: path.to_owned(), source: Box::new(source) }
+    }
+
+    pub(super) fn invalid(what: impl ToString, reason: impl Into<String>) -> Self {
+        Self::Invalid { what: what.to_string(), reason: reason.into() }
+    }
+}

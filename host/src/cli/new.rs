@@ -1,0 +1,95 @@
+//! `weir new`: creates the project of a filter. The templates and, for Rust, the sources of the SDK are in this program, so
+//! that an author needs nothing but the tools of a language.
+
+use std::path::{Path, PathBuf};
+
+use super::CommandError;
+use super::wit;
+use crate::config::author::{Language, NewFlags};
+use weir_runtime::FilterName;
+
+mod embedded {
+    //! The files of `host/templates` and of the SDK, by path. See `host/build.rs`.
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}
+
+/// Where the project of a Rust filter has the SDK.
+const SDK: &str = "weir-sdk";
+
+/// Creates the project.
+///
+/// # Errors
+/// The name is not valid for a filter, the folder exists, or a file cannot be written.
+pub fn new(flags: &NewFlags) -> Result<(), CommandError> {
+    let folder = PathBuf::from(&flags.name);
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name: FilterName = name.parse().map_err(|error| CommandError::invalid(&flags.name, format!("{error}")))?;
+    if folder.exists() {
+        return Err(CommandError::invalid(folder.display(), "it exists already"));
+    }
+    create(&folder, &name, flags.lang)?;
+    println!("Created {}. Its README.md says how to build and test it.", folder.display());
+    Ok(())
+}
+
+fn create(folder: &Path, name: &FilterName, language: Language) -> Result<(), CommandError> {
+    let ident = name.as_str().replace('-', "_");
+    let place = |text: &str| text.replace("{{name}}", name.as_str()).replace("{{ident}}", &ident);
+    for (path, content) in template(language) {
+        let path = folder.join(place(path));
+        match std::str::from_utf8(content) {
+            Ok(text) => write(&path, place(text).as_bytes())?,
+            Err(_) => write(&path, content)?,
+        }
+    }
+    if language != Language::Rust {
+        return wit::write_to(&folder.join("wit"));
+    }
+    let sdk = folder.join(SDK);
+    embedded::SDK.iter().try_for_each(|(path, content)| write(&sdk.join(path), content))?;
+    wit::write_to(&sdk.join("wit"))
+}
+
+fn template(language: Language) -> &'static [(&'static str, &'static [u8])] {
+    match language {
+        Language::Rust => embedded::RUST,
+        Language::Go => embedded::GO,
+        Language::Js => embedded::JS,
+        Language::Python => embedded::PYTHON,
+        Language::C => embedded::C,
+    }
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), CommandError> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(CommandError::of_file(folder))?;
+    }
+    std::fs::write(path, content).map_err(CommandError::of_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+    use crate::cli::project::{FILE, Project};
+
+    #[test]
+    fn every_language_gets_a_project_without_placeholders() {
+        let folder = tempfile::tempdir().unwrap();
+        let name: FilterName = "hide-marked".parse().unwrap();
+        for language in Language::value_variants() {
+            let project = folder.path().join(format!("{language:?}"));
+            create(&project, &name, *language).unwrap();
+            let read = Project::read(&project).unwrap();
+            assert_eq!(read.name, "hide-marked");
+            for watched in &read.watch {
+                assert!(project.join(watched).exists(), "{language:?}: {}", watched.display());
+            }
+            for file in ["README.md", "filters.yaml", "cases/hide.yaml", ".gitignore", FILE] {
+                let text = std::fs::read_to_string(project.join(file)).unwrap();
+                assert!(!text.contains("{{"), "{language:?}: {file}");
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What all commands share: an engine with the user's compiled code, files of modules and objects, and filters whose lookups
+//! never change.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use super::CommandError;
+use crate::bounded_file::read_file;
+use crate::cache_directory::cache_directory;
+use crate::config::Configuration;
+use crate::config::author::{EntryFlags, ModuleFlags, WorldFlags};
+use crate::logging::log_for_people;
+use crate::lookups::FileView;
+use weir_kube::{GroupResource, LookupSpec};
+use weir_runtime::{
+    ClusterView, Compiler, Digest, Endpoint, Engine, EngineError, Filter, FilterEntry, LoadError, Loader, LookupSource,
+    LookupSubscription, Lookups, MAX_MODULE, code_cache,
+};
+use weir_store::read_objects;
+
+/// The largest file of objects in bytes.
+const MAX_OBJECTS: usize = 256 << 20;
+
+/// Lookups in objects that never change.
+#[derive(Debug)]
+struct StaticLookups(Arc<dyn ClusterView>);
+
+/// Objects that never change need no subscription.
+#[derive(Debug)]
+struct NoSubscription;
+
+/// Loads modules. Its loaders share what is compiled.
+#[derive(Debug)]
+pub struct Workbench(Loader);
+
+impl LookupSubscription for NoSubscription {}
+
+impl LookupSource for StaticLookups {
+    fn view(&self) -> Arc<dyn ClusterView> {
+        self.0.clone()
+    }
+
+    fn follow(&self, _lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
+        Box::pin(std::future::ready(Ok(Box::new(NoSubscription) as Lookups)))
+    }
+}
+
+impl Workbench {
+    /// Creates a workbench that compiles modules in this process, without the limits that protect the daemon, and keeps
+    /// nothing.
+    ///
+    /// # Errors
+    /// This machine cannot run compiled modules.
+    pub fn temporary() -> Result<Self, EngineError> {
+        Ok(Self(Self::loader_of(Engine::new(None)?, None)))
+    }
+
+    /// Creates the workbench of a command, and shows the log. Modules are compiled as in the daemon. The user's cache has the
+    /// result: modules of Python and JavaScript take seconds.
+    pub(super) fn of(flags: &ModuleFlags) -> Result<Self, CommandError> {
+        log_for_people(flags.verbosity);
+        let Some(directory) = flags.cache_dir() else { return Ok(Self::temporary()?) };
+        let (directory, _) = cache_directory(Some(directory.clone())).map_err(CommandError::of_file(&directory))?;
+        let engine = Engine::new(Some(&code_cache(&directory)))?;
+        Ok(Self(Self::loader_of(engine, Some(Compiler::new(&directory)))))
+    }
+
+    fn loader_of(engine: Engine, compiler: Option<Compiler>) -> Loader {
+        let nothing: Arc<dyn ClusterView> = Arc::new(FileView::empty());
+        Loader::new(engine, compiler, Arc::new(StaticLookups(nothing)), Arc::default(), 1)
+    }
+
+    /// Returns a loader for filters that see this world.
+    #[must_use]
+    pub fn loader(&self, view: FileView) -> Loader {
+        self.0.reading(Arc::new(StaticLookups(Arc::new(view))))
+    }
+}
+
+/// Loads a filter, and grants what it looks up: it reads files only. `note` is told of what a configuration has to grant.
+pub(super) async fn load_granted(
+    loader: &Loader,
+    mut entry: FilterEntry,
+    source: &str,
+    module: &Bytes,
+    note: impl Fn(&GroupResource),
+) -> Result<Filter, LoadError> {
+    let digest = Digest::of(module);
+    loop {
+        match loader.load(&entry, source.to_owned(), digest, module).await {
+            Err(LoadError::Grant(resource)) if !entry.granted().contains(&resource) => {
+                note(&resource);
+                let mut grants = entry.granted();
+                grants.push(resource);
+                entry.grants = Some(grants);
+            }
+            loaded => return loaded,
+        }
+    }
+}
+
+/// Reads a file that is a module or a configuration.
+pub(super) fn read(path: &Path) -> Result<Bytes, CommandError> {
+    Ok(read_file(path, MAX_MODULE).map_err(CommandError::of_file(path))?.into())
+}
+
+/// Whether bytes are WebAssembly.
+pub(super) fn is_module(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\0asm")
+}
+
+/// Reads a module.
+pub(super) fn module(path: &Path) -> Result<Bytes, CommandError> {
+    let bytes = read(path)?;
+    if !is_module(&bytes) {
+        let reason = match std::str::from_utf8(&bytes) {
+            Ok(_) => "it is text, and no module: give a WebAssembly component",
+            Err(_) => "it is no module: it does not begin with \\0asm",
+        };
+        return Err(CommandError::invalid(path.display(), reason));
+    }
+    Ok(bytes)
+}
+
+/// Reads objects. `-` is standard input.
+pub(super) fn objects(path: &Path) -> Result<Vec<Value>, CommandError> {
+    let failed = CommandError::of_file(path);
+    let bytes = if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().take(MAX_OBJECTS as u64 + 1).read_to_end(&mut bytes).map_err(&failed)?;
+        if bytes.len() > MAX_OBJECTS {
+            return Err(failed(std::io::Error::other(format!("larger than {MAX_OBJECTS} bytes"))));
+        }
+        bytes
+    } else {
+        read_file(path, MAX_OBJECTS).map_err(failed)?
+    };
+    read_objects(&String::from_utf8_lossy(&bytes))
+        .map_err(|source| CommandError::Objects { what: path.display().to_string(), source })
+}
+
+/// Parses what was read from a filters file or a ConfigMap.
+pub(super) fn configuration(path: &Path, bytes: &[u8]) -> Result<Configuration, CommandError> {
+    if is_module(bytes) {
+        return Err(CommandError::invalid(path.display(), "it is a module, give a configuration"));
+    }
+    let name = path.display().to_string();
+    let text = str::from_utf8(bytes).map_err(|_| CommandError::invalid(&name, "it is not UTF-8 text"))?;
+    let configuration = Configuration::from_file(&name, text)?;
+    for warning in &configuration.warnings {
+        eprintln!("{name}: warning: {warning}");
+    }
+    Ok(configuration)
+}
+
+/// Returns the entry of a module: that of `--filters`, or one with `--settings`.
+pub(super) fn entry(flags: &EntryFlags, module: &Path) -> Result<FilterEntry, CommandError> {
+    match &flags.filters {
+        None => entry_of(module, &flags.settings),
+        Some(path) => listed_entry(path, flags.filter.as_deref(), module),
+    }
+}
+
+/// Returns the entry of a module that no configuration names.
+pub(super) fn entry_of(module: &Path, settings: &str) -> Result<FilterEntry, CommandError> {
+    let invalid = |reason: String| CommandError::invalid(module.display(), reason);
+    let stem = module.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().replace('_', "-");
+    let name = stem.parse().map_err(|error| invalid(format!("{error}")))?;
+    let settings = match serde_json::from_str(settings) {
+        Ok(Value::Object(settings)) => settings,
+        _ => return Err(invalid("--settings: not a JSON object".to_owned())),
+    };
+    Ok(FilterEntry { settings, ..FilterEntry::of(name, None) })
+}
+
+fn listed_entry(path: &Path, name: Option<&str>, module: &Path) -> Result<FilterEntry, CommandError> {
+    let filters = configuration(path, &read(path)?)?.filters;
+    let file = module.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+    let position = match name {
+        Some(name) => filters.iter().position(|entry| entry.name.as_str() == name),
+        None => {
+            filters.iter().position(|entry| entry.module.as_str() == file).or_else(|| (filters.len() == 1).then_some(0))
+        }
+    };
+    let found = position.and_then(|position| filters.into_iter().nth(position));
+    // The digest is that of a release, and not of what an author builds.
+    found.map(|entry| FilterEntry { digest: None, ..entry }).ok_or_else(|| {
+        let wanted = name.map_or_else(|| format!("with the module {file}"), |name| format!("named {name}"));
+        CommandError::invalid(path.display(), format!("it has no filter {wanted}"))
+    })
+}
+
+/// Returns what a filter sees beside its objects.
+pub(super) fn world(flags: &WorldFlags) -> Result<FileView, CommandError> {
+    let mut cluster = Vec::new();
+    for path in &flags.cluster {
+        cluster.extend(objects(path)?);
+    }
+    let endpoint = flags.pod_address.map(|address| Endpoint { host: address.to_string(), port: flags.secure_port });
+    FileView::new(&flags.node_name, cluster, Vec::new(), endpoint)
+        .map_err(|source| CommandError::Objects { what: "--cluster".to_owned(), source })
+}
+
+/// Runs the future of a command.
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CommandError::System)?;
+    runtime.block_on(command)
+}

@@ -1,0 +1,165 @@
+//! Clients that take memory, connections or file descriptors before, or without, being authenticated.
+
+use http::Method;
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use weir_apiserver::ApiServer;
+use weir_tests::client::{Client, PATIENCE};
+use weir_tests::daemon::{Daemon, Setup, own_uid};
+use weir_tests::edge::{NO_LOAD_BALANCERS, edge};
+use weir_tests::pki::Authority;
+
+const SERVICES: &str = "/api/v1/services";
+/// The start of an HTTP/2 connection: the preface, and an empty SETTINGS frame.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+async fn filtering() -> (ApiServer, Daemon) {
+    let server = ApiServer::builder().record(16).start().await.unwrap();
+    server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    assert_eq!(weir.client("warm").get(SERVICES).await.status, 200);
+    (server, weir)
+}
+
+async fn connect(url: &str) -> TcpStream {
+    TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn long_user_agents_are_not_kept() {
+    let (_server, weir) = filtering().await;
+    let before = weir.resident();
+    for n in 0..1100 {
+        let client = weir.client(&format!("{n}-{}", "a".repeat(60 << 10)));
+        assert_eq!(client.get(SERVICES).await.status, 200);
+    }
+    weir.settles_at(before).await;
+}
+
+#[tokio::test]
+async fn unfinished_heads_take_little_and_are_given_back() {
+    let (_server, weir) = filtering().await;
+    let before = weir.resident();
+    let mut open = Vec::new();
+    let head = format!("GET {SERVICES} HTTP/1.1\r\nHost: weir\r\nX: {}", "a".repeat(60 << 10));
+    for _ in 0..1000 {
+        let mut stream = connect(weir.url()).await;
+        stream.write_all(head.as_bytes()).await.unwrap();
+        open.push(stream);
+    }
+    assert_eq!(weir.client("other").names(SERVICES).await.len(), 3);
+    let during = weir.resident();
+    eprintln!("1000 heads of 60 KiB: {before:.1} MiB before, {during:.1} MiB with them");
+    assert!(during < before + 130.0, "{before:.1} MiB before, {during:.1} MiB with them");
+    // More than 64 KiB is refused, not kept.
+    let mut long = connect(weir.url()).await;
+    long.write_all(format!("{head}{}", "a".repeat(10 << 10)).as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let _ = tokio::time::timeout(PATIENCE, long.read_to_string(&mut answer)).await.expect("it is closed");
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    drop(open);
+    weir.settles_at(before).await;
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_user_shut_nobody_out() {
+    let (_server, weir) = filtering().await;
+    let before = weir.resident();
+    let mut idle = Vec::new();
+    for _ in 0..5000 {
+        let mut stream = connect(weir.url()).await;
+        // The daemon may have closed it already, for a newer one.
+        let _ = stream.write_all(HTTP2).await;
+        idle.push(stream);
+    }
+    assert_eq!(weir.client("other").names(SERVICES).await.len(), 3, "the newest is served");
+    if own_uid() == 0 {
+        let get = "GET /version HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        let answer = weir.as_nobody(get, "cat <&3").await;
+        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    }
+    // The oldest ones were closed: half of 4,096 connections are the share of a user.
+    let closed = async {
+        for stream in idle.iter_mut().take(5000 - 2048) {
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, closed).await.expect("the oldest are closed");
+    drop(idle);
+    weir.settles_at(before).await;
+}
+
+#[tokio::test]
+async fn a_request_outlasts_idle_connections_of_its_own_user() {
+    let (_server, weir) = filtering().await;
+    let mut watch = weir.client("kube-proxy").watch("/api/v1/services?watch=true").await;
+    let mut idle = Vec::new();
+    for _ in 0..2100 {
+        idle.push(connect(weir.url()).await);
+    }
+    assert_eq!(weir.client("other").names(SERVICES).await.len(), 3);
+    while watch.next_named().await != "ADDED web" {}
+}
+
+#[tokio::test]
+async fn the_limit_of_open_files_is_raised_and_leaves_room_for_the_daemon() {
+    for (soft, hard) in [(1024, 8192), (512, 512)] {
+        let server = edge().await;
+        let weir = Setup::new(server.url())
+            .filters(NO_LOAD_BALANCERS)
+            .bundled("discardcloudservice")
+            .open_files(soft, hard)
+            .start_ready()
+            .await;
+        let mut idle = Vec::new();
+        for _ in 0..1100 {
+            idle.push(connect(weir.url()).await);
+        }
+        assert_eq!(weir.admin().get("/readyz").await.status, 200);
+        assert_eq!(weir.client("other").names(SERVICES).await.len(), 3);
+        assert!(!weir.log_text().contains("cannot accept"), "{}", weir.log_text());
+        weir.logged("the limit of open files allows each port fewer connections").await;
+    }
+}
+
+#[tokio::test]
+async fn long_selectors_are_not_kept_by_reviews() {
+    let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
+    let server = ApiServer::builder().record(16).start().await.unwrap();
+    let weir = Setup::new(server.url())
+        .filters("filters: []")
+        .tls(&ca.server())
+        .file("--client-ca-file", "clients.crt", clients.pem())
+        .start_ready()
+        .await;
+    let shown = clients.client("tenant", "tenants");
+    let client = Client::trusting(&weir.secure_url().await, "tool", Some(ca.pem()), Some(&shown));
+    assert_eq!(client.get(SERVICES).await.status, 200);
+    let before = weir.resident();
+    for n in 0..1000 {
+        let selector = format!("a{n}%3D{}", "b".repeat(50_000));
+        let answer = client.send(Method::GET, &format!("{SERVICES}?labelSelector={selector}"), "").await;
+        answer.into_body().collect().await.unwrap();
+    }
+    weir.settles_at(before).await;
+}
+
+#[tokio::test]
+async fn the_admin_port_answers_probes_whatever_is_open() {
+    let (_server, weir) = filtering().await;
+    let mut open = Vec::new();
+    for n in 0..200 {
+        let mut stream = connect(weir.admin_url()).await;
+        let head = if n % 2 == 0 { "GET /livez HTTP/1.1\r\nHost: a\r\n" } else { "" };
+        let _ = stream.write_all(head.as_bytes()).await;
+        open.push(stream);
+    }
+    for path in ["/livez", "/readyz", "/filters", "/metrics"] {
+        assert_eq!(weir.admin().get(path).await.status, 200, "{path}");
+    }
+    for path in ["/filters", "/caches", "/metrics"] {
+        let foreign = weir.admin().with("host", "evil.example:10267").get(path).await;
+        assert_eq!(foreign.status, 403, "{path}: a web page may read nothing");
+    }
+}

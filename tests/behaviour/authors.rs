@@ -1,0 +1,337 @@
+//! The commands for filter authors, as they type them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use weir_tests::built;
+use weir_tests::client::PATIENCE;
+
+use super::edge;
+
+const SERVICES: &str = "\
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop, annotations: {example.com/hidden: 'true'}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: b, namespace: shop}
+";
+
+/// A folder in which commands run.
+struct Desk(tempfile::TempDir);
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Runs `weir` in a folder below.
+    fn weir_in(&self, folder: &str, arguments: &[&str]) -> Said {
+        let mut command = Command::new(built::weir());
+        command.args(arguments).current_dir(self.path(folder)).env("WEIR_CACHE_DIR", self.path("cache"));
+        Said::of(&command.output().unwrap())
+    }
+
+    /// Builds the project of a language as its README says, in a folder that keeps the tools. `None` if these cannot be had.
+    fn build(&self, language: &str, tools: &str) -> Option<PathBuf> {
+        self.weir(&["new", language, "--lang", language]).well();
+        let folder = authors().join(language);
+        fs::create_dir_all(&folder).unwrap();
+        let copied = Command::new("cp").arg("-r").arg(self.path(language).join(".")).arg(&folder).status().unwrap();
+        assert!(copied.success());
+        let installed = sh(&folder, tools);
+        if installed.code != Some(0) {
+            eprintln!("!!! SKIPPED: the tools for {language} cannot be had: {} !!!", installed.err.trim());
+            return None;
+        }
+        let project = fs::read_to_string(folder.join("weir.toml")).unwrap();
+        let value = |key: &str| {
+            let line = project.lines().find_map(|line| line.strip_prefix(&format!("{key} = \""))).unwrap();
+            line.trim_end_matches('"').to_owned()
+        };
+        sh(&folder, &value("build")).well();
+        Some(folder)
+    }
+
+    fn weir(&self, arguments: &[&str]) -> Said {
+        self.weir_in("", arguments)
+    }
+
+    /// Runs `cargo` in a project, with the workspace's versions and a target folder that later runs use again.
+    fn cargo(&self, project: &str, arguments: &[&str]) -> Said {
+        fs::copy(built::workspace().join("Cargo.lock"), self.path(project).join("Cargo.lock")).unwrap();
+        let mut command = Command::new("cargo");
+        command.args(arguments).current_dir(self.path(project)).env("CARGO_TARGET_DIR", authors());
+        Said::of(&command.output().unwrap())
+    }
+}
+
+fn sh(folder: &Path, command: &str) -> Said {
+    Said::of(&Command::new("sh").args(["-c", command]).current_dir(folder).output().unwrap())
+}
+
+impl Said {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    #[track_caller]
+    fn well(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
+        self.out
+    }
+
+    #[track_caller]
+    fn refused(&self, code: i32, part: &str) {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        assert!(self.err.contains(part), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "one line: {}", self.err);
+    }
+}
+
+/// The target folder of authors' projects.
+fn authors() -> PathBuf {
+    built::target().join("authors")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_new_rust_project_builds_and_passes_natively_and_as_a_module() {
+    let desk = Desk::new();
+    desk.weir(&["new", "hide-marked"]).well();
+    let native = desk.cargo("hide-marked", &["test"]).well();
+    assert!(native.contains("1 passed"), "{native}");
+    desk.cargo("hide-marked", &["build", "--release", "--target", "wasm32-wasip2"]).well();
+    let module = authors().join("wasm32-wasip2/release/hide_marked.wasm");
+    assert!(fs::metadata(&module).unwrap().len() < 150_000);
+    let tested = desk.weir_in("hide-marked", &["test", text(&module), "--junit", "junit.xml"]).well();
+    assert!(tested.contains("3 cases: 3 passed, 0 failed; 2 ran in protobuf, too"), "{tested}");
+    let junit = fs::read_to_string(desk.path("hide-marked/junit.xml")).unwrap();
+    assert!(junit.contains("tests=\"3\" failures=\"0\""), "{junit}");
+
+    // With the entry that the project has for a configuration.
+    desk.write("services.yaml", SERVICES);
+    let services = desk.path("services.yaml");
+    let run = ["run", text(&module), "--object", text(&services), "--filters", "filters.yaml"];
+    let filtered = desk.weir_in("hide-marked", &run).well();
+    assert_eq!(filtered, "services shop/a: hidden\nservices shop/b: unchanged\n");
+    let measured = desk.weir_in("hide-marked", &[&run[..], &["--bench"]].concat()).well();
+    for figure in ["hide-marked on 2 objects", "compile", "an object, replayed", "an object, called", "MiB an instance"]
+    {
+        assert!(measured.contains(figure), "{measured}");
+    }
+
+    let broken = desk.path("hide-marked/cases/hide.yaml");
+    fs::write(&broken, fs::read_to_string(&broken).unwrap().replace("expect: unchanged", "expect: hidden")).unwrap();
+    let failed = desk.weir_in("hide-marked", &["test", text(&module)]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.out.contains("FAILED  another service keeps its bytes (rule marked)"), "{}", failed.out);
+    assert!(failed.out.contains("2 passed, 1 failed"), "{}", failed.out);
+    let planned = fs::read_to_string(&broken).unwrap().replace("kube-proxy/services", "kubelet/services");
+    fs::write(&broken, planned).unwrap();
+    let failed = desk.weir_in("hide-marked", &["test", text(&module)]);
+    assert!(failed.out.contains("FAILED  the plan") && failed.out.contains("kubelet/services"), "{}", failed.out);
+}
+
+#[test]
+#[ignore = "needs the registries of four languages: `make templates` runs it"]
+fn new_projects_of_other_languages_build_and_pass() {
+    let desk = Desk::new();
+    for (language, tools) in [
+        ("python", "make .venv/installed"),
+        ("js", "npm install --silent --no-audit --no-fund"),
+        ("go", "go version && go mod download && npx --yes @bytecodealliance/jco@1.35.0 --version"),
+        ("c", "make .venv/installed && npx --yes @bytecodealliance/jco@1.35.0 --version"),
+    ] {
+        let Some(folder) = desk.build(language, tools) else { continue };
+        let mut command = Command::new(built::weir());
+        command.arg("test").current_dir(&folder).env("WEIR_CACHE_DIR", desk.path("cache"));
+        let tested = Said::of(&command.output().unwrap()).well();
+        assert!(tested.contains("3 cases: 3 passed, 0 failed; 2 ran in protobuf, too"), "{language}: {tested}");
+        eprintln!("{language}: {}", tested.lines().last().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn dev_builds_compares_and_serves_the_last_good_build() {
+    let (server, desk) = (edge().await, Desk::new());
+    desk.write("cases/none.yaml", "cases: []");
+    let objects = "apiVersion: v1\nkind: Service\nmetadata: {name: lb}\nspec: {type: LoadBalancer}\n---\n";
+    desk.write("services.yaml", format!("{objects}{SERVICES}"));
+    // Each build leaves something in the folder that is watched, too.
+    let project = "name = 'services'\nbuild = 'mkdir -p build && date > build/log && cp next/* build/services.wasm'\n\
+                   watch = ['.']\nmodule = 'build/services.wasm'\n";
+    desk.write("weir.toml", project);
+    desk.write("next/module", fs::read(built::module("nodeportisolation")).unwrap());
+    let mut command = tokio::process::Command::new(built::weir());
+    command.args([
+        "dev",
+        "--object",
+        "services.yaml",
+        "--",
+        "--server",
+        server.url(),
+        "--port",
+        "0",
+        "--admin-port",
+        "0",
+    ]);
+    command.current_dir(desk.path("")).env("WEIR_CACHE_DIR", desk.path("cache")).kill_on_drop(true);
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    let mut until = async |wanted: &str| {
+        let mut said = String::new();
+        loop {
+            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("no {wanted:?} after {said}")).unwrap().unwrap();
+            said += &line;
+            said.push('\n');
+            if line.contains(wanted) {
+                return said;
+            }
+        }
+    };
+    let first = until("waiting for changes").await;
+    assert!(first.contains("3 objects: 3 unchanged, 0 edited, 0 hidden, 0 failed"), "{first}");
+    assert!(first.contains("in force after"), "{first}");
+
+    desk.write("next/module", "no module");
+    let second = until("the last good build stays").await;
+    assert!(second.contains("it is text, and no module"), "{second}");
+    assert!(!second.contains("in force"), "{second}");
+
+    desk.write("next/module", fs::read(built::module("discardcloudservice")).unwrap());
+    let third = until("waiting for changes").await;
+    assert!(third.contains("3 objects: 1 changed: 1 newly hidden\n  services lb: newly hidden\n"), "{third}");
+    assert!(third.contains("in force after"), "{third}");
+    assert_eq!(third.matches("$ mkdir").count(), 1, "one build for one change: {third}");
+}
+
+#[test]
+fn dev_says_whether_the_build_is_good_and_can_end_after_it() {
+    let desk = Desk::new();
+    let project = |build: &str| format!("name = 'a'\nbuild = '{build}'\nwatch = []\nmodule = 'build/a.wasm'\n");
+    let hidden =
+        "cases: [{name: hidden, rule: 1, input: {apiVersion: v1, kind: Service, metadata: {name: a}}, expect: hidden}]";
+    desk.write("cases/hidden.yaml", hidden);
+    desk.write("build/a.wasm", fs::read(built::module("discardcloudservice")).unwrap());
+    desk.write("weir.toml", project("exit 3"));
+    let failed = desk.weir(&["dev", "--once"]);
+    assert!(failed.code == Some(1) && failed.out.contains("the build failed: exit status: 3"), "{}", failed.out);
+    desk.write("weir.toml", project("true"));
+    let failed = desk.weir(&["dev", "--once"]);
+    assert!(failed.code == Some(1) && failed.out.contains("FAILED  hidden (rule 1)"), "{}", failed.out);
+    desk.write("cases/hidden.yaml", hidden.replace("expect: hidden", "expect: unchanged"));
+    assert!(desk.weir(&["dev", "--once"]).well().contains("1 cases: 1 passed, 0 failed"));
+    desk.write("weir.toml", "name = 'a'");
+    desk.weir(&["dev"]).refused(1, "weir.toml: ");
+}
+
+#[test]
+fn a_module_is_described_with_an_entry_that_a_configuration_accepts() {
+    let desk = Desk::new();
+    let module = built::module("nodeportisolation");
+    let text_of = desk.weir(&["inspect", text(&module)]).well();
+    for part in ["nodeportisolation 0.1.0: ", "digest      sha256:", "it fits a ConfigMap", "weir:filter/objects@0.1.0"]
+    {
+        assert!(text_of.contains(part), "{text_of}");
+    }
+    assert!(text_of.contains("matches     kube-proxy/services"), "{text_of}");
+    let entry = text_of.split_once("An entry for filters.yaml:\n").unwrap().1;
+    desk.write("filters.yaml", format!("filters:\n{entry}"));
+    let checked = desk.weir(&["check", "filters.yaml", "--modules-dir", text(&built::modules())]).well();
+    assert!(checked.starts_with("nodeportisolation: nodeportisolation 0.1.0 sha256:"), "{checked}");
+    assert!(desk.weir(&["check", text(&module)]).well().starts_with("nodeportisolation: "));
+}
+
+#[test]
+fn compiled_code_is_kept_in_the_users_cache() {
+    let desk = Desk::new();
+    let module = built::module("nodeportisolation");
+    desk.weir(&["check", text(&module)]).well();
+    let marker = fs::read_dir(desk.path("cache/compiled")).unwrap().next().unwrap().unwrap().path();
+    let compiled = fs::metadata(&marker).unwrap().modified().unwrap();
+    desk.weir(&["inspect", text(&module)]).well();
+    assert_eq!(fs::metadata(&marker).unwrap().modified().unwrap(), compiled);
+}
+
+#[test]
+fn what_a_filter_logs_and_prints_is_shown() {
+    let desk = Desk::new();
+    desk.write("services.yaml", SERVICES);
+    let guest = built::target().join("guest.wasm");
+    let settings = r#"{"ops": [{"print": 1}, {"log": 1}]}"#;
+    let run = ["run", text(&guest), "--object", "services.yaml", "--settings", settings];
+    let said = desk.weir(&run);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.err.contains("output of the filter module") && !said.err.contains("one in many"), "{}", said.err);
+    let said = desk.weir(&[&run[..], &["-v"]].concat());
+    assert!(said.err.contains("one in many"), "{}", said.err);
+}
+
+#[test]
+fn the_contract_is_printed_as_one_file_and_written_as_its_files() {
+    let desk = Desk::new();
+    let whole = desk.weir(&["wit"]).well();
+    desk.weir(&["wit", "--out", "contract"]).well();
+    for file in fs::read_dir(built::workspace().join("wit")).unwrap() {
+        let file = file.unwrap();
+        let original = fs::read_to_string(file.path()).unwrap();
+        assert_eq!(fs::read_to_string(desk.path("contract").join(file.file_name())).unwrap(), original);
+        if file.path().extension().is_some_and(|extension| extension == "wit") {
+            let declared = original.lines().filter(|line| !line.starts_with("package ") && !line.trim().is_empty());
+            assert!(declared.into_iter().all(|line| whole.contains(line)), "{:?}", file.path());
+        }
+    }
+    // A module builds from the one file as from the files.
+    let project = desk.path("hide-marked/weir-sdk/wit");
+    desk.weir(&["new", "hide-marked"]).well();
+    fs::remove_dir_all(&project).unwrap();
+    desk.write("hide-marked/weir-sdk/wit/filter.wit", whole);
+    desk.cargo("hide-marked", &["check", "--target", "wasm32-wasip2"]).well();
+}
+
+#[test]
+fn mistakes_are_named_in_one_line() {
+    let desk = Desk::new();
+    let module = built::module("nodeportisolation");
+    desk.write("services.yaml", SERVICES);
+    desk.write("filters.yaml", "filters:\n  - name: one\n  - name: two\n");
+    desk.write("empty/cases/none.txt", "");
+    let module = text(&module);
+    desk.weir(&["run", "filters.yaml", "--object", "services.yaml"])
+        .refused(1, "filters.yaml: it is text, and no module");
+    desk.weir(&["run", module, "--object", "services.yaml", "--filters", module])
+        .refused(1, "it is a module, give a configuration");
+    let named = ["run", module, "--object", "services.yaml", "--filters", "filters.yaml"];
+    desk.weir(&named).refused(1, "it has no filter with the module nodeportisolation.wasm");
+    desk.weir(&[&named[..], &["--filter", "three"]].concat()).refused(1, "it has no filter named three");
+    desk.weir(&["test"]).refused(1, "weir.toml: there is none in this folder");
+    desk.weir(&["test", module]).refused(1, "cases");
+    desk.weir_in("empty", &["test", module]).refused(1, "no case files");
+    desk.weir(&["new", "Hide Marked"]).refused(1, "Hide Marked");
+    desk.weir(&["new", "empty"]).refused(1, "empty: it exists already");
+    desk.weir(&["inspect", "nothing.wasm"]).refused(1, "nothing.wasm");
+}
