@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests
 
-.PHONY: build modules templates test test-checked controlplane converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build modules templates test test-checked controlplane registry converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
@@ -29,7 +29,7 @@ modules: guest-target
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 	@cp $(TARGET)/$(GUEST)/module/guest.wasm $(TARGET)/
 
-test: check-format schema-check deny build controlplane lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
+test: check-format schema-check deny build controlplane registry lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
@@ -42,6 +42,11 @@ controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the 
 	@if ! command -v go >/dev/null; then echo "controlplane: skipped, Go is not installed"; \
 	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controlplane: skipped, its Go modules cannot be had"; \
 	else sh tests/controlplane/build.sh $(abspath $(TARGET))/controlplane; fi
+
+registry: ## a registry (distribution), cosign and oras for the tests: minutes the first time (needs Go)
+	@if ! command -v go >/dev/null; then echo "registry: skipped, Go is not installed"; \
+	elif ! (cd tests/registry && timeout 600 go list -tags tools -deps . >/dev/null); then echo "registry: skipped, its Go modules cannot be had"; \
+	else sh tests/registry/build.sh $(abspath $(TARGET))/registry; fi
 
 # The tools stay in the target folder.
 templates: build ## a new project in Go, JavaScript, Python and C: built and tested (skipped aloud where a language's tools cannot be had)

@@ -35,6 +35,7 @@ mod behaviour {
     mod own_credentials;
     mod peers;
     mod pods;
+    mod registries;
     mod relays;
     mod reload;
     mod secure;

@@ -16,6 +16,7 @@ mod real {
     mod converge;
     mod kubectl;
     mod prints;
+    mod registry;
     mod secure;
     mod streams;
     mod writes;

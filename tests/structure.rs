@@ -32,7 +32,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-upstream", &["weir-kube"]),
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube"]),
-    ("weir", &["weir-document", "weir-filter", "weir-kube", "weir-upstream", "weir-store", "weir-runtime"]),
+    ("weir-registry", &["weir-runtime"]),
+    (
+        "weir",
+        &["weir-document", "weir-filter", "weir-kube", "weir-registry", "weir-upstream", "weir-store", "weir-runtime"],
+    ),
 ];
 
 fn root() -> PathBuf {

@@ -29,6 +29,7 @@ use crate::local_status::layer;
 use crate::logging::log_to_stderr;
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
+use crate::modules::{ModuleCache, Modules};
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
@@ -141,6 +142,16 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let upstream = connect(&config, loaded, &peers, upstream_metrics, &tasks).await?;
     let client = upstream.client();
 
+    // Modules: from the configuration, a directory, or once from elsewhere and then from the cache.
+    let module_cache = Arc::new(ModuleCache::open(&cache).map_err(system("--cache-dir cannot be used"))?);
+    let modules = Modules {
+        directory: config.modules_dir.clone(),
+        registries: config.registries.clone(),
+        cache: Some(module_cache.clone()),
+        config_maps: config.source.namespace().map(|namespace| (client.clone(), namespace.to_owned())),
+        peers: peers.clone(),
+    };
+
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
@@ -164,6 +175,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         local_status,
         metrics: metrics.proxy,
         relay_metrics: metrics.relay,
+        modules: Some(module_cache),
     };
     let proxy = Proxy::new(proxy_config(&config, files), parts, tasks.clone());
 
@@ -175,7 +187,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let lookups = Arc::new(ReflectorLookups::new(view));
     let view = lookups.view();
 
-    // Modules: a child process compiles them, and the cache directory keeps the result.
+    // A child process compiles modules, and the cache directory keeps the result.
     let engine = Engine::new(Some(&code_cache(&cache)))?;
     let instances = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
@@ -186,7 +198,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         state: watch_source(&config.source, client, last_good.clone(), &tasks),
         last_good,
         source: config.source,
-        modules_dir: config.modules_dir,
+        modules,
         loader,
         serving,
         status: status.clone(),

@@ -20,6 +20,7 @@ pub mod local_status;
 mod logging;
 pub mod lookups;
 pub mod metrics;
+pub mod modules;
 mod named_host;
 mod peers;
 pub mod pods;

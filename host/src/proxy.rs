@@ -57,6 +57,7 @@ pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::config::Compression;
 use crate::local_status::LocalStatus;
+use crate::modules::ModuleCache;
 use crate::view::Views;
 
 /// The settings of the proxy.
@@ -117,6 +118,8 @@ pub struct ProxyParts {
     pub metrics: Arc<ProxyMetrics>,
     /// Counts what is relayed for peers.
     pub relay_metrics: Arc<RelayMetrics>,
+    /// What peers get of modules. `None`: nothing.
+    pub modules: Option<Arc<ModuleCache>>,
 }
 
 /// The proxy. It serves any number of listeners.
@@ -150,6 +153,7 @@ pub struct Proxy {
     max_connections: usize,
     drain: Duration,
     peer_nodes: Vec<String>,
+    modules: Option<Arc<ModuleCache>>,
     /// `None`: `CONNECT` is no method of this daemon.
     relays: Option<Relays>,
 }
@@ -164,7 +168,7 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let ProxyParts { upstream, serving, views, local_status, metrics, relay_metrics } = parts;
+        let ProxyParts { upstream, serving, views, local_status, metrics, relay_metrics, modules } = parts;
         let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
@@ -199,6 +203,7 @@ impl Proxy {
             drain: config.drain,
             relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
             peer_nodes: config.peer_nodes,
+            modules,
         })
     }
 

@@ -11,7 +11,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +25,7 @@ use self::source::read;
 pub use self::source::{SourceState, watch_source};
 use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
+use crate::modules::Modules;
 use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
 use weir_upstream::DirectoryWatcher;
 
@@ -40,8 +40,8 @@ pub struct Reloader {
     pub source: ConfigSource,
     /// The configuration in a watched ConfigMap.
     pub state: watch::Receiver<SourceState>,
-    /// The directory of modules.
-    pub modules_dir: Option<PathBuf>,
+    /// Where modules come from.
+    pub modules: Modules,
     /// Compiles and validates modules.
     pub loader: Loader,
     /// Publishes the filter set to the proxy.
@@ -75,7 +75,7 @@ enum AttemptResult {
 impl Reloader {
     /// Runs until it is cancelled. Cancel-safe: the active filter set stays.
     pub async fn run(mut self) {
-        let directories = self.modules_dir.iter().cloned().chain(self.source.directory()).collect();
+        let directories = self.modules.directories().into_iter().chain(self.source.directory()).collect();
         let mut notices = DirectoryWatcher::new(directories);
         let mut pause = RETRY;
         // The errors that the log has already. A retry logs only other ones.
@@ -198,10 +198,17 @@ impl Reloader {
 
     /// Keeps an active configuration on disk, unless it is there.
     async fn keep(&self, active: &Arc<SourcedConfiguration>, kept: &mut Kept) {
-        if let Some(last_good) = self.last_good.as_ref().filter(|_| kept.configuration.as_ref() != Some(active)) {
-            last_good.keep(active).await;
-            kept.configuration = Some(active.clone());
+        if kept.configuration.as_ref() == Some(active) {
+            return;
         }
+        let mut on_disk = None;
+        if let Some(last_good) = &self.last_good {
+            last_good.keep(active).await;
+            // If that failed, it is an older one, whose modules must stay.
+            on_disk = last_good.read("").await;
+        }
+        self.modules.retain(std::iter::once(&***active).chain(on_disk.as_deref())).await;
+        kept.configuration = Some(active.clone());
     }
 
     /// Loads the filters of a configuration, in its order.
@@ -213,7 +220,8 @@ impl Reloader {
         let (mut filters, mut errors) = (Vec::new(), Vec::new());
         for entry in &configuration.filters {
             self.status.loading(entry);
-            match prepare(&self.loader, entry, configuration, self.modules_dir.as_deref(), active).await {
+            let progress = |text| self.status.progress(entry, text);
+            match prepare(&self.loader, entry, configuration, &self.modules, active, progress).await {
                 Ok(filter) => filters.push(filter),
                 Err(reason) => errors.push(ReloadError { filter: Some(entry.name.clone()), reason }),
             }

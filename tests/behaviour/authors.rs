@@ -227,6 +227,47 @@ async fn dev_builds_compares_and_serves_the_last_good_build() {
     assert!(third.contains("3 objects: 1 changed: 1 newly hidden\n  services lb: newly hidden\n"), "{third}");
     assert!(third.contains("in force after"), "{third}");
     assert_eq!(third.matches("$ mkdir").count(), 1, "one build for one change: {third}");
+
+    desk.write("next/module", fs::read(built::module("discardcloudservice")).unwrap());
+    let same = until("waiting for changes").await;
+    assert!(same.contains("no outcome changed") && same.contains("in force already: the build is the same"), "{same}");
+
+    // Another build command counts at once, and a mistake in it is told.
+    desk.write("weir.toml", "name = ");
+    let mistaken = until("the last good build stays").await;
+    assert!(mistaken.contains("weir.toml: line 1"), "{mistaken}");
+    desk.write("weir.toml", project.replace("date", "date -u"));
+    let rebuilt = until("waiting for changes").await;
+    assert!(rebuilt.contains("date -u") && rebuilt.contains("in force already"), "{rebuilt}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_objects_run_and_pass_as_cases() {
+    let (server, desk) = (edge().await, Desk::new());
+    let kubeconfig = |url: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nclusters: \
+             [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+        )
+    };
+    desk.write("config", kubeconfig(server.url()));
+    let module = built::module("servicetopology");
+    let said = desk.weir(&["record", text(&module), "--kubeconfig", "config", "--node-name", "edge-a"]).well();
+    for part in ["recorded/objects.json: ", "recorded/cluster.json: ", "recorded/cases/recorded.json: "] {
+        let line = said.lines().find(|line| line.starts_with(part)).unwrap_or_else(|| panic!("{part}: {said}"));
+        assert!(!line.starts_with(&format!("{part}0 ")), "{line}");
+    }
+    let ran = ["run", text(&module), "--object", "recorded/objects.json", "--cluster", "recorded/cluster.json"];
+    let ran = desk.weir(&[&ran[..], &["--node-name", "edge-a"]].concat()).well();
+    assert!(ran.contains("edited"), "{ran}");
+    let tested = desk.weir(&["test", text(&module), "--cases", "recorded/cases"]).well();
+    assert!(tested.contains(" 0 failed") && !tested.contains(" 0 passed"), "{tested}");
+    let record = |more: &[&str]| desk.weir(&[&["record", text(&module), "--kubeconfig", "config"], more].concat());
+    record(&["--resource", "secrets"]).refused(1, "Secrets are not written into files");
+    record(&["--resource", "widgets.example.com"]).refused(1, "/apis/example.com: 404");
+    desk.write("config", kubeconfig("http://127.0.0.1:1"));
+    record(&[]).refused(1, "onnect");
+    desk.weir(&["record", text(&module), "--kubeconfig", "none"]).refused(1, "none");
 }
 
 #[test]

@@ -22,3 +22,4 @@ pub mod network;
 pub mod pki;
 pub mod plane;
 pub mod protobuf;
+pub mod registry;

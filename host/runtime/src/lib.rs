@@ -3,6 +3,7 @@
 //! The crate does not depend on HTTP, reflectors or configuration files. It reads lookups through the trait
 //! [`ClusterView`].
 
+mod child;
 mod filter;
 mod metrics;
 mod module;
@@ -11,6 +12,7 @@ mod spec;
 mod testing;
 mod wasm;
 
+pub use child::{Child, ChildFailure, ChildLimits};
 pub use filter::*;
 pub use metrics::RuntimeMetrics;
 pub use module::*;

@@ -3,6 +3,7 @@
 
 mod digest;
 mod limits;
+mod module_source;
 mod name;
 mod rule;
 
@@ -12,6 +13,9 @@ use weir_kube::GroupResource;
 
 pub use self::digest::{Digest, DigestError};
 pub use self::limits::{LimitError, Limits, MemoryLimit, TimeLimit, duration, quantity};
+pub use self::module_source::{
+    ModuleSource, ModuleSourceError, ObjectName, OciReference, OciReferenceError, PinnedReference,
+};
 pub use self::name::{FilterName, ModuleFile, NameError};
 pub use self::rule::{MatchRule, RuleError};
 
@@ -20,10 +24,12 @@ pub use self::rule::{MatchRule, RuleError};
 pub struct FilterEntry {
     /// The name, unique in the configuration.
     pub name: FilterName,
-    /// The file of its module.
-    pub module: ModuleFile,
+    /// Where its module is.
+    pub module: ModuleSource,
     /// The digest that the module must have. None: any.
     pub digest: Option<Digest>,
+    /// The signature of the module, for sources other than registries: what `cosign sign-blob` prints, or its bundle.
+    pub signature: Option<String>,
     /// The match rules. None: the rules of the module's plan. An empty list matches nothing.
     pub matches: Option<Vec<MatchRule>>,
     /// The settings. The module receives them as JSON text.
@@ -84,9 +90,10 @@ impl FilterEntry {
     #[must_use]
     pub fn of(name: FilterName, matches: Option<Vec<MatchRule>>) -> Self {
         Self {
-            module: ModuleFile::of_filter(&name),
+            module: ModuleSource::of_filter(&name),
             name,
             digest: None,
+            signature: None,
             matches,
             settings: Map::new(),
             failure_policy: FailurePolicy::default(),

@@ -18,6 +18,8 @@ pub struct FilterStatus(Mutex<FilterRecords>);
 struct FilterRecords {
     live: Option<Vec<(Arc<Filter>, jiff::Timestamp)>>,
     loading: BTreeMap<String, jiff::Timestamp>,
+    /// How far their modules are.
+    progress: BTreeMap<String, String>,
     errors: BTreeMap<String, (String, jiff::Timestamp)>,
     last: Option<ReloadResult>,
 }
@@ -61,6 +63,11 @@ impl FilterStatus {
         state.loading.entry(entry.name.to_string()).or_insert_with(clock::timestamp);
     }
 
+    /// Records how far the module of a filter that is being loaded is.
+    pub fn progress(&self, entry: &FilterEntry, text: String) {
+        self.lock().progress.insert(entry.name.to_string(), text);
+    }
+
     /// Records that these filters are active.
     pub fn live(&self, filters: &[Arc<Filter>], result: ReloadResult) {
         let mut state = self.lock();
@@ -70,6 +77,7 @@ impl FilterStatus {
         };
         state.live = Some(filters.iter().map(|filter| (filter.clone(), since(filter))).collect());
         state.loading.clear();
+        state.progress.clear();
         state.errors.clear();
         state.last = Some(result);
     }
@@ -78,6 +86,7 @@ impl FilterStatus {
     pub fn refused(&self, result: ReloadResult) {
         let mut state = self.lock();
         state.loading.clear();
+        state.progress.clear();
         state.errors = result
             .errors
             .iter()
@@ -120,18 +129,17 @@ impl FilterStatus {
         let state = self.lock();
         let live = state.live.iter().flatten().map(|(filter, since)| {
             let error = state.errors.get(filter.name().as_ref());
-            let state = if filter.is_suspended() {
-                "suspended"
-            } else if error.is_some() {
-                "live, change refused"
-            } else {
-                "live"
+            let change = state.progress.get(filter.name().as_ref()).map(String::as_str);
+            let state = match change.or(error.map(|_| "change refused")) {
+                _ if filter.is_suspended() => "suspended".to_owned(),
+                Some(change) => format!("live, {change}"),
+                None => "live".to_owned(),
             };
             json!({
                 "name": filter.name().as_ref(),
                 "state": state,
                 "since": since.to_string(),
-                "module": filter.entry().module.as_str(),
+                "module": filter.entry().module.to_string(),
                 "digest": filter.digest().to_string(),
                 "source": filter.source(),
                 "description": {
@@ -152,11 +160,12 @@ impl FilterStatus {
         let failed = state.errors.iter().filter(|(name, _)| !is_live(name)).map(
             |(name, (reason, at))| json!({"name": name, "state": "failed", "since": at.to_string(), "lastError": reason}),
         );
-        let loading = state
-            .loading
-            .iter()
-            .filter(|(name, _)| !is_live(name) && !state.errors.contains_key(*name))
-            .map(|(name, at)| json!({"name": name, "state": "loading", "since": at.to_string()}));
+        let loading = state.loading.iter().filter(|(name, _)| !is_live(name) && !state.errors.contains_key(*name)).map(
+            |(name, at)| {
+                let step = state.progress.get(name).map_or("loading", String::as_str);
+                json!({"name": name, "state": step, "since": at.to_string()})
+            },
+        );
         let filters: Vec<_> = live.chain(failed).chain(loading).collect();
         let last = state.last.as_ref().map(|result| {
             json!({

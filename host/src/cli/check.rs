@@ -7,11 +7,12 @@ use bytes::Bytes;
 use super::CommandError;
 use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read};
 use crate::config::Configuration;
-use crate::config::author::CheckFlags;
+use crate::config::author::{CheckFlags, with_login};
 use crate::lookups::FileView;
+use crate::modules::Modules;
 use crate::reload::prepare;
 use weir_kube::GroupResource;
-use weir_runtime::{Endpoint, Filter, Loader};
+use weir_runtime::{Endpoint, Filter, Loader, ModuleSource};
 
 /// Validates a configuration and prints a line for each filter. Warnings go to standard error.
 ///
@@ -46,8 +47,14 @@ async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Re
 async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CommandError> {
     let name = flags.config.display();
     let mut errors = Vec::new();
+    let (directory, registries) = (flags.modules_dir.clone(), with_login(&flags.registries));
+    let modules = Modules { directory, registries, ..Modules::default() };
     for entry in &configuration.filters {
-        match prepare(loader, entry, configuration, flags.modules_dir.as_deref(), &[]).await {
+        if matches!(entry.module, ModuleSource::ConfigMap(_)) {
+            eprintln!("{name}: note: filter {}: {} is in the cluster, and not checked", entry.name, entry.module);
+            continue;
+        }
+        match prepare(loader, entry, configuration, &modules, &[], |_| {}).await {
             Ok(filter) => report(&flags.config, &filter),
             Err(reason) => errors.push(format!("{name}: filter {}: {reason}", entry.name)),
         }

@@ -137,10 +137,19 @@ impl Session<'_> {
             Some(daemon) => daemon,
             none => none.insert(DevDaemon::new()?),
         };
-        let line = daemon.put(entry.module.as_str(), module, &manifest(entry)?, &self.flags.serve).await?;
+        let line = daemon.put(&module_file(entry)?, module, &manifest(entry)?, &self.flags.serve).await?;
         println!("{line}");
         Ok(())
     }
+}
+
+/// Returns the file name of the module: the daemon gets it as a file.
+fn module_file(entry: &FilterEntry) -> Result<String, CommandError> {
+    let file = entry.module.file().ok_or_else(|| {
+        let reason = format!("its module is {}: `weir dev` runs what it builds, name a file", entry.module);
+        CommandError::invalid(FILTERS, reason)
+    });
+    Ok(file?.to_owned())
 }
 
 /// Returns the project's `filters.yaml` as a ConfigMap, or one with the entry.
@@ -148,7 +157,7 @@ fn manifest(entry: &FilterEntry) -> Result<String, CommandError> {
     let path = Path::new(FILTERS);
     let text = match path.exists() {
         true => std::fs::read_to_string(path).map_err(CommandError::of_file(path))?,
-        false => json!({"filters": [{"name": entry.name.as_str(), "module": entry.module.as_str()}]}).to_string(),
+        false => json!({"filters": [{"name": entry.name.as_str(), "module": module_file(entry)?}]}).to_string(),
     };
     Ok(as_manifest(&text).into_owned())
 }

@@ -55,6 +55,9 @@ pub enum CommandError {
     /// Filters of a configuration cannot be loaded: one line for each.
     #[error("{0}")]
     Filters(String),
+    /// A registry refuses.
+    #[error(transparent)]
+    Registry(#[from] weir_registry::RegistryError),
     /// This machine cannot run compiled modules.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -183,9 +183,10 @@ fn listed_entry(path: &Path, name: Option<&str>, module: &Path) -> Result<Filter
     let file = module.file_name().and_then(|file| file.to_str()).unwrap_or_default();
     let position = match name {
         Some(name) => filters.iter().position(|entry| entry.name.as_str() == name),
-        None => {
-            filters.iter().position(|entry| entry.module.as_str() == file).or_else(|| (filters.len() == 1).then_some(0))
-        }
+        None => filters
+            .iter()
+            .position(|entry| entry.module.file() == Some(file))
+            .or_else(|| (filters.len() == 1).then_some(0)),
     };
     let found = position.and_then(|position| filters.into_iter().nth(position));
     // The digest is that of a release, and not of what an author builds.

@@ -7,7 +7,7 @@ use super::error::ErrorReport;
 use super::keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 use super::manifest::{kind, yaml};
 use weir_kube::GroupResource;
-use weir_runtime::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleFile, TimeLimit};
+use weir_runtime::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleSource, TimeLimit};
 
 /// The ConfigMap key of the ordered form.
 pub(super) const FILTERS_YAML: &str = "filters.yaml";
@@ -78,8 +78,12 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
         keys.error("name", "missing: every filter has a name");
     }
     let name = keys.text("name").and_then(|text| keys.parsed::<FilterName, _>("name", &text));
-    let module = keys.text("module").and_then(|text| keys.parsed("module", &text));
+    let module = keys.text("module").and_then(|text| keys.parsed::<ModuleSource, _>("module", &text));
     let digest = keys.text("digest").and_then(|text| keys.parsed("digest", &text));
+    if matches!(module, Some(ModuleSource::ConfigMap(_))) && digest.is_none() {
+        keys.error("digest", "missing: a module in a ConfigMap of its own is read once, and found again by its digest");
+    }
+    let signature = keys.text("signature");
     let matches = keys.list::<MatchRule>("match");
     let settings = keys.mapping("settings").unwrap_or_default();
     let failure_policy = keys.text("failurePolicy").and_then(|text| keys.parsed("failurePolicy", &text));
@@ -94,9 +98,10 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
 
     let name = name?;
     Some(FilterEntry {
-        module: module.unwrap_or_else(|| ModuleFile::of_filter(&name)),
+        module: module.unwrap_or_else(|| ModuleSource::of_filter(&name)),
         name,
         digest,
+        signature,
         matches,
         settings,
         failure_policy: failure_policy.unwrap_or_default(),

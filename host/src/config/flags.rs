@@ -10,7 +10,11 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
-use self::author::{CheckFlags, DevFlags, InspectFlags, NewFlags, RunFlags, TestFlags, WitFlags};
+use self::author::{
+    CheckFlags, DevFlags, InspectFlags, LoadFlags, NewFlags, PullFlags, PushFlags, RecordFlags, RunFlags, TestFlags,
+    WitFlags,
+};
+use super::registry::RegistryFlags;
 use super::serve::{Compression, LogFormat, ServeConfig};
 use weir_upstream::ServerMode;
 
@@ -40,12 +44,24 @@ pub enum Command {
     Test(TestFlags),
     /// Build and test a filter after each change of its sources.
     Dev(DevFlags),
+    /// Write objects of a cluster into files.
+    Record(RecordFlags),
     /// Describe a module.
     Inspect(InspectFlags),
     /// Create a project for a filter.
     New(NewFlags),
     /// Print the contract.
     Wit(WitFlags),
+    /// Push a module to a registry.
+    Push(PushFlags),
+    /// Pull a module from a registry.
+    Pull(PullFlags),
+    /// Pull a module with its signatures into one file.
+    Save(PullFlags),
+    /// Push such a file to a registry.
+    Load(LoadFlags),
+    /// Pull one module. The daemon runs this as its child process.
+    PullChild,
     /// Compile one module. The daemon runs this as its child process.
     Compile(CompileFlags),
 }
@@ -92,10 +108,22 @@ enum RawCommand {
     Test(TestFlags),
     /// Build, test and serve a filter after each change of its sources
     Dev(DevFlags),
+    /// Write the objects that a filter matches and looks up in a cluster into files, for run, dev and test
+    Record(RecordFlags),
     /// Describe a module: what it needs, its size, and an entry for the configuration
     Inspect(InspectFlags),
     /// Print the contract between Weir and filters, as WIT
     Wit(WitFlags),
+    /// Push a module to a registry and print the entry for the configuration
+    Push(PushFlags),
+    /// Pull a module from a registry
+    Pull(PullFlags),
+    /// Pull a module with its signatures into one file, for a network without a registry
+    Save(PullFlags),
+    /// Push what `weir save` has written to a registry
+    Load(LoadFlags),
+    #[command(hide = true)]
+    PullChild,
     #[command(hide = true)]
     Compile(CompileFlags),
 }
@@ -197,7 +225,10 @@ pub(super) struct ServeFlags {
     /// Directory of filter modules, watched for changes
     #[arg(long, env = "WEIR_MODULES_DIR", value_name = "DIR")]
     pub(super) modules_dir: Option<PathBuf>,
-    /// Directory for compiled modules, the serving certificate, watch caches, lookups and the last good configuration. It must belong to this daemon alone [default: a temporary directory]
+    /// How registries are reached and what is trusted.
+    #[command(flatten)]
+    pub(super) registries: RegistryFlags,
+    /// Directory for compiled modules, modules of registries, the serving certificate, watch caches, lookups and the last good configuration. It must belong to this daemon alone [default: a temporary directory]
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,
     /// Resources whose informers are served from shared watch caches, as resource.group; an empty value turns caching off [default: what kubelet, kube-proxy, CoreDNS and ingress controllers read, and what a filter matches]
@@ -274,8 +305,14 @@ fn parse_in(
         RawCommand::New(flags) => Ok(Command::New(flags)),
         RawCommand::Test(flags) => Ok(Command::Test(flags)),
         RawCommand::Dev(flags) => Ok(Command::Dev(flags)),
+        RawCommand::Record(flags) => Ok(Command::Record(flags)),
         RawCommand::Inspect(flags) => Ok(Command::Inspect(flags)),
         RawCommand::Wit(flags) => Ok(Command::Wit(flags)),
+        RawCommand::Push(flags) => Ok(Command::Push(flags)),
+        RawCommand::Pull(flags) => Ok(Command::Pull(flags)),
+        RawCommand::Save(flags) => Ok(Command::Save(flags)),
+        RawCommand::Load(flags) => Ok(Command::Load(flags)),
+        RawCommand::PullChild => Ok(Command::PullChild),
         RawCommand::Compile(flags) => Ok(Command::Compile(flags)),
     }
 }

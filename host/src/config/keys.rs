@@ -26,12 +26,20 @@ pub(crate) const FILTER_KEYS: &[ConfigKey] = &[
     ConfigKey {
         name: "module",
         default: || "`<name>.wasm`".to_owned(),
-        description: "File name of the module. Weir looks in `binaryData` of the ConfigMap first, then in `--modules-dir`",
+        description: "Where the module is: `NAME.wasm` in `binaryData` of the ConfigMap or else in `--modules-dir`; \
+                      `configmap://NAME` in another ConfigMap of the same namespace; \
+                      `oci://REGISTRY/NAME@sha256:…` in a registry, by the digest of its manifest",
     },
     ConfigKey {
         name: "digest",
         default: String::new,
-        description: "Digest that the module must have: `sha256:<64 hexadecimal digits>`",
+        description: "Digest that the module must have: `sha256:<64 hexadecimal digits>`. Required for `configmap://NAME`",
+    },
+    ConfigKey {
+        name: "signature",
+        default: String::new,
+        description: "Signature of a module that is not in a registry, if `--signature-policy` wants one: what \
+                      `cosign sign-blob` prints, or its bundle",
     },
     ConfigKey {
         name: "match",

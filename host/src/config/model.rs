@@ -105,7 +105,7 @@ impl Configuration {
                 ));
             }
         }
-        let unused = |key: &&String| !self.filters.iter().any(|filter| filter.module.as_str() == key.as_str());
+        let unused = |key: &&String| !self.filters.iter().any(|filter| filter.module.file() == Some(key.as_str()));
         warnings.extend(
             self.binary_data.keys().filter(unused).map(|key| format!("binaryData.{key}: no filter uses this module")),
         );

@@ -10,6 +10,7 @@ use super::cached_resources::CachedResources;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::peers::PeersConfig;
+use super::registry::RegistryFlags;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
 use weir_runtime::{Endpoint, duration, quantity};
@@ -44,6 +45,8 @@ pub struct ServeConfig {
     pub source: ConfigSource,
     /// The directory of modules. Without it, only modules inside the ConfigMap are available.
     pub modules_dir: Option<PathBuf>,
+    /// How registries are reached and what is trusted.
+    pub registries: RegistryFlags,
     /// The cache directory. Without it, nothing is kept between starts.
     pub cache_dir: Option<PathBuf>,
     /// The resources whose informers are served from shared watch caches.
@@ -194,6 +197,7 @@ impl ServeConfig {
                 admin: SocketAddr::new(flags.admin_address, flags.admin_port),
                 source,
                 modules_dir: flags.modules_dir,
+                registries: flags.registries,
                 cache_dir: flags.cache_dir,
                 cache_resources,
                 disk_cache,
@@ -254,6 +258,15 @@ fn config_map(text: &str, errors: &mut Vec<String>) -> Option<ConfigSource> {
 }
 
 impl ConfigSource {
+    /// The namespace of the ConfigMap.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::ConfigMap { namespace, .. } => Some(namespace),
+            Self::File(_) => None,
+        }
+    }
+
     /// The directory to watch for changes of a manifest file.
     #[must_use]
     pub fn directory(&self) -> Option<PathBuf> {

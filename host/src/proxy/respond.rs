@@ -86,6 +86,9 @@ pub(super) enum StatusError {
     /// 403: a peer asks for something else than a list or a watch of a shared resource.
     #[error("peers serve each other only lists and watches of resources that every node may read")]
     NotShared,
+    /// 404: a peer asks for a module that this Weir does not have.
+    #[error("this Weir does not have the module")]
+    NoModule,
     /// 403: a peer asks to relay to something else than an API server.
     #[error("connections are relayed only to the API servers of this Weir's own configuration, over TLS")]
     NotRelayed,
@@ -188,7 +191,7 @@ impl StatusError {
             | Self::NotRelayed
             | Self::Forbidden { .. }
             | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
-            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::NotFound { .. } | Self::NoModule => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
             Self::InvalidResponse(_) | Self::Interrupted(_) | Self::Relay(_) => StatusCode::BAD_GATEWAY,

@@ -103,6 +103,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
         local_status: None,
         metrics: Arc::default(),
         relay_metrics: Arc::default(),
+        modules: None,
     };
     let proxy = Proxy::new(setup.proxy, parts, tasks.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -207,6 +208,7 @@ async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
             local_status: None,
             metrics: Arc::default(),
             relay_metrics: Arc::default(),
+            modules: None,
         };
         let proxy = Proxy::new(config, parts, Tasks::default());
         let result = proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());

@@ -70,7 +70,7 @@ async fn retries_with_the_same_error_are_logged_once() {
     let reloader = Reloader {
         source: ConfigSource::File(path.clone()),
         state: watch::channel(SourceState::Pending).1,
-        modules_dir: None,
+        modules: Modules::default(),
         loader: Workbench::temporary().unwrap().loader(view),
         serving: watch::channel(Serving::Unknown).0,
         status: status.clone(),

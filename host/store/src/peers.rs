@@ -37,13 +37,13 @@ pub struct PeerClient {
     upstream: Arc<Upstream>,
 }
 
-/// The peers to ask for one collection.
+/// The peers to ask for one thing, a collection or a module. The nodes of a pool agree on the order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PeerOrder {
+pub struct PeerOrder {
     /// In the order to ask them.
-    pub(crate) peers: Vec<PeerClient>,
-    /// So many are asked before the API server. The rest are asked while it cannot be reached.
-    pub(crate) before: usize,
+    pub peers: Vec<PeerClient>,
+    /// So many are asked before the API server, or a registry. The rest are asked while that cannot be reached.
+    pub before: usize,
 }
 
 /// The other Weirs of the pool.
@@ -98,18 +98,24 @@ impl Peers {
         if !is_shared(resource) {
             return PeerOrder::default();
         }
-        let own = rank(&self.own, collection);
-        let mut ranked: Vec<_> = self.peers.iter().map(|peer| (rank(&peer.node, collection), peer.clone())).collect();
+        self.order_for(collection)
+    }
+
+    /// The peers to ask for what has this name, in this order.
+    #[must_use]
+    pub fn order_for(&self, name: &str) -> PeerOrder {
+        let own = rank(&self.own, name);
+        let mut ranked: Vec<_> = self.peers.iter().map(|peer| (rank(&peer.node, name), peer.clone())).collect();
         ranked.sort_by_key(|(rank, _)| *rank);
         let before = ranked.iter().filter(|(rank, _)| *rank < own).count();
         PeerOrder { peers: ranked.into_iter().map(|(_, peer)| peer).collect(), before }
     }
 }
 
-/// The place of a node in the order for a collection. It is the same in every version of Weir.
-fn rank(node: &str, collection: &str) -> [u8; 32] {
+/// The place of a node in the order for a collection or a module. It is the same in every version of Weir.
+fn rank(node: &str, name: &str) -> [u8; 32] {
     let mut rank = [0; 32];
-    let hash = digest(&SHA256, format!("{node}\n{collection}").as_bytes());
+    let hash = digest(&SHA256, format!("{node}\n{name}").as_bytes());
     for (to, from) in rank.iter_mut().zip(hash.as_ref()) {
         *to = *from;
     }

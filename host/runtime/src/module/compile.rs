@@ -5,32 +5,23 @@
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
-
-use rustix::process::{Resource, Rlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
 
 use super::cgroup::child_memory;
 use super::code::{CompiledCode, code_cache};
 use crate::Digest;
-use crate::{Engine, EngineError, LinkError, Linked, one_line};
+use crate::child::{Child, ChildFailure, ChildLimits};
+use crate::{Engine, EngineError, LinkError, Linked};
 
 /// The maximum size of a module in bytes.
 pub const MAX_MODULE: usize = 64 << 20;
-/// The running program, even if a newer file has replaced it. Another version would fill the cache for itself only.
-const PROGRAM: &str = "/proc/self/exe";
 /// The child's address space. A JavaScript module of 12 MB takes 400 MB to compile. Threads and mappings need more.
 const ADDRESSES: u64 = 3 << 30;
-/// The child's processor time, the sum over its threads.
-const PROCESSOR: Duration = Duration::from_secs(120);
+/// The child's processor time, the sum over its threads. A module of Python or JavaScript takes 10 s on a fast core, and minutes on
+/// the core of a small device. The child has low priority.
+const PROCESSOR: Duration = Duration::from_secs(600);
 /// The child's wall time.
-const WALL: Duration = Duration::from_secs(120);
-/// What Rust prints before it aborts for want of memory.
-const OUT_OF_MEMORY: &str = "memory allocation of";
-/// The maximum length of the child's error message in bytes.
-const MAX_ERROR: usize = 4096;
+const WALL: Duration = Duration::from_secs(900);
 
 /// Starts compiler processes that fill one code cache.
 #[derive(Debug)]
@@ -103,43 +94,16 @@ impl Compiler {
 
     async fn run(&self, directory: &Path, module: &[u8]) -> Result<(), CompileError> {
         let memory = child_memory(ADDRESSES);
-        let mut child = Command::new(PROGRAM)
-            .arg("compile")
-            .arg("--cache-dir")
-            .arg(directory)
-            .arg("--memory")
-            .arg(memory.to_string())
-            .env_clear()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(CompileError::Process)?;
-        let (input, errors) = (child.stdin.take(), child.stderr.take());
-        let write_module = async {
-            if let Some(mut input) = input {
-                // A child that fails early closes the pipe. Its standard error has the reason.
-                let _ = input.write_all(module).await;
-            }
-        };
-        let read_error = async {
-            let mut message = Vec::new();
-            if let Some(errors) = errors {
-                let _ = errors.take(MAX_ERROR as u64).read_to_end(&mut message).await;
-            }
-            // The engine's messages have several lines. A log message has one.
-            let message = String::from_utf8_lossy(&message);
-            message.trim_start_matches("weir: ").split_whitespace().collect::<Vec<_>>().join(" ")
-        };
-        let ((), message, status) = tokio::join!(write_module, read_error, child.wait());
-        let status = status.map_err(CompileError::Process)?;
-        match status.code() {
-            Some(0) => Ok(()),
-            None if message.contains(OUT_OF_MEMORY) => Err(CompileError::Memory(memory)),
-            Some(_) if !message.is_empty() => Err(CompileError::Refused(one_line(&message, MAX_ERROR))),
-            _ => Err(CompileError::Stopped { reason: one_line(&format!("{status} {message}"), MAX_ERROR), memory }),
-        }
+        let bytes = memory.to_string();
+        let arguments =
+            ["compile".as_ref(), "--cache-dir".as_ref(), directory.as_os_str(), "--memory".as_ref(), bytes.as_ref()];
+        let child = Child { arguments: &arguments, has_environment: false };
+        child.run(module, |_| {}).await.map_err(|failure| match failure {
+            ChildFailure::Process(error) => CompileError::Process(error),
+            ChildFailure::Refused(reason) => CompileError::Refused(reason),
+            ChildFailure::Memory => CompileError::Memory(memory),
+            ChildFailure::Stopped(reason) => CompileError::Stopped { reason, memory },
+        })
     }
 }
 
@@ -167,13 +131,7 @@ pub enum ChildError {
 /// # Errors
 /// If the module is not a filter, or does not compile.
 pub fn compile_child(directory: &Path, memory: u64) -> Result<(), ChildError> {
-    let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
-    setrlimit(Resource::As, limit(ADDRESSES)).map_err(io::Error::from)?;
-    setrlimit(Resource::Data, limit(memory)).map_err(io::Error::from)?;
-    // If memory is short all the same, the kernel ends this process and not the daemon. Older kernels have no such file.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    setrlimit(Resource::Cpu, limit(PROCESSOR.as_secs())).map_err(io::Error::from)?;
-    setrlimit(Resource::Core, limit(0)).map_err(io::Error::from)?;
+    ChildLimits { memory, addresses: ADDRESSES, processor: PROCESSOR, file: None }.apply()?;
     let mut module = Vec::new();
     std::io::stdin().lock().take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
     let engine = Engine::new(Some(&code_cache(directory)))?;

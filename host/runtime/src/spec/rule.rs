@@ -79,6 +79,12 @@ impl MatchRule {
             && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
     }
 
+    /// Returns the resource; `None` is any.
+    #[must_use]
+    pub fn resource(&self) -> Option<&GroupResource> {
+        self.resource.as_ref()
+    }
+
     /// Returns whether the rule covers reads of a resource by some client.
     #[must_use]
     pub fn covers(&self, resource: &GroupResource) -> bool {

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::super::registry::RegistryFlags;
 use super::json_object;
+use weir_kube::GroupResource;
+use weir_runtime::OciReference;
 
 /// Flags of all commands that run modules.
 #[derive(Debug, Clone, Args)]
@@ -80,6 +83,9 @@ pub struct CheckFlags {
     /// Directory of the modules that the manifest does not contain
     #[arg(long, value_name = "DIR")]
     pub modules_dir: Option<PathBuf>,
+    /// How registries are reached.
+    #[command(flatten)]
+    pub registries: RegistryFlags,
     /// Settings of the filter, for one module
     #[arg(long, value_name = "JSON", default_value = "{}", value_parser = json_object)]
     pub settings: String,
@@ -124,6 +130,34 @@ pub struct DevFlags {
     pub serve: Vec<OsString>,
 }
 
+/// Flags of `weir record`.
+#[derive(Debug, Clone, Args)]
+pub struct RecordFlags {
+    /// Filter module [default: that of weir.toml]
+    pub module: Option<PathBuf>,
+    /// Kubeconfig of the cluster [default: ~/.kube/config]
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Resources to record, as resource.group; may be repeated [default: those that the filter matches]
+    #[arg(long, value_name = "RESOURCE")]
+    pub resource: Vec<GroupResource>,
+    /// Namespace of the objects [default: all]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Directory of the files to write
+    #[arg(short, long, value_name = "DIR", default_value = "recorded")]
+    pub output: PathBuf,
+    /// Name of the node that the filter sees
+    #[arg(long, value_name = "NAME", default_value = "node")]
+    pub node_name: String,
+    /// How the filter is configured.
+    #[command(flatten)]
+    pub entry: EntryFlags,
+    /// How modules run.
+    #[command(flatten)]
+    pub modules: ModuleFlags,
+}
+
 /// Flags of `weir inspect`.
 #[derive(Debug, Clone, Args)]
 pub struct InspectFlags {
@@ -135,6 +169,43 @@ pub struct InspectFlags {
     /// How modules run.
     #[command(flatten)]
     pub modules: ModuleFlags,
+}
+
+/// Flags of `weir push`.
+#[derive(Debug, Clone, Args)]
+pub struct PushFlags {
+    /// Filter module, a WebAssembly component
+    pub module: PathBuf,
+    /// Where to push it: REGISTRY/NAME[:TAG]
+    pub reference: OciReference,
+    /// How registries are reached.
+    #[command(flatten)]
+    pub registries: RegistryFlags,
+}
+
+/// Flags of `weir pull` and `weir save`.
+#[derive(Debug, Clone, Args)]
+pub struct PullFlags {
+    /// What to pull: REGISTRY/NAME[:TAG][@sha256:DIGEST]
+    pub reference: OciReference,
+    /// File to write [default: NAME.wasm, for save sha256-DIGEST.tar]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How registries are reached.
+    #[command(flatten)]
+    pub registries: RegistryFlags,
+}
+
+/// Flags of `weir load`.
+#[derive(Debug, Clone, Args)]
+pub struct LoadFlags {
+    /// File that `weir save` has written
+    pub file: PathBuf,
+    /// Where to push it: REGISTRY/NAME[:TAG]
+    pub reference: OciReference,
+    /// How registries are reached.
+    #[command(flatten)]
+    pub registries: RegistryFlags,
 }
 
 /// Flags of `weir wit`.
@@ -170,11 +241,36 @@ pub enum Language {
     C,
 }
 
+/// Returns the flags with docker's own file, if no other one is given and this user has it.
+#[must_use]
+pub fn with_login(flags: &RegistryFlags) -> RegistryFlags {
+    let mut flags = flags.clone();
+    let default = || {
+        let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")))?;
+        Some(folder.join("config.json")).filter(|file| file.exists())
+    };
+    flags.registry_auth = flags.registry_auth.or_else(default);
+    flags
+}
+
+/// A folder that the environment names.
+fn folder(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+impl RecordFlags {
+    /// Returns the file that names the cluster.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        let home = || folder("HOME").unwrap_or_default().join(".kube/config");
+        self.kubeconfig.clone().unwrap_or_else(home)
+    }
+}
+
 impl ModuleFlags {
     /// Returns the directory of compiled modules; `None` if the user has no home.
     #[must_use]
     pub fn cache_dir(&self) -> Option<PathBuf> {
-        let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let default = || {
             let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
             Some(caches.join("weir"))

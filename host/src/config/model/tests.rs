@@ -57,7 +57,7 @@ fn a_full_entry_is_read_key_by_key() {
     let configuration = listed(FULL).unwrap();
     assert_eq!(names(&configuration), ["servicetopology", "masterservice"]);
     let filter = &configuration.filters[0];
-    assert_eq!(filter.module.as_str(), "topology.wasm");
+    assert_eq!(filter.module.to_string(), "topology.wasm");
     assert_eq!(filter.digest, Some(Digest::of(b"")));
     assert_eq!(filter.matches.as_ref().unwrap().len(), 2);
     assert_eq!(filter.settings_json(), r#"{"poolSource":"nodepools","nested":{"n":1,"list":[true,null]}}"#);
@@ -76,7 +76,7 @@ fn a_full_entry_is_read_key_by_key() {
 fn an_entry_with_only_a_name_has_the_defaults() {
     let configuration = listed(FULL).unwrap();
     let filter = &configuration.filters[1];
-    assert_eq!(filter.module.as_str(), "masterservice.wasm");
+    assert_eq!(filter.module.to_string(), "masterservice.wasm");
     assert_eq!((filter.digest, &filter.matches, &filter.grants), (None, &None, &None));
     assert_eq!(filter.settings_json(), "{}");
     assert_eq!(filter.failure_policy, FailurePolicy::Fail);
@@ -91,7 +91,7 @@ fn the_flat_form_alone_gives_filters_with_defaults() {
             .unwrap();
     assert_eq!(names(&configuration), ["endpoints"], "an empty value is off");
     let filter = &configuration.filters[0];
-    assert_eq!(filter.module.as_str(), "endpoints.wasm");
+    assert_eq!(filter.module.to_string(), "endpoints.wasm");
     let rules = filter.matches.as_ref().unwrap();
     assert_eq!(rules.len(), 2);
     assert!(rules[1].matches("test", &GroupResource::new("endpoints", ""), VerbClass::Read));
@@ -106,7 +106,7 @@ fn a_flat_key_replaces_a_listed_filters_rules_and_keeps_the_rest() {
     let configuration = manifest(&text).unwrap();
     assert_eq!(names(&configuration), ["servicetopology", "a"], "order of the list, flat ones after; empty is off");
     let filter = &configuration.filters[0];
-    assert_eq!(filter.module.as_str(), "topology.wasm");
+    assert_eq!(filter.module.to_string(), "topology.wasm");
     assert_eq!(filter.matches.as_ref().unwrap()[0].to_string(), "coredns/endpointslices");
     assert_eq!(filter.failure_policy, FailurePolicy::Ignore);
 }

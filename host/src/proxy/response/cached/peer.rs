@@ -1,4 +1,5 @@
-//! Answers to other Weirs of the pool: lists and watches of shared resources, unfiltered, below [`PEER_PATH`].
+//! Answers to other Weirs of the pool, below [`PEER_PATH`]: lists and watches of shared resources, unfiltered; reports of pods;
+//! modules by digest.
 //!
 //! A peer is recognized by the client certificate of its node. It gets only what each node's Weir may read by itself, and
 //! only while this node follows the API server: what a third node sent, or what is on disk, is not passed on.
@@ -6,11 +7,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::BytesMut;
 use futures_util::{StreamExt as _, stream};
 use http::{Method, Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
+use tokio::io::AsyncReadExt as _;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, node_of_user};
 use weir_store::is_shared;
 use weir_upstream::Identity;
@@ -18,12 +21,16 @@ use weir_upstream::Identity;
 use super::{CacheableRequest, CachedRead, list, ready, watch};
 use crate::config::PEER_PATH;
 use crate::local_status::PEER_REPORTS;
+use crate::modules::{Arrival, PEER_MODULES, WAIT};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
 use crate::proxy::server::listener::Peer;
 use crate::view::View;
+
+/// How much of a file is read at once.
+const CHUNK: usize = 64 << 10;
 
 impl Proxy {
     /// Responds to another Weir of the pool; `None` if the path is not one for peers.
@@ -65,6 +72,9 @@ impl Proxy {
         if path == PEER_REPORTS && *request.method() == Method::GET {
             return self.answer_reports(request.uri().query().unwrap_or_default());
         }
+        if let Some(artifact) = path.strip_prefix(PEER_MODULES).filter(|_| *request.method() == Method::GET) {
+            return self.answer_module(artifact, request.uri().query() == Some(WAIT)).await;
+        }
         let uri = match request.uri().query() {
             Some(query) => format!("{path}?{query}").parse::<Uri>(),
             None => path.parse::<Uri>(),
@@ -92,6 +102,24 @@ impl Proxy {
         let messages = status.messages(known).take_until(async move { tasks.stopping().await });
         let frames = messages.map(|line| Ok::<_, AbortError>(Frame::data(line)));
         Ok(Response::new(StreamBody::new(Box::pin(frames)).boxed_unsync()))
+    }
+
+    /// Answers with the file of a module and its signatures, which the peer verifies.
+    async fn answer_module(&self, artifact: &str, waits: bool) -> Result<Response<ResponseBody>, StatusError> {
+        let artifact = artifact.parse().map_err(|_| StatusError::NotShared)?;
+        let modules = self.modules.as_ref().ok_or(StatusError::NoModule)?;
+        let file = match modules.arrival(artifact, waits).await {
+            Arrival::Here(file) => tokio::fs::File::open(file).await.map_err(|_| StatusError::NoModule)?,
+            Arrival::Pulling => return Err(StatusError::PeerUnavailable("it is pulling the module")),
+            Arrival::Absent => return Err(StatusError::NoModule),
+        };
+        let chunks = stream::try_unfold(file, |mut file| async move {
+            let mut chunk = BytesMut::with_capacity(CHUNK);
+            let read = file.read_buf(&mut chunk).await;
+            let read = read.map_err(|error| AbortError::InvalidResponse(error.to_string()))?;
+            Ok((read > 0).then(|| (Frame::data(chunk.freeze()), file)))
+        });
+        Ok(Response::new(StreamBody::new(chunks).boxed_unsync()))
     }
 
     /// Answers from the unfiltered view of a shared resource.

@@ -1,0 +1,81 @@
+//! Pulls in a child process: a registry that answers with gigabytes, or in a way that the client does not survive, costs the
+//! child and not the daemon.
+
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_runtime::{Child, ChildFailure, ChildLimits};
+
+use crate::job::PullJob;
+use crate::layout::MAX_LAYOUT;
+use crate::pull::pull;
+
+/// What a child may use.
+const LIMITS: ChildLimits =
+    ChildLimits { memory: 256 << 20, addresses: 2 << 30, processor: Duration::from_secs(120), file: Some(MAX_LAYOUT) };
+
+/// The command of the child.
+const COMMAND: &str = "pull-child";
+
+/// A line of the child.
+#[derive(Serialize, Deserialize)]
+struct Progress(u64, u64);
+
+impl PullJob {
+    /// Runs the job in a child process. Cancel-safe: dropping the future ends it. `progress` gets bytes of the module that have
+    /// arrived, and all.
+    ///
+    /// # Errors
+    /// A message for the operator: what each address says, or how the child ended.
+    pub async fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<(), String> {
+        let job = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        let child = Child { arguments: &[COMMAND.as_ref()], has_environment: true };
+        let line = |text: &str| {
+            if let Ok(Progress(got, all)) = serde_json::from_str(text) {
+                progress(got, all);
+            }
+        };
+        child.run(&job, line).await.map_err(|failure| match failure {
+            ChildFailure::Process(error) => format!("the pulling process could not be run: {error}"),
+            ChildFailure::Refused(reason) => reason,
+            ChildFailure::Memory => {
+                format!("the registry's answers take more than {} MiB of memory", LIMITS.memory >> 20)
+            }
+            ChildFailure::Stopped(reason) => format!("pulling it was stopped: {reason}"),
+        })
+    }
+}
+
+/// Runs in the child: reads a job from standard input, and writes the layout of the artifact. Each line of standard output
+/// tells how far it is.
+///
+/// # Errors
+/// A message for the operator.
+pub fn pull_child() -> Result<(), PullChildError> {
+    LIMITS.apply()?;
+    let job: PullJob = serde_json::from_reader(io::stdin().lock()).map_err(io::Error::from)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut shown = None;
+    let layout = runtime.block_on(pull(&job, |got, all| {
+        let percent = got.saturating_mul(100).checked_div(all);
+        if shown != percent {
+            shown = percent;
+            println!("{}", serde_json::json!([got, all]));
+        }
+    }));
+    layout.map_err(PullChildError::Refused)?.save(&job.destination)?;
+    Ok(())
+}
+
+/// Why the child fails. It writes it to its standard error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PullChildError {
+    /// The registry has no such module.
+    #[error("{0}")]
+    Refused(String),
+    /// Standard input, the limits or the file failed.
+    #[error("the pulling process failed: {0}")]
+    System(#[from] io::Error),
+}

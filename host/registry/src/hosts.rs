@@ -1,0 +1,169 @@
+//! `--registries`: how each registry is reached. A registry that the file does not name is reached by HTTPS, with the
+//! certificate authorities of the system.
+//!
+//! ```yaml
+//! registries:
+//! - host: registry.example
+//!   mirrors: ["10.0.0.5:5000"]
+//!   caFile: /etc/weir/registry-ca.pem
+//! - host: 10.0.0.5:5000
+//!   plainHTTP: true
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// How the registries of a daemon are reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registries(BTreeMap<String, Registry>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Registry {
+    host: String,
+    #[serde(default)]
+    mirrors: Vec<String>,
+    #[serde(default)]
+    ca_file: Option<PathBuf>,
+    #[serde(default, rename = "plainHTTP")]
+    plain_http: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    registries: Vec<Registry>,
+}
+
+/// One address at which a registry's artifacts are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Host and port.
+    pub host: String,
+    /// Whether it speaks HTTP without TLS.
+    pub plain_http: bool,
+    /// The certificate authorities by which it is recognized, as PEM. `None`: those of the system.
+    pub certificate_authority: Option<String>,
+}
+
+/// Why `--registries` is not usable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistriesError {
+    /// It is not what the documentation says.
+    #[error("{0}")]
+    Invalid(String),
+    /// A certificate authority cannot be read.
+    #[error("caFile of {host}: {}", path.display())]
+    CertificateAuthority {
+        /// The registry.
+        host: String,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Registries {
+    /// Parses the file.
+    ///
+    /// # Errors
+    /// It has unknown keys, or says something twice, or contradicts itself.
+    pub fn parse(text: &str) -> Result<Self, RegistriesError> {
+        let file: File = crate::yaml(text).map_err(RegistriesError::Invalid)?;
+        let mut hosts = BTreeMap::new();
+        for registry in file.registries {
+            let host = registry.host.clone();
+            for name in registry.mirrors.iter().chain([&host]) {
+                if format!("{name}/a").parse::<weir_runtime::OciReference>().is_err() {
+                    return Err(RegistriesError::Invalid(format!(
+                        "{name:?} is not the host of a registry, with an optional port"
+                    )));
+                }
+            }
+            if registry.plain_http && registry.ca_file.is_some() {
+                return Err(RegistriesError::Invalid(format!("{host}: plainHTTP and caFile exclude each other")));
+            }
+            if hosts.insert(host.clone(), registry).is_some() {
+                return Err(RegistriesError::Invalid(format!("{host} is given twice")));
+            }
+        }
+        Ok(Self(hosts))
+    }
+
+    /// Returns where to look for an artifact of a registry: its mirrors in their order, then itself.
+    ///
+    /// # Errors
+    /// The file of a certificate authority cannot be read.
+    pub fn endpoints(&self, host: &str) -> Result<Vec<Endpoint>, RegistriesError> {
+        let mirrors = self.0.get(host).map(|registry| registry.mirrors.as_slice()).unwrap_or_default();
+        mirrors.iter().map(String::as_str).chain([host]).map(|host| self.endpoint(host)).collect()
+    }
+
+    fn endpoint(&self, host: &str) -> Result<Endpoint, RegistriesError> {
+        let registry = self.0.get(host);
+        let file = registry.and_then(|registry| registry.ca_file.as_ref());
+        let certificate_authority = file.map(|path| {
+            crate::file::read_text(path).map_err(|source| RegistriesError::CertificateAuthority {
+                host: host.to_owned(),
+                path: path.clone(),
+                source,
+            })
+        });
+        Ok(Endpoint {
+            host: host.to_owned(),
+            plain_http: registry.is_some_and(|registry| registry.plain_http),
+            certificate_authority: certificate_authority.transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrors_come_first_and_have_settings_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, "PEM").unwrap();
+        let text = format!(
+            "registries:\n- host: registry.example\n  mirrors: ['10.0.0.5:5000']\n  caFile: {}\n- host: 10.0.0.5:5000\n  \
+             plainHTTP: true\n",
+            ca.display()
+        );
+        let registries = Registries::parse(&text).unwrap();
+        let endpoint = |host: &str, plain_http, certificate: Option<&str>| Endpoint {
+            host: host.to_owned(),
+            plain_http,
+            certificate_authority: certificate.map(str::to_owned),
+        };
+        assert_eq!(
+            registries.endpoints("registry.example").unwrap(),
+            [endpoint("10.0.0.5:5000", true, None), endpoint("registry.example", false, Some("PEM"))]
+        );
+        assert_eq!(registries.endpoints("other.example").unwrap(), [endpoint("other.example", false, None)]);
+        std::fs::remove_file(&ca).unwrap();
+        let error = registries.endpoints("registry.example").unwrap_err().to_string();
+        assert!(error.starts_with("caFile of registry.example: "), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("registries: [{host: a.example}, {host: a.example}]", "a.example is given twice"),
+            ("registries: [{host: a.example, plainHttp: true}]", "plainHttp"),
+            ("registries: [{host: 'https://a.example'}]", "is not the host of a registry"),
+            ("registries: [{host: a.example, mirrors: [b/c]}]", "\"b/c\" is not the host"),
+            ("registries: [{host: a.example, plainHTTP: true, caFile: x}]", "exclude each other"),
+            ("hosts: []", "hosts"),
+        ] {
+            let error = Registries::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The flags that say how registries are reached and what of them is trusted. They are the daemon's, and not the
+//! configuration's: whoever may edit the ConfigMap names modules, and these files say which of them may run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// How registries are reached and what is trusted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct RegistryFlags {
+    /// Mirrors, certificate authorities and plain HTTP of registries, as YAML
+    #[arg(long, env = "WEIR_REGISTRIES", value_name = "FILE")]
+    pub registries: Option<PathBuf>,
+    /// Credentials of registries, in the format of docker's config.json. Weir reads it again for each pull
+    #[arg(long, env = "WEIR_REGISTRY_AUTH", value_name = "FILE")]
+    pub registry_auth: Option<PathBuf>,
+    /// Which modules need a signature of which key, as YAML [default: none does]
+    #[arg(long, env = "WEIR_SIGNATURE_POLICY", value_name = "FILE")]
+    pub signature_policy: Option<PathBuf>,
+}
+
+impl RegistryFlags {
+    /// The files that are there, for those who watch them.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.registries, &self.registry_auth, &self.signature_policy].into_iter().flatten()
+    }
+}

@@ -1,0 +1,195 @@
+//! The modules that a configuration names: the bytes, from wherever they are, after their digests and signatures have been
+//! checked.
+//!
+//! ```text
+//! NAME.wasm         binaryData ─► modules directory
+//! configmap://NAME  cache ─► ConfigMap
+//! oci://NAME@DIGEST modules directory ─► cache ─► peers ─► registry and its mirrors
+//! ```
+//!
+//! The files of [`RegistryFlags`] are read each time, so that a renewed credential or another policy counts at the next reload.
+
+mod artifact;
+mod cache;
+mod config_map;
+mod peer;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use kube::Client;
+
+pub(crate) use self::artifact::found;
+pub use self::cache::ModuleCache;
+pub(crate) use self::cache::{Arrival, layout_file};
+pub(crate) use self::peer::{PEER_MODULES, WAIT};
+use crate::bounded_file::read_file;
+use crate::config::{Configuration, RegistryFlags};
+use weir_registry::signature::SignaturePolicy;
+use weir_runtime::{Digest, FilterEntry, MAX_MODULE, ModuleSource};
+use weir_store::Peers;
+
+/// The largest file of settings in bytes.
+const MAX_SETTINGS: usize = 4 << 20;
+/// The name under which `binaryData` of the configuration's own ConfigMap stands in the signature policy. No ConfigMap has it.
+const OWN: &str = "configmap://binaryData";
+
+/// Where modules come from.
+#[derive(Default)]
+pub struct Modules {
+    /// The directory of modules.
+    pub directory: Option<PathBuf>,
+    /// How registries are reached and what is trusted.
+    pub registries: RegistryFlags,
+    /// What has been read once.
+    pub cache: Option<Arc<ModuleCache>>,
+    /// The namespace of ConfigMaps with modules, and who reads them.
+    pub config_maps: Option<(Client, String)>,
+    /// The other Weirs of the pool.
+    pub peers: Peers,
+}
+
+/// A module.
+#[derive(Debug)]
+pub(crate) struct FoundModule {
+    pub(crate) bytes: Bytes,
+    /// Where it was.
+    pub(crate) from: String,
+}
+
+impl Modules {
+    /// Returns the module of an entry. Cancel-safe. `progress` is told how far a pull is.
+    ///
+    /// # Errors
+    /// A message for the operator: where it is not, or why it does not count.
+    pub(crate) async fn read(
+        &self,
+        entry: &FilterEntry,
+        configuration: &Configuration,
+        progress: impl Fn(String),
+    ) -> Result<FoundModule, String> {
+        let policy = self.policy().await?;
+        let policy = policy.as_ref();
+        let (found, place) = match &entry.module {
+            ModuleSource::Oci(reference) => return self.artifact(reference, policy, progress).await,
+            ModuleSource::ConfigMap(name) => (self.config_map(entry, name).await?, entry.module.to_string()),
+            ModuleSource::File(name) => self.file(name.as_str(), configuration).await?,
+        };
+        if let Some(policy) = policy {
+            let checked = policy.check_bytes(&place, &found.bytes, entry.signature.as_deref());
+            checked.map_err(|error| format!("module {}: {error}", entry.module))?;
+        }
+        Ok(found)
+    }
+
+    /// Keeps the modules of these configurations in the cache. Others may be dropped.
+    pub(crate) async fn retain<'a>(&self, configurations: impl IntoIterator<Item = &'a Configuration>) {
+        let Some(cache) = self.cache.clone() else { return };
+        let entries = configurations.into_iter().flat_map(|configuration| &configuration.filters);
+        let digests: Vec<_> = entries.filter_map(|entry| kept_as(entry)).collect();
+        let retained = tokio::task::spawn_blocking(move || cache.retain(&digests)).await;
+        if let Err(error) = retained.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(%error, "modules that are not in use cannot be dropped from the cache");
+        }
+    }
+
+    /// Files whose change may make a refused module acceptable.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        let folder = |file: &PathBuf| file.parent().map(Path::to_owned);
+        self.directory.iter().cloned().chain(self.registries.files().filter_map(folder)).collect()
+    }
+
+    /// Reads the signature policy, if there is one.
+    ///
+    /// # Errors
+    /// The file is not usable.
+    pub(crate) async fn policy(&self) -> Result<Option<SignaturePolicy>, String> {
+        let Some(text) = read_settings("--signature-policy", self.registries.signature_policy.clone()).await? else {
+            return Ok(None);
+        };
+        SignaturePolicy::parse(&text).map(Some).map_err(|error| format!("--signature-policy: {error}"))
+    }
+
+    /// Returns a module by its file name, and its place for the signature policy.
+    async fn file(&self, name: &str, configuration: &Configuration) -> Result<(FoundModule, String), String> {
+        if let Some(bytes) = configuration.binary_data.get(name) {
+            let packed = bytes.clone();
+            let unpacked = tokio::task::spawn_blocking(move || unpacked(packed)).await.map_err(std::io::Error::other);
+            let unreadable = |error| format!("module {name} in binaryData cannot be unpacked: {error}");
+            let bytes = unpacked.flatten().map_err(unreadable)?;
+            return Ok((FoundModule { bytes, from: "binaryData".to_owned() }, format!("{OWN}/{name}")));
+        }
+        let Some(directory) = &self.directory else {
+            return Err(format!("module {name} is not in binaryData, and --modules-dir is not set"));
+        };
+        let path = directory.join(name);
+        let from = path.display().to_string();
+        let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_MODULE)).await;
+        let bytes = read.map_err(std::io::Error::other).flatten();
+        let unreadable = |error| format!("module {name} is not in binaryData, and {from} cannot be read: {error}");
+        let bytes = bytes.map_err(unreadable)?.into();
+        Ok((FoundModule { bytes, from }, format!("file://{name}")))
+    }
+}
+
+/// The name of an entry's module in the cache.
+fn kept_as(entry: &FilterEntry) -> Option<Digest> {
+    match &entry.module {
+        ModuleSource::Oci(reference) => Some(reference.digest()),
+        ModuleSource::ConfigMap(_) => entry.digest,
+        ModuleSource::File(_) => None,
+    }
+}
+
+/// Reads a file of settings, if there is one.
+async fn read_settings(flag: &str, path: Option<PathBuf>) -> Result<Option<String>, String> {
+    let Some(path) = path else { return Ok(None) };
+    let shown = path.display().to_string();
+    let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_SETTINGS)).await;
+    let bytes = read.map_err(std::io::Error::other).flatten();
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+    text.map(Some).map_err(|error| format!("{flag} {shown} cannot be read: {error}"))
+}
+
+/// Unpacks a module that is compressed with gzip. A ConfigMap holds 1 MiB in all.
+fn unpacked(bytes: Bytes) -> std::io::Result<Bytes> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut module = Vec::new();
+    GzDecoder::new(&*bytes).take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
+    if module.len() > MAX_MODULE {
+        return Err(std::io::Error::other(format!("larger than {MAX_MODULE} bytes")));
+    }
+    Ok(module.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn packed(bytes: &[u8]) -> Bytes {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap().into()
+    }
+
+    #[test]
+    fn gzip_is_unpacked_up_to_the_largest_module_and_all_else_is_as_it_is() {
+        let module = Bytes::from_static(b"\0asm module");
+        assert_eq!(unpacked(module.clone()).unwrap(), module);
+        assert_eq!(unpacked(packed(&module)).unwrap(), module);
+        let cut = packed(&module).slice(..15);
+        assert!(unpacked(cut).is_err(), "an end is missing");
+        let bomb = unpacked(packed(&vec![0; MAX_MODULE + 1])).unwrap_err().to_string();
+        assert_eq!(bomb, format!("larger than {MAX_MODULE} bytes"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Modules in registries, by the digest of their manifest. A copy counts wherever it is, as digests and signatures are checked
+//! here: in the modules directory (`weir save` writes it), in the cache, at a peer. Only then a registry is asked.
+
+use std::path::PathBuf;
+
+use super::cache::layout_file;
+use super::peer::of_peer;
+use super::{FoundModule, Modules, read_settings};
+use weir_registry::signature::SignaturePolicy;
+use weir_registry::{Credentials, Layout, LayoutError, PullJob, Registries};
+use weir_runtime::PinnedReference;
+use weir_upstream::error_report;
+
+impl Modules {
+    pub(super) async fn artifact(
+        &self,
+        reference: &PinnedReference,
+        policy: Option<&SignaturePolicy>,
+        progress: impl Fn(String),
+    ) -> Result<FoundModule, String> {
+        let failed = |reason: String| format!("module {reference}: {reason}");
+        let mut refused = None;
+        let files = [
+            self.directory.as_deref().map(|folder| layout_file(folder, reference.digest())),
+            self.cache.as_ref().map(|cache| cache.layout_file(reference.digest())),
+        ];
+        for file in files.into_iter().flatten() {
+            let from = file.display().to_string();
+            match open(file).await {
+                Ok(Some(layout)) => match found(&layout, reference, policy, from.clone()) {
+                    Ok(found) => return Ok(found),
+                    // A registry may have the signature by now.
+                    Err(reason) => refused = Some(format!("{from}: {reason}")),
+                },
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(path = from, %error, "a copy of a module is not readable, and does not count")
+                }
+            }
+        }
+        if let Some(found) = self.of_peers(reference, policy).await {
+            return Ok(found);
+        }
+        match self.pulled(reference, policy, progress).await {
+            Ok(found) => Ok(found),
+            Err(reason) => Err(failed(match refused {
+                Some(refused) => format!("{reason} ({refused})"),
+                None => reason,
+            })),
+        }
+    }
+
+    async fn of_peers(&self, reference: &PinnedReference, policy: Option<&SignaturePolicy>) -> Option<FoundModule> {
+        let order = self.peers.order_for(&reference.digest().to_string());
+        for (place, peer) in order.peers.iter().enumerate() {
+            // One node pulls for the pool: it is the first of the order that answers. The others wait for it.
+            let layout = match of_peer(peer, reference.digest(), place < order.before).await {
+                Ok(layout) => layout,
+                Err(reason) => {
+                    tracing::debug!(peer = %peer.node(), %reference, reason, "a peer does not have the module");
+                    continue;
+                }
+            };
+            match found(&layout, reference, policy, format!("peer {}", peer.node())) {
+                Ok(found) => {
+                    self.keep(reference, layout).await;
+                    return Some(found);
+                }
+                Err(reason) => tracing::debug!(peer = %peer.node(), %reference, reason, "a peer's copy does not count"),
+            }
+        }
+        None
+    }
+
+    async fn keep(&self, reference: &PinnedReference, layout: Layout) {
+        let Some(cache) = self.cache.clone() else { return };
+        let digest = reference.digest();
+        let kept = tokio::task::spawn_blocking(move || cache.keep_layout(digest, &layout)).await;
+        if let Err(error) = kept.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(%error, %reference, "a module cannot be kept in the cache");
+        }
+    }
+
+    async fn pulled(
+        &self,
+        reference: &PinnedReference,
+        policy: Option<&SignaturePolicy>,
+        progress: impl Fn(String),
+    ) -> Result<FoundModule, String> {
+        let layout = self.pull(reference, policy, progress).await?;
+        found(&layout, reference, policy, reference.reference().registry().to_owned())
+    }
+
+    /// Pulls an artifact with its signatures, which are not checked. What has arrived before a failure is not pulled again.
+    ///
+    /// # Errors
+    /// What each address of the registry says.
+    pub(crate) async fn pull(
+        &self,
+        reference: &PinnedReference,
+        policy: Option<&SignaturePolicy>,
+        progress: impl Fn(String),
+    ) -> Result<Layout, String> {
+        let temporary;
+        let destination = match &self.cache {
+            Some(cache) => cache.layout_file(reference.digest()),
+            None => {
+                temporary = tempfile::tempdir().map_err(|error| error.to_string())?;
+                layout_file(temporary.path(), reference.digest())
+            }
+        };
+        let job = self.job(reference, policy, destination.clone()).await?;
+        let _pulling = self.cache.as_ref().map(|cache| cache.begin_pull(reference.digest()));
+        progress("pulling".to_owned());
+        job.run(|got, all| {
+            if let Some(percent) = got.saturating_mul(100).checked_div(all) {
+                progress(format!("pulling {percent} %"));
+            }
+        })
+        .await?;
+        let layout = open(destination).await.map_err(|error| format!("what was pulled: {error}"))?;
+        let layout = layout.ok_or("what was pulled is gone")?;
+        tracing::info!(module = %reference, "module pulled");
+        Ok(layout)
+    }
+
+    async fn job(
+        &self,
+        reference: &PinnedReference,
+        policy: Option<&SignaturePolicy>,
+        destination: PathBuf,
+    ) -> Result<PullJob, String> {
+        let (registries, credentials) = self.registries().await?;
+        let name = reference.reference();
+        let endpoints = registries.endpoints(name.registry());
+        let endpoints = endpoints.map_err(|error| format!("--registries: {}", error_report(&error)))?;
+        let with_login = |endpoint: weir_registry::Endpoint| {
+            let login = credentials.login(&endpoint.host, name.repository()).cloned();
+            (endpoint, login)
+        };
+        Ok(PullJob {
+            reference: reference.clone(),
+            sources: endpoints.into_iter().map(with_login).collect(),
+            needs_signature: policy.is_some_and(|policy| policy.needs_signature(reference)),
+            destination,
+        })
+    }
+
+    /// Reads how registries are reached.
+    ///
+    /// # Errors
+    /// A file is not usable.
+    pub(crate) async fn registries(&self) -> Result<(Registries, Credentials), String> {
+        let registries = read_settings("--registries", self.registries.registries.clone()).await?;
+        let registries = registries.as_deref().map(Registries::parse).transpose();
+        let credentials = read_settings("--registry-auth", self.registries.registry_auth.clone()).await?;
+        let credentials = credentials.as_deref().map(Credentials::parse).transpose();
+        Ok((
+            registries.map_err(|error| format!("--registries: {error}"))?.unwrap_or_default(),
+            credentials.map_err(|error| format!("--registry-auth: {error}"))?.unwrap_or_default(),
+        ))
+    }
+}
+
+/// Reads a layout; `None` if there is no such file.
+async fn open(path: PathBuf) -> Result<Option<Layout>, LayoutError> {
+    let read = tokio::task::spawn_blocking(move || Layout::open(&path)).await;
+    match read.map_err(std::io::Error::other)? {
+        Ok(layout) => Ok(Some(layout)),
+        Err(LayoutError::File(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the module of a layout, if it counts.
+pub(crate) fn found(
+    layout: &Layout,
+    reference: &PinnedReference,
+    policy: Option<&SignaturePolicy>,
+    from: String,
+) -> Result<FoundModule, String> {
+    let module = layout.module(reference.digest()).map_err(|error| error.to_string())?;
+    if let Some(policy) = policy {
+        policy.check_artifact(reference, layout).map_err(|error| error.to_string())?;
+    }
+    Ok(FoundModule { bytes: module.bytes, from })
+}

@@ -1,0 +1,250 @@
+//! A real registry (distribution, with TLS and a password), real signatures (cosign) and another client of registries (oras).
+//! `make registry` builds them.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use weir_runtime::Digest;
+use weir_tests::built;
+use weir_tests::client::PATIENCE;
+use weir_tests::daemon::Setup;
+use weir_tests::edge::edge;
+use weir_tests::pki::Authority;
+use weir_tests::plane::skipped;
+
+/// `right`, as `htpasswd -B` writes it.
+const PASSWORD: &str = "node:$2b$04$o0eIb9/O3MgLbLg7Bamq4ukIO.iQEC.g7u12JszcXjOl/HLGMHU/C\n";
+const NAME: &str = "team/services";
+
+/// A registry with files of its own.
+struct Site {
+    folder: tempfile::TempDir,
+    process: Option<Child>,
+    host: String,
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let path = built::target().join("registry").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    skipped("the registry was not built: `make registry` does it, and needs Go");
+    None
+}
+
+impl Site {
+    /// `None` if the programs are not built.
+    async fn new() -> Option<Self> {
+        for name in ["registry", "cosign", "oras"] {
+            program(name)?;
+        }
+        let mut site = Self { folder: tempfile::tempdir().unwrap(), process: None, host: String::new() };
+        let pair = Authority::new("registry");
+        site.write("ca.pem", pair.pem());
+        let server = pair.server();
+        site.write("tls.crt", &server.certificate);
+        site.write("tls.key", &server.key);
+        site.write("htpasswd", PASSWORD);
+        site.start("127.0.0.1:0").await;
+        let auth = STANDARD.encode("node:right");
+        site.write("config.json", &serde_json::json!({"auths": {&site.host: {"auth": auth}}}).to_string());
+        let ca = site.path("ca.pem").display().to_string();
+        site.write("registries.yaml", &format!("registries:\n- host: {}\n  caFile: {ca}\n", site.host));
+        Some(site)
+    }
+
+    /// Starts the registry, and learns its port from its log.
+    async fn start(&mut self, address: &str) {
+        let folder = self.folder.path().display();
+        self.write(
+            "registry.yaml",
+            &format!(
+                "version: 0.1\nlog: {{formatter: json}}\nstorage: {{filesystem: {{rootdirectory: {folder}/storage}}}}\nauth: {{htpasswd: \
+                 {{realm: test, path: {folder}/htpasswd}}}}\nhttp: {{addr: '{address}', tls: {{certificate: {folder}/tls.crt, key: \
+                 {folder}/tls.key}}}}\n"
+            ),
+        );
+        let mut command = Command::new(program("registry").unwrap());
+        command.arg("serve").arg(self.path("registry.yaml")).env("OTEL_TRACES_EXPORTER", "none");
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let listens = async {
+            loop {
+                let line = lines.next_line().await.unwrap().expect("the registry starts");
+                if let Some((_, address)) = line.split_once("listening on ") {
+                    return address.split(['"', ',']).next().unwrap().to_owned();
+                }
+            }
+        };
+        self.host = tokio::time::timeout(PATIENCE, listens).await.unwrap();
+        // Its log goes on.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        self.process = Some(process);
+    }
+
+    async fn stop(&mut self) {
+        self.process.take().unwrap().kill().await.unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.path(name).display().to_string()
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{NAME}", self.host)
+    }
+
+    async fn run(&self, program: PathBuf, arguments: &[&str]) -> (String, bool) {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.folder.path()).env("HOME", self.folder.path()).kill_on_drop(true);
+        command.env("DOCKER_CONFIG", self.folder.path()).env("COSIGN_PASSWORD", "");
+        command.env("WEIR_REGISTRIES", self.path("registries.yaml"));
+        let output = tokio::time::timeout(2 * PATIENCE, command.output()).await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (text.into_owned(), output.status.success())
+    }
+
+    async fn weir(&self, arguments: &[&str]) -> String {
+        let (said, good) = self.run(built::weir(), arguments).await;
+        assert!(good, "weir {arguments:?}: {said}");
+        said
+    }
+
+    async fn tool(&self, name: &str, arguments: &[&str]) -> String {
+        let (said, good) = self.run(program(name).unwrap(), arguments).await;
+        assert!(good, "{name} {arguments:?}: {said}");
+        said
+    }
+
+    async fn push(&self, module: &str) -> String {
+        let path = built::module(module).display().to_string();
+        let said = self.weir(&["push", &path, &format!("{}:1", self.name())]).await;
+        said.lines().find_map(|line| line.trim().strip_prefix("module: ")).unwrap().to_owned()
+    }
+
+    /// Signs with a key pair, and nothing in public logs. `bundle`: the newer format.
+    async fn sign(&self, reference: &str, key: &str, bundle: bool) {
+        let reference = reference.trim_start_matches("oci://");
+        let key = self.path(key).display().to_string();
+        let ca = self.path("ca.pem").display().to_string();
+        let format = format!("--new-bundle-format={bundle}");
+        let common =
+            ["sign", "--key", &key, "--registry-cacert", &ca, "--tlog-upload=false", "--use-signing-config=false"];
+        self.tool("cosign", &[&common[..], &[&format, "--yes", reference]].concat()).await;
+    }
+
+    fn policy(&self, key: &str) -> String {
+        let pem = std::fs::read_to_string(self.path(key)).unwrap();
+        let pem: String = pem.lines().map(|line| format!("    {line}\n")).collect();
+        format!("policies:\n- prefix: oci://\n  require:\n  - |\n{pem}- prefix: file://\n  require:\n  - |\n{pem}")
+    }
+
+    fn setup(&self, server: &str, reference: &str) -> Setup {
+        Setup::new(server)
+            .filters(&format!("filters:\n  - {{name: services, module: '{reference}', match: ['*/services']}}\n"))
+            .flag("--registries", &self.path("registries.yaml").display().to_string())
+            .flag("--registry-auth", &self.path("config.json").display().to_string())
+            .flag("--signature-policy", &self.path("policy.yaml").display().to_string())
+            .flag("--cache-dir", &self.path("cache").display().to_string())
+    }
+}
+
+#[tokio::test]
+async fn a_module_is_pushed_signed_pulled_and_refused_when_it_is_tampered_with() {
+    let Some(mut site) = Site::new().await else { return };
+    let server = edge().await;
+    site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "right"]).await;
+    site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "wrong"]).await;
+    site.write("policy.yaml", &site.policy("right.pub"));
+    for (module, bundle) in [("discardcloudservice", false), ("nodeportisolation", true)] {
+        let reference = site.push(module).await;
+        let weir = site.setup(server.url(), &reference).start().await;
+        let line = weir.logged("configuration refused").await.to_string();
+        assert!(line.contains("unsigned"), "{line}");
+        site.sign(&reference, "wrong.key", bundle).await;
+        let (_, line) = weir.logged_after(0, "none of its 1 signatures is valid").await;
+        assert!(line.to_string().contains("configuration refused"), "{line}");
+        site.sign(&reference, "right.key", bundle).await;
+        weir.ready().await;
+        // The node restarts, and the registry is away.
+        let host = site.host.clone();
+        site.stop().await;
+        let weir = weir.stopped().await.start_ready().await;
+        let setup = weir.stopped().await;
+        site.start(&host).await;
+        // A module that is altered in the registry does not replace one that is lost.
+        std::fs::remove_dir_all(site.path("cache/modules")).unwrap();
+        let wasm = std::fs::read(built::module(module)).unwrap();
+        let digest = Digest::of(&wasm).hex();
+        let data = site.path(&format!("storage/docker/registry/v2/blobs/sha256/{}/{digest}/data", &digest[..2]));
+        let mut altered = wasm.clone();
+        altered[100] ^= 1;
+        std::fs::write(&data, altered).unwrap();
+        let weir = setup.start().await;
+        let line = weir.logged("configuration refused").await.to_string();
+        assert!(line.contains("has another digest"), "{line}");
+        std::fs::write(&data, wasm).unwrap();
+        weir.ready().await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cosign_has_signed_runs() {
+    let Some(site) = Site::new().await else { return };
+    let server = edge().await;
+    site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "right"]).await;
+    site.write("policy.yaml", &site.policy("right.pub"));
+    let (module, key) = (built::module("discardcloudservice"), site.path("right.key"));
+    let bundle = site.path("bundle.json").display().to_string();
+    let (module_path, key) = (module.display().to_string(), key.display().to_string());
+    let offline = ["--tlog-upload=false", "--use-signing-config=false", "--yes"];
+    let newer = ["sign-blob", "--key", &key, "--bundle", &bundle, "--new-bundle-format=true"];
+    site.tool("cosign", &[&newer[..], &offline, &[&module_path]].concat()).await;
+    let file = site.path("signature").display().to_string();
+    let older = ["sign-blob", "--key", &key, "--output-signature", &file, "--new-bundle-format=false"];
+    site.tool("cosign", &[&older[..], &offline, &[&module_path]].concat()).await;
+    for signature in [&bundle, &file] {
+        let signature = std::fs::read_to_string(signature).unwrap();
+        let entry = serde_json::json!({"name": "services", "match": ["*/services"], "signature": signature.trim()});
+        let filters = serde_json::json!({"filters": [entry]}).to_string();
+        let bytes = std::fs::read(&module).unwrap();
+        let setup = site.setup(server.url(), "services.wasm").filters(&filters).module("services", &bytes);
+        setup.start_ready().await;
+    }
+}
+
+#[tokio::test]
+async fn oras_reads_what_weir_writes_and_the_other_way_round() {
+    let Some(site) = Site::new().await else { return };
+    let ca = site.path("ca.pem").display().to_string();
+    let reference = site.push("discardcloudservice").await;
+    let name = reference.trim_start_matches("oci://");
+    let manifest: serde_json::Value =
+        serde_json::from_str(&site.tool("oras", &["manifest", "fetch", "--ca-file", &ca, name]).await).unwrap();
+    assert_eq!(manifest["layers"][0]["mediaType"], "application/wasm");
+    let blob = format!("{}@{}", site.name(), manifest["layers"][0]["digest"].as_str().unwrap());
+    site.tool("oras", &["blob", "fetch", "--ca-file", &ca, "--output", "blob.wasm", &blob]).await;
+    let wasm = std::fs::read(built::module("discardcloudservice")).unwrap();
+    assert!(std::fs::read(site.path("blob.wasm")).unwrap() == wasm);
+    let target = format!("{}:oras", site.name());
+    site.tool("oras", &["push", "--ca-file", &ca, &target, "blob.wasm:application/wasm"]).await;
+    let said = site.weir(&["pull", &target, "-o", "pulled.wasm"]).await;
+    assert!(std::fs::read(site.path("pulled.wasm")).unwrap() == wasm, "{said}");
+    // A file for an air gap is an OCI layout, as other tools know it.
+    site.weir(&["save", &reference, "-o", "saved.tar"]).await;
+    let digest = reference.split_once('@').unwrap().1;
+    let copied = format!("{}/copied:1", site.host);
+    let from = format!("saved.tar@{digest}");
+    site.tool("oras", &["cp", "--from-oci-layout", "--to-ca-file", &ca, &from, &copied]).await;
+    site.weir(&["pull", &copied, "-o", "copied.wasm"]).await;
+    assert!(std::fs::read(site.path("copied.wasm")).unwrap() == wasm);
+}
