@@ -259,7 +259,7 @@ async fn recorded_objects_run_and_pass_as_cases() {
     }
     let ran = ["run", text(&module), "--object", "recorded/objects.json", "--cluster", "recorded/cluster.json"];
     let ran = desk.weir(&[&ran[..], &["--node-name", "edge-a"]].concat()).well();
-    assert!(ran.contains("edited"), "{ran}");
+    assert!(ran.contains("edited"), "{ran}{}", fs::read_to_string(desk.path("recorded/cluster.json")).unwrap());
     let tested = desk.weir(&["test", text(&module), "--cases", "recorded/cases"]).well();
     assert!(tested.contains(" 0 failed") && !tested.contains(" 0 passed"), "{tested}");
     let record = |more: &[&str]| desk.weir(&[&["record", text(&module), "--kubeconfig", "config"], more].concat());

@@ -36,7 +36,9 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
     let module = module(&path)?;
     let entry = entry(&flags.entry, &path)?;
     block_on(async {
-        let probe = workbench.loader(FileView::empty()).inspect(&entry, &module).await;
+        // What it looks up may depend on the name of the node.
+        let nothing = view(flags, &[])?;
+        let probe = workbench.loader(nothing).inspect(&entry, &module).await;
         let probe = probe.map_err(CommandError::of_module(&path))?;
         let cluster = Cluster::connect(&flags.kubeconfig()).await?;
         let mut objects = Vec::new();
@@ -52,10 +54,8 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         looked_up.sort_by_key(title);
         looked_up.dedup_by_key(|object| title(object));
         let filter = FilterEntry { matches: Some(vec![every()?]), ..entry.clone() };
-        let view = FileView::new(&flags.node_name, looked_up.iter().cloned(), Vec::new(), None)
-            .map_err(|source| CommandError::Objects { what: "the cluster".to_owned(), source })?;
-        let source = path.display().to_string();
-        let loaded = load_granted(&workbench.loader(view), filter, &source, &module, |_| {}).await;
+        let loader = workbench.loader(view(flags, &looked_up)?);
+        let loaded = load_granted(&loader, filter, &path.display().to_string(), &module, |_| {}).await;
         let set = FilterSet::new(vec![Arc::new(loaded.map_err(CommandError::of_module(&path))?)]);
         let cases = cases(&set, &objects, &looked_up, &entry, flags).await;
         write(&flags.output, OBJECTS, &list(&objects))?;
@@ -69,6 +69,12 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         println!("weir test {} --cases {folder}/cases", path.display());
         Ok(())
     })
+}
+
+/// What the filter sees.
+fn view(flags: &RecordFlags, objects: &[Value]) -> Result<FileView, CommandError> {
+    FileView::new(&flags.node_name, objects.iter().cloned(), Vec::new(), None)
+        .map_err(|source| CommandError::Objects { what: "the cluster".to_owned(), source })
 }
 
 /// The resources to record.
