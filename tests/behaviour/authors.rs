@@ -306,10 +306,10 @@ fn the_contract_is_printed_as_one_file_and_written_as_its_files() {
         }
     }
     // A module builds from the one file as from the files.
-    let project = desk.path("hide-marked/weir-sdk/wit");
+    let project = desk.path("hide-marked/weir-sdk/filters/sdk/wit");
     desk.weir(&["new", "hide-marked"]).well();
     fs::remove_dir_all(&project).unwrap();
-    desk.write("hide-marked/weir-sdk/wit/filter.wit", whole);
+    desk.write("hide-marked/weir-sdk/filters/sdk/wit/filter.wit", whole);
     desk.cargo("hide-marked", &["check", "--target", "wasm32-wasip2"]).well();
 }
 
