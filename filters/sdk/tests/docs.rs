@@ -1,6 +1,8 @@
 //! The code on the pages of `filters/docs` is that of the examples, which are built and tested. A block names its file
 //! behind the language, and is in that file line by line.
 
+#![allow(clippy::unwrap_used, reason = "tests and their helpers: a panic is the report")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

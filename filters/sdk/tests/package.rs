@@ -1,6 +1,8 @@
 //! The packages of the SDK are enough to build a filter: no file of the repository beside them is needed. The filter is
 //! the example of `filters/docs`, built natively with its cases and as a module, in a folder outside the workspace.
 
+#![allow(clippy::unwrap_used, reason = "tests and their helpers: a panic is the report")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
