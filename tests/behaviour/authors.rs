@@ -62,12 +62,7 @@ impl Desk {
             eprintln!("!!! SKIPPED: the tools for {language} cannot be had: {} !!!", installed.err.trim());
             return None;
         }
-        let project = fs::read_to_string(folder.join("weir.toml")).unwrap();
-        let value = |key: &str| {
-            let line = project.lines().find_map(|line| line.strip_prefix(&format!("{key} = \""))).unwrap();
-            line.trim_end_matches('"').to_owned()
-        };
-        sh(&folder, &value("build")).well();
+        run_build(&folder);
         Some(folder)
     }
 
@@ -82,6 +77,13 @@ impl Desk {
         command.args(arguments).current_dir(self.path(project)).env("CARGO_TARGET_DIR", authors());
         Said::of(&command.output().unwrap())
     }
+}
+
+/// Runs the build command of a project.
+fn run_build(folder: &Path) {
+    let project = fs::read_to_string(folder.join("weir.toml")).unwrap();
+    let command = project.lines().find_map(|line| line.strip_prefix("build = \"")).unwrap();
+    sh(folder, command.trim_end_matches('"')).well();
 }
 
 fn sh(folder: &Path, command: &str) -> Said {
@@ -159,18 +161,37 @@ fn a_new_rust_project_builds_and_passes_natively_and_as_a_module() {
 #[ignore = "needs the registries of four languages: `make templates` runs it"]
 fn new_projects_of_other_languages_build_and_pass() {
     let desk = Desk::new();
-    for (language, tools) in [
-        ("python", "make .venv/installed"),
-        ("js", "npm install --silent --no-audit --no-fund"),
-        ("go", "go version && go mod download && npx --yes @bytecodealliance/jco@1.35.0 --version"),
-        ("c", "make .venv/installed && npx --yes @bytecodealliance/jco@1.35.0 --version"),
+    let examples = built::workspace().join("filters/docs/examples");
+    // The last two: the example of filters/docs, and its place in a project.
+    for (language, tools, example, place) in [
+        ("python", "make .venv/installed", "python/app.py", "src/app.py"),
+        ("js", "npm install --silent --no-audit --no-fund", "js/filter.js", "src/filter.js"),
+        (
+            "go",
+            "go version && go mod download && npx --yes @bytecodealliance/jco@1.35.0 --version",
+            "go/filter.go",
+            "export_weir_filter_module/filter.go",
+        ),
+        ("c", "make .venv/installed && npx --yes @bytecodealliance/jco@1.35.0 --version", "c/filter.c", "src/filter.c"),
     ] {
         let Some(folder) = desk.build(language, tools) else { continue };
-        let mut command = Command::new(built::weir());
-        command.arg("test").current_dir(&folder).env("WEIR_CACHE_DIR", desk.path("cache"));
-        let tested = Said::of(&command.output().unwrap()).well();
+        let test = |cases: &Path| {
+            let mut command = Command::new(built::weir());
+            command.arg("test").arg("--cases").arg(cases);
+            command.current_dir(&folder).env("WEIR_CACHE_DIR", desk.path("cache"));
+            Said::of(&command.output().unwrap()).well()
+        };
+        let tested = test(&folder.join("cases"));
         assert!(tested.contains("3 cases: 3 passed, 0 failed; 2 ran in protobuf, too"), "{language}: {tested}");
         eprintln!("{language}: {}", tested.lines().last().unwrap());
+
+        let source = fs::read_to_string(examples.join(example)).unwrap();
+        // The packages of a project in Go have its name in their path.
+        let packages = format!("example.com/{language}/weir_filter");
+        fs::write(folder.join(place), source.replace("example.com/drain/weir_filter", &packages)).unwrap();
+        run_build(&folder);
+        let tested = test(&examples.join("rust/cases"));
+        assert!(tested.contains("12 cases: 12 passed, 0 failed; 7 ran in protobuf, too"), "{language}: {tested}");
     }
 }
 
@@ -347,10 +368,10 @@ fn the_contract_is_printed_as_one_file_and_written_as_its_files() {
         }
     }
     // A module builds from the one file as from the files.
-    let project = desk.path("hide-marked/weir-sdk/wit");
+    let project = desk.path("hide-marked/weir-sdk/filters/sdk/wit");
     desk.weir(&["new", "hide-marked"]).well();
     fs::remove_dir_all(&project).unwrap();
-    desk.write("hide-marked/weir-sdk/wit/filter.wit", whole);
+    desk.write("hide-marked/weir-sdk/filters/sdk/wit/filter.wit", whole);
     desk.cargo("hide-marked", &["check", "--target", "wasm32-wasip2"]).well();
 }
 

@@ -9,7 +9,7 @@ use crate::log::Level;
 use crate::node::{Address, Endpoint};
 use crate::{Filter, Object, Path, Plan, Value, Verdict, settings};
 
-/// Generated from `wit/`.
+/// Generated from `wit`, in the repository a link to the folder of the contract.
 #[allow(
     unsafe_code,
     missing_docs,
@@ -21,7 +21,7 @@ use crate::{Filter, Object, Path, Plan, Value, Verdict, settings};
 )]
 pub mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit",
+        path: "wit",
         world: "filter",
         pub_export_macro: true,
         default_bindings_module: "weir_filter::guest::bindings",

@@ -47,7 +47,8 @@ fn create(folder: &Path, name: &FilterName, language: Language) -> Result<(), Co
     }
     let sdk = folder.join(SDK);
     embedded::SDK.iter().try_for_each(|(path, content)| write(&sdk.join(path), content))?;
-    wit::write_to(&sdk.join("wit"))
+    // Where the repository has a link to the contract.
+    wit::write_to(&sdk.join("filters/sdk/wit"))
 }
 
 fn template(language: Language) -> &'static [(&'static str, &'static [u8])] {
