@@ -4,5 +4,4 @@
 set -eu
 folder=$1
 cd "$(dirname "$0")"
-go build -p 2 -ldflags "-s -w" -o "$folder/" \
-    github.com/distribution/distribution/v3/cmd/registry github.com/sigstore/cosign/v3/cmd/cosign oras.land/oras/cmd/oras
+go build -p 2 -ldflags "-s -w" -o "$folder/" tool

@@ -2,6 +2,12 @@ module weir.dev/tests/registry
 
 go 1.26.7
 
+tool (
+	github.com/distribution/distribution/v3/cmd/registry
+	github.com/sigstore/cosign/v3/cmd/cosign
+	oras.land/oras/cmd/oras
+)
+
 require (
 	github.com/distribution/distribution/v3 v3.1.2
 	github.com/sigstore/cosign/v3 v3.1.3
