@@ -146,7 +146,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let module_cache = Arc::new(ModuleCache::open(&cache).map_err(system("--cache-dir cannot be used"))?);
     let modules = Modules {
         directory: config.modules_dir.clone(),
-        registries: config.registries.clone(),
+        trust: config.trust.clone(),
         cache: Some(module_cache.clone()),
         config_maps: config.source.namespace().map(|namespace| (client.clone(), namespace.to_owned())),
         peers: peers.clone(),

@@ -25,6 +25,6 @@ pub use flags::{Command, CompileFlags, UsageMessage, parse};
 pub(crate) use keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 pub use model::{Configuration, as_manifest};
 pub use peers::{PEER_PATH, PeersConfig};
-pub use registry::RegistryFlags;
+pub use registry::{RegistryFlags, TrustFlags};
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};

@@ -10,7 +10,9 @@ use crate::config::{LogConfig, LogFormat};
 
 /// Sends the log of a command to stderr, for people: what filters log and print, without times.
 pub(crate) fn log_for_people(verbosity: u8) {
-    let levels = Targets::new().with_default(LevelFilter::WARN).with_target("weir", own_level(verbosity));
+    // A command says itself why it fails, also what libraries have told it.
+    let others = if verbosity == 0 { LevelFilter::OFF } else { LevelFilter::WARN };
+    let levels = Targets::new().with_default(others).with_target("weir", own_level(verbosity));
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
     let colours = std::io::stderr().is_terminal();
     // A process has one log. Tests run several commands.

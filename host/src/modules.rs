@@ -7,7 +7,7 @@
 //! oci://NAME@DIGEST modules directory ─► cache ─► peers ─► registry and its mirrors
 //! ```
 //!
-//! The files of [`RegistryFlags`] are read each time, so that a renewed credential or another policy counts at the next reload.
+//! The files of [`TrustFlags`] are read each time, so that a renewed credential or another policy counts at the next reload.
 
 mod artifact;
 mod cache;
@@ -27,7 +27,7 @@ pub use self::cache::ModuleCache;
 pub(crate) use self::cache::{Arrival, layout_file};
 pub(crate) use self::peer::{PEER_MODULES, WAIT};
 use crate::bounded_file::read_file;
-use crate::config::{Configuration, RegistryFlags};
+use crate::config::{Configuration, TrustFlags};
 use weir_registry::signature::SignaturePolicy;
 use weir_runtime::{Digest, FilterEntry, MAX_MODULE, ModuleSource};
 use weir_store::Peers;
@@ -42,8 +42,8 @@ const OWN: &str = "configmap://binaryData";
 pub struct Modules {
     /// The directory of modules.
     pub directory: Option<PathBuf>,
-    /// How registries are reached and what is trusted.
-    pub registries: RegistryFlags,
+    /// How registries are reached, and what is trusted.
+    pub trust: TrustFlags,
     /// What has been read once.
     pub cache: Option<Arc<ModuleCache>>,
     /// The namespace of ConfigMaps with modules, and who reads them.
@@ -99,7 +99,7 @@ impl Modules {
     /// Files whose change may make a refused module acceptable.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let folder = |file: &PathBuf| file.parent().map(Path::to_owned);
-        self.directory.iter().cloned().chain(self.registries.files().filter_map(folder)).collect()
+        self.directory.iter().cloned().chain(self.trust.files().filter_map(folder)).collect()
     }
 
     /// Reads the signature policy, if there is one.
@@ -107,7 +107,7 @@ impl Modules {
     /// # Errors
     /// The file is not usable.
     pub(crate) async fn policy(&self) -> Result<Option<SignaturePolicy>, String> {
-        let Some(text) = read_settings("--signature-policy", self.registries.signature_policy.clone()).await? else {
+        let Some(text) = read_settings("--signature-policy", self.trust.signature_policy.clone()).await? else {
             return Ok(None);
         };
         SignaturePolicy::parse(&text).map(Some).map_err(|error| format!("--signature-policy: {error}"))

@@ -47,8 +47,9 @@ async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Re
 async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CommandError> {
     let name = flags.config.display();
     let mut errors = Vec::new();
-    let (directory, registries) = (flags.modules_dir.clone(), with_login(&flags.registries));
-    let modules = Modules { directory, registries, ..Modules::default() };
+    let mut trust = flags.trust.clone();
+    trust.registries = with_login(&trust.registries);
+    let modules = Modules { directory: flags.modules_dir.clone(), trust, ..Modules::default() };
     for entry in &configuration.filters {
         if matches!(entry.module, ModuleSource::ConfigMap(_)) {
             eprintln!("{name}: note: filter {}: {} is in the cluster, and not checked", entry.name, entry.module);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::CommandError;
 use super::workbench::{block_on, entry_of, module};
-use crate::config::RegistryFlags;
 use crate::config::author::{LoadFlags, PullFlags, PushFlags, with_login};
+use crate::config::{RegistryFlags, TrustFlags};
 use crate::modules::{Modules, found, layout_file};
 use weir_registry::{Credentials, Endpoint, Layout, Login, Registries, Target};
 use weir_runtime::{OciReference, PinnedReference};
@@ -38,7 +38,7 @@ pub fn push(flags: &PushFlags) -> Result<(), CommandError> {
     let bytes = module(&flags.module)?;
     let name = entry_of(&flags.module, "{}")?.name;
     let pushed = block_on(async {
-        let registry = Registry::new(&settings(&modules(&flags.registries)).await?, &flags.reference)?;
+        let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push(&registry.target(&flags.reference), &bytes).await?)
     })?;
     println!("pushed {pushed}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {pushed}");
@@ -83,7 +83,7 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
     let artifact = layout.first().ok_or_else(|| invalid("it has no artifact".to_owned()))?;
     layout.module(artifact).map_err(|error| invalid(error.to_string()))?;
     let pushed = block_on(async {
-        let registry = Registry::new(&settings(&modules(&flags.registries)).await?, &flags.reference)?;
+        let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push_layout(&registry.target(&flags.reference), &layout, artifact).await?)
     })?;
     println!("pushed {pushed}");
@@ -91,7 +91,7 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
 }
 
 fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> {
-    let modules = modules(&flags.registries);
+    let modules = modules(&flags.trust.registries, flags.trust.signature_policy.clone());
     block_on(async {
         let registry = Registry::new(&settings(&modules).await?, &flags.reference)?;
         let reference = weir_registry::resolve(&registry.target(&flags.reference)).await?;
@@ -103,8 +103,8 @@ fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> 
     })
 }
 
-fn modules(flags: &RegistryFlags) -> Modules {
-    Modules { registries: with_login(flags), ..Modules::default() }
+fn modules(flags: &RegistryFlags, signature_policy: Option<PathBuf>) -> Modules {
+    Modules { trust: TrustFlags { registries: with_login(flags), signature_policy }, ..Modules::default() }
 }
 
 async fn settings(modules: &Modules) -> Result<(Registries, Credentials), CommandError> {

@@ -14,7 +14,7 @@ use self::author::{
     CheckFlags, DevFlags, InspectFlags, LoadFlags, NewFlags, PullFlags, PushFlags, RecordFlags, RunFlags, TestFlags,
     WitFlags,
 };
-use super::registry::RegistryFlags;
+use super::registry::TrustFlags;
 use super::serve::{Compression, LogFormat, ServeConfig};
 use weir_upstream::ServerMode;
 
@@ -227,7 +227,7 @@ pub(super) struct ServeFlags {
     pub(super) modules_dir: Option<PathBuf>,
     /// How registries are reached and what is trusted.
     #[command(flatten)]
-    pub(super) registries: RegistryFlags,
+    pub(super) trust: TrustFlags,
     /// Directory for compiled modules, modules of registries, the serving certificate, watch caches, lookups and the last good configuration. It must belong to this daemon alone [default: a temporary directory]
     #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
     pub(super) cache_dir: Option<PathBuf>,

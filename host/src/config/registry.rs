@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// How registries are reached and what is trusted.
+/// How registries are reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct RegistryFlags {
     /// Mirrors, certificate authorities and plain HTTP of registries, as YAML
@@ -14,14 +14,22 @@ pub struct RegistryFlags {
     /// Credentials of registries, in the format of docker's config.json. Weir reads it again for each pull
     #[arg(long, env = "WEIR_REGISTRY_AUTH", value_name = "FILE")]
     pub registry_auth: Option<PathBuf>,
+}
+
+/// How registries are reached, and what is trusted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct TrustFlags {
+    /// How registries are reached.
+    #[command(flatten)]
+    pub registries: RegistryFlags,
     /// Which modules need a signature of which key, as YAML [default: none does]
     #[arg(long, env = "WEIR_SIGNATURE_POLICY", value_name = "FILE")]
     pub signature_policy: Option<PathBuf>,
 }
 
-impl RegistryFlags {
+impl TrustFlags {
     /// The files that are there, for those who watch them.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.registries, &self.registry_auth, &self.signature_policy].into_iter().flatten()
+        [&self.registries.registries, &self.registries.registry_auth, &self.signature_policy].into_iter().flatten()
     }
 }

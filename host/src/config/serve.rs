@@ -10,7 +10,7 @@ use super::cached_resources::CachedResources;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::peers::PeersConfig;
-use super::registry::RegistryFlags;
+use super::registry::TrustFlags;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
 use weir_runtime::{Endpoint, duration, quantity};
@@ -46,7 +46,7 @@ pub struct ServeConfig {
     /// The directory of modules. Without it, only modules inside the ConfigMap are available.
     pub modules_dir: Option<PathBuf>,
     /// How registries are reached and what is trusted.
-    pub registries: RegistryFlags,
+    pub trust: TrustFlags,
     /// The cache directory. Without it, nothing is kept between starts.
     pub cache_dir: Option<PathBuf>,
     /// The resources whose informers are served from shared watch caches.
@@ -197,7 +197,7 @@ impl ServeConfig {
                 admin: SocketAddr::new(flags.admin_address, flags.admin_port),
                 source,
                 modules_dir: flags.modules_dir,
-                registries: flags.registries,
+                trust: flags.trust,
                 cache_dir: flags.cache_dir,
                 cache_resources,
                 disk_cache,

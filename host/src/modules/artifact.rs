@@ -151,9 +151,9 @@ impl Modules {
     /// # Errors
     /// A file is not usable.
     pub(crate) async fn registries(&self) -> Result<(Registries, Credentials), String> {
-        let registries = read_settings("--registries", self.registries.registries.clone()).await?;
+        let registries = read_settings("--registries", self.trust.registries.registries.clone()).await?;
         let registries = registries.as_deref().map(Registries::parse).transpose();
-        let credentials = read_settings("--registry-auth", self.registries.registry_auth.clone()).await?;
+        let credentials = read_settings("--registry-auth", self.trust.registries.registry_auth.clone()).await?;
         let credentials = credentials.as_deref().map(Credentials::parse).transpose();
         Ok((
             registries.map_err(|error| format!("--registries: {error}"))?.unwrap_or_default(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::super::registry::RegistryFlags;
+use super::super::registry::{RegistryFlags, TrustFlags};
 use super::json_object;
 use weir_kube::GroupResource;
 use weir_runtime::OciReference;
@@ -83,9 +83,9 @@ pub struct CheckFlags {
     /// Directory of the modules that the manifest does not contain
     #[arg(long, value_name = "DIR")]
     pub modules_dir: Option<PathBuf>,
-    /// How registries are reached.
+    /// How registries are reached, and what is trusted.
     #[command(flatten)]
-    pub registries: RegistryFlags,
+    pub trust: TrustFlags,
     /// Settings of the filter, for one module
     #[arg(long, value_name = "JSON", default_value = "{}", value_parser = json_object)]
     pub settings: String,
@@ -191,9 +191,9 @@ pub struct PullFlags {
     /// File to write [default: NAME.wasm, for save sha256-DIGEST.tar]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// How registries are reached.
+    /// How registries are reached, and what is trusted.
     #[command(flatten)]
-    pub registries: RegistryFlags,
+    pub trust: TrustFlags,
 }
 
 /// Flags of `weir load`.
