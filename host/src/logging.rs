@@ -1,6 +1,8 @@
 //! The log: to stderr, as text or JSON, with levels by `-v`.
 
-use std::io::IsTerminal as _;
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
+use std::sync::{Mutex, PoisonError};
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -8,15 +10,55 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogConfig, LogFormat};
 
+/// What becomes of a line that was shown before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeated {
+    /// It is shown again.
+    Shown,
+    /// It is left out: test cases run many times.
+    LeftOut,
+}
+
+/// Standard error, each line once.
+struct Once;
+
+/// The lines that [`Once`] has shown.
+static SHOWN: Mutex<BTreeSet<Vec<u8>>> = Mutex::new(BTreeSet::new());
+/// The most lines that are remembered.
+const MAX_LINES: usize = 10_000;
+
+impl io::Write for Once {
+    /// The log writes a line at once.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.len() >= MAX_LINES || shown.insert(line.to_vec()) {
+            io::stderr().write_all(line)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Shows lines again that were shown before.
+pub(crate) fn show_again() {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
 /// Sends the log of a command to stderr, for people: what filters log and print, without times.
-pub(crate) fn log_for_people(verbosity: u8) {
+pub(crate) fn log_for_people(verbosity: u8, repeated: Repeated) {
     // A command says itself why it fails, also what libraries have told it.
     let others = if verbosity == 0 { LevelFilter::OFF } else { LevelFilter::WARN };
     let levels = Targets::new().with_default(others).with_target("weir", own_level(verbosity));
-    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
-    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
+    let lines = lines.with_ansi(io::stderr().is_terminal()).without_time().with_target(false);
     // A process has one log. Tests run several commands.
-    let _ = lines.with_ansi(colours).without_time().with_target(false).finish().with(levels).try_init();
+    let _ = match repeated {
+        Repeated::Shown => lines.with_writer(io::stderr).finish().with(levels).try_init(),
+        Repeated::LeftOut => lines.with_writer(|| Once).finish().with(levels).try_init(),
+    };
 }
 
 /// Sends the log of this process to stderr.
@@ -28,11 +70,11 @@ pub(crate) fn log_to_stderr(config: LogConfig) {
     };
     // A target is a prefix: `weir` is all crates of Weir.
     let levels = Targets::new().with_default(others).with_target("weir", own_level(config.verbosity));
-    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(io::stderr);
     match config.format {
         LogFormat::Json => lines.json().with_current_span(false).finish().with(levels).init(),
         LogFormat::Text => {
-            let colours = std::io::stderr().is_terminal();
+            let colours = io::stderr().is_terminal();
             lines.with_ansi(colours).finish().with(levels).init();
         }
     }

@@ -15,7 +15,7 @@ mod config_map;
 mod peer;
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -89,7 +89,7 @@ impl Modules {
     pub(crate) async fn retain<'a>(&self, configurations: impl IntoIterator<Item = &'a Configuration>) {
         let Some(cache) = self.cache.clone() else { return };
         let entries = configurations.into_iter().flat_map(|configuration| &configuration.filters);
-        let digests: Vec<_> = entries.filter_map(|entry| kept_as(entry)).collect();
+        let digests: Vec<_> = entries.filter_map(kept_as).collect();
         let retained = tokio::task::spawn_blocking(move || cache.retain(&digests)).await;
         if let Err(error) = retained.map_err(std::io::Error::other).flatten() {
             tracing::warn!(%error, "modules that are not in use cannot be dropped from the cache");
@@ -97,9 +97,8 @@ impl Modules {
     }
 
     /// Files whose change may make a refused module acceptable.
-    pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        let folder = |file: &PathBuf| file.parent().map(Path::to_owned);
-        self.directory.iter().cloned().chain(self.trust.files().filter_map(folder)).collect()
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.trust.files()
     }
 
     /// Reads the signature policy, if there is one.

@@ -27,7 +27,7 @@ use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
 use crate::modules::Modules;
 use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
-use weir_upstream::DirectoryWatcher;
+use weir_upstream::{DirectoryWatcher, WatchedFiles};
 
 /// The first pause before a retry. Some errors end without a change that Weir watches, such as a missing permission.
 const RETRY: Duration = Duration::from_secs(2);
@@ -62,6 +62,13 @@ struct Kept {
     fallback_warnings: Vec<String>,
 }
 
+/// Changes of what a configuration is read from. What else is in the folder of a file, such as a log, does not count: it would
+/// end each load before it is done.
+struct Notices {
+    files: WatchedFiles,
+    modules: DirectoryWatcher,
+}
+
 /// The result of an attempt.
 enum AttemptResult {
     /// The configuration is active.
@@ -72,11 +79,26 @@ enum AttemptResult {
     Failed,
 }
 
+impl Notices {
+    fn new(source: &ConfigSource, modules: &Modules) -> Self {
+        let files = source.file().into_iter().chain(modules.files()).cloned().collect();
+        let directories = modules.directory.iter().cloned().collect();
+        Self { files: WatchedFiles::new(files), modules: DirectoryWatcher::new(directories) }
+    }
+
+    /// Resolves after a change. Cancel-safe.
+    async fn changed(&mut self) {
+        tokio::select! {
+            () = self.files.changed() => {}
+            () = self.modules.changed() => {}
+        }
+    }
+}
+
 impl Reloader {
     /// Runs until it is cancelled. Cancel-safe: the active filter set stays.
     pub async fn run(mut self) {
-        let directories = self.modules.directories().into_iter().chain(self.source.directory()).collect();
-        let mut notices = DirectoryWatcher::new(directories);
+        let mut notices = Notices::new(&self.source, &self.modules);
         let mut pause = RETRY;
         // The errors that the log has already. A retry logs only other ones.
         let mut logged = Vec::new();

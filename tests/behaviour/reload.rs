@@ -328,6 +328,28 @@ async fn changes_of_the_config_map_and_its_modules_take_effect() {
 }
 
 #[tokio::test]
+async fn neighbours_of_the_configuration_do_not_interrupt_a_load() {
+    let server = edge().await;
+    let cache = tempfile::tempdir().unwrap();
+    let setup = Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice"));
+    let neighbour = setup.path("weir.log");
+    // An empty cache: the module is compiled.
+    let weir = setup.flag("--cache-dir", &cache.path().display().to_string()).start().await;
+    let ready = weir.ready();
+    let noise = async {
+        for n in 0.. {
+            std::fs::write(&neighbour, n.to_string()).unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        () = ready => {}
+        () = noise => {}
+    }
+    assert_eq!(weir.log_text().matches("filter set activated").count(), 1);
+}
+
+#[tokio::test]
 async fn a_list_in_progress_ends_with_the_set_it_began_with() {
     let server = edge().await;
     let (release, held) = tokio::sync::watch::channel(false);

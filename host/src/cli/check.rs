@@ -8,6 +8,7 @@ use super::CommandError;
 use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read};
 use crate::config::Configuration;
 use crate::config::author::{CheckFlags, with_login};
+use crate::logging::Repeated;
 use crate::lookups::FileView;
 use crate::modules::Modules;
 use crate::reload::prepare;
@@ -19,7 +20,7 @@ use weir_runtime::{Endpoint, Filter, Loader, ModuleSource};
 /// # Errors
 /// All reasons for which a daemon would refuse the configuration.
 pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
-    let workbench = Workbench::of(&flags.modules)?;
+    let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
     // A stand-in for `--pod-address`, which the daemon knows and this command does not.
     let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
     let view = FileView::new("weir-check", [], Vec::new(), Some(endpoint))

@@ -20,6 +20,7 @@ use super::workbench::{Workbench, block_on, entry, module, objects};
 use super::{CommandError, run_cases};
 use crate::config::as_manifest;
 use crate::config::author::{DevFlags, EntryFlags};
+use crate::logging::{Repeated, show_again};
 use weir_runtime::FilterEntry;
 use weir_upstream::DirectoryWatcher;
 
@@ -42,7 +43,7 @@ struct Session<'a> {
 /// # Errors
 /// There is no project in the working directory, or the objects cannot be read.
 pub fn dev(flags: &DevFlags) -> Result<bool, CommandError> {
-    let workbench = Workbench::of(&flags.modules)?;
+    let workbench = Workbench::of(&flags.modules, Repeated::LeftOut)?;
     let project = Project::read(Path::new(""))?;
     let mut all = Vec::new();
     for path in &flags.object {
@@ -89,6 +90,7 @@ impl Session<'_> {
     /// Builds and tests the module, and puts it in force if it is good.
     async fn build(&mut self) -> Result<bool, CommandError> {
         let began = Instant::now();
+        show_again();
         println!("$ {}", self.project.build);
         let status = tokio::process::Command::new("sh").args(["-c", &self.project.build]).status().await;
         let status = status.map_err(CommandError::System)?;

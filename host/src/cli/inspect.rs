@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 use super::CommandError;
 use super::workbench::{Workbench, block_on, entry, module};
 use crate::config::author::InspectFlags;
+use crate::logging::Repeated;
 use crate::lookups::FileView;
 use weir_runtime::{Digest, FilterEntry, Probe, RawLookup};
 
@@ -22,7 +23,7 @@ const BESIDE: usize = 64 << 10;
 /// # Errors
 /// The module is not usable with these settings.
 pub fn inspect(flags: &InspectFlags) -> Result<(), CommandError> {
-    let workbench = Workbench::of(&flags.modules)?;
+    let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
     let module = module(&flags.module)?;
     let entry = entry(&flags.entry, &flags.module)?;
     let loader = workbench.loader(FileView::empty());

@@ -29,7 +29,9 @@ pub(super) fn junit(name: &str, results: &[CaseResult]) -> String {
             continue;
         }
         let failures = result.failures.join("\n");
-        let first = failures.lines().next().unwrap_or_default();
+        // A difference begins with the names of its sides.
+        let is_told = |line: &&str| !line.starts_with("--- ") && !line.starts_with("+++ ") && !line.starts_with("@@");
+        let first = failures.lines().find(is_told).unwrap_or("the outcome differs");
         let _ = writeln!(text, "><failure message=\"{}\">{}</failure></testcase>", Escaped(first), Escaped(&failures));
     }
     text.push_str("</testsuite>\n</testsuites>\n");

@@ -13,6 +13,7 @@ use super::project::Project;
 use super::run::{chain_for, document, every, title};
 use super::workbench::{Workbench, block_on, entry, load_granted, module};
 use crate::config::author::RecordFlags;
+use crate::logging::Repeated;
 use crate::lookups::FileView;
 use weir_kube::GroupResource;
 use weir_runtime::{FilterEntry, FilterSet, MatchRule, Outcome, Probe};
@@ -31,7 +32,7 @@ const MAX_CASES: usize = 50;
 /// # Errors
 /// The module or the cluster is not usable, or a file cannot be written.
 pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
-    let workbench = Workbench::of(&flags.modules)?;
+    let workbench = Workbench::of(&flags.modules, Repeated::LeftOut)?;
     let path = Project::module_or(flags.module.as_deref())?;
     let module = module(&path)?;
     let entry = entry(&flags.entry, &path)?;

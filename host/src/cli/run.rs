@@ -12,6 +12,7 @@ use weir_document::{Document, resource_of};
 use super::workbench::{Workbench, block_on, entry, load_granted, module, objects, world};
 use super::{CommandError, bench};
 use crate::config::author::RunFlags;
+use crate::logging::Repeated;
 use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{Chain, FilterEntry, FilterSet, MatchRule, Outcome};
 
@@ -29,7 +30,7 @@ pub struct RunSummary {
 /// # Errors
 /// A file or the module is not usable. If the filter fails on an object, the result counts the failure.
 pub fn run(flags: &RunFlags) -> Result<RunSummary, CommandError> {
-    let workbench = Workbench::of(&flags.modules)?;
+    let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
     let (text, summary) = block_on(async {
         let module_bytes = module(&flags.module)?;
         let loader = workbench.loader(world(&flags.world)?);

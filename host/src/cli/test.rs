@@ -18,6 +18,7 @@ use super::project::Project;
 use super::run::{every, resource_named};
 use super::workbench::{Workbench, block_on, entry_of, load_granted, module};
 use crate::config::author::TestFlags;
+use crate::logging::Repeated;
 use crate::lookups::FileView;
 use weir_kube::{InterfaceAddress, VerbClass};
 use weir_runtime::{Endpoint, FilterEntry, FilterSet, LoadError, Outcome};
@@ -61,7 +62,7 @@ struct Reused {
 /// # Errors
 /// The cases or the module are not usable.
 pub fn test(flags: &TestFlags) -> Result<bool, CommandError> {
-    let workbench = Workbench::of(&flags.modules)?;
+    let workbench = Workbench::of(&flags.modules, Repeated::LeftOut)?;
     let path = Project::module_or(flags.module.as_deref())?;
     let module = module(&path)?;
     let results = block_on(run_cases(&workbench, &path, &module, &flags.cases))?;

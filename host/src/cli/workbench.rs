@@ -14,7 +14,7 @@ use crate::bounded_file::read_file;
 use crate::cache_directory::cache_directory;
 use crate::config::Configuration;
 use crate::config::author::{EntryFlags, ModuleFlags, WorldFlags};
-use crate::logging::log_for_people;
+use crate::logging::{Repeated, log_for_people};
 use crate::lookups::FileView;
 use weir_kube::{GroupResource, LookupSpec};
 use weir_runtime::{
@@ -62,8 +62,8 @@ impl Workbench {
 
     /// Creates the workbench of a command, and shows the log. Modules are compiled as in the daemon. The user's cache has the
     /// result: modules of Python and JavaScript take seconds.
-    pub(super) fn of(flags: &ModuleFlags) -> Result<Self, CommandError> {
-        log_for_people(flags.verbosity);
+    pub(super) fn of(flags: &ModuleFlags, repeated: Repeated) -> Result<Self, CommandError> {
+        log_for_people(flags.verbosity, repeated);
         let Some(directory) = flags.cache_dir() else { return Ok(Self::temporary()?) };
         let (directory, _) = cache_directory(Some(directory.clone())).map_err(CommandError::of_file(&directory))?;
         let engine = Engine::new(Some(&code_cache(&directory)))?;

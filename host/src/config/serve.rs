@@ -267,14 +267,13 @@ impl ConfigSource {
         }
     }
 
-    /// The directory to watch for changes of a manifest file.
+    /// The manifest file.
     #[must_use]
-    pub fn directory(&self) -> Option<PathBuf> {
-        let Self::File(path) = self else { return None };
-        Some(match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        })
+    pub fn file(&self) -> Option<&PathBuf> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::ConfigMap { .. } => None,
+        }
     }
 }
 

@@ -176,7 +176,7 @@ pub struct InspectFlags {
 pub struct PushFlags {
     /// Filter module, a WebAssembly component
     pub module: PathBuf,
-    /// Where to push it: REGISTRY/NAME[:TAG]
+    /// Where to push it: REGISTRY/NAME:TAG, or REGISTRY/NAME for no tag
     pub reference: OciReference,
     /// How registries are reached.
     #[command(flatten)]
@@ -186,7 +186,7 @@ pub struct PushFlags {
 /// Flags of `weir pull` and `weir save`.
 #[derive(Debug, Clone, Args)]
 pub struct PullFlags {
-    /// What to pull: REGISTRY/NAME[:TAG][@sha256:DIGEST]
+    /// What to pull: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST
     pub reference: OciReference,
     /// File to write [default: NAME.wasm, for save sha256-DIGEST.tar]
     #[arg(short, long, value_name = "FILE")]
@@ -201,7 +201,7 @@ pub struct PullFlags {
 pub struct LoadFlags {
     /// File that `weir save` has written
     pub file: PathBuf,
-    /// Where to push it: REGISTRY/NAME[:TAG]
+    /// Where to push it: REGISTRY/NAME:TAG, or REGISTRY/NAME for no tag
     pub reference: OciReference,
     /// How registries are reached.
     #[command(flatten)]
