@@ -1,5 +1,13 @@
 //! Commands for filter authors and operators. None of them needs a cluster, and all run modules as the daemon does.
 
+/// Writes a line to standard output. Whoever reads it may have read enough (`weir test | head`), which `println!` would make a panic.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout().lock(), $($text)*);
+    }};
+}
+
 mod bench;
 mod check;
 mod dev;

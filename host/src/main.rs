@@ -1,5 +1,6 @@
 //! The `weir` program: runs a subcommand and maps its result to an exit code.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use weir::config::{Command, parse};
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(usage) => {
             if usage.code == 0 {
-                print!("{}", usage.message);
+                let _ = std::io::stdout().write_all(usage.message.as_bytes());
             } else {
                 eprint!("{}", usage.message);
             }

@@ -185,6 +185,8 @@ fn new_projects_of_other_languages_build_and_pass() {
         assert!(tested.contains("3 cases: 3 passed, 0 failed; 2 ran in protobuf, too"), "{language}: {tested}");
         eprintln!("{language}: {}", tested.lines().last().unwrap());
 
+        a_broken_filter_tells_where(&desk, language, &folder.join(place), &folder);
+
         let source = fs::read_to_string(examples.join(example)).unwrap();
         // The packages of a project in Go have its name in their path.
         let packages = format!("example.com/{language}/weir_filter");
@@ -193,6 +195,44 @@ fn new_projects_of_other_languages_build_and_pass() {
         let tested = test(&examples.join("rust/cases"));
         assert!(tested.contains("12 cases: 12 passed, 0 failed; 7 ran in protobuf, too"), "{language}: {tested}");
     }
+}
+
+/// A panic, an exception, a throw: the message and the stack are in the log, and the object has failed.
+fn a_broken_filter_tells_where(desk: &Desk, language: &str, source: &Path, folder: &Path) {
+    let (before, broken, stack) = match language {
+        "python" => (
+            "        return Verdict.HIDE if",
+            "        raise RuntimeError(\"broken on purpose\")\n        return Verdict.HIDE if",
+            "app.py",
+        ),
+        "js" => (
+            "(object.annotation(annotation) === \"true\" ? \"hide\" : \"keep\")",
+            "{ throw new Error(\"broken on purpose\"); }",
+            "filter.js:17",
+        ),
+        "go" => (
+            "\tverdict := weir.Verdict_Keep",
+            "\tpanic(\"broken on purpose\")\n\tverdict := weir.Verdict_Keep",
+            "filter.go:34",
+        ),
+        // A module in C has no stack to print.
+        _ => ("  (void)err;", "  fputs(\"broken on purpose\\n\", stderr), abort();\n  (void)err;", "panicked"),
+    };
+    let text = fs::read_to_string(source).unwrap();
+    assert!(text.contains(before), "{language}: {text}");
+    fs::write(source, text.replace(before, broken)).unwrap();
+    run_build(folder);
+    desk.write("services.yaml", SERVICES);
+    let (module, services) = (folder.join(format!("build/{language}.wasm")), desk.path("services.yaml"));
+    let settings = r#"{"annotation": "example.com/hidden"}"#;
+    let ran = desk.weir(&["run", self::text(&module), "--object", self::text(&services), "--settings", settings]);
+    assert_eq!(ran.code, Some(1), "{language}: {}{}", ran.out, ran.err);
+    assert!(
+        ran.out.contains("services shop/a: failed (") && ran.out.contains("broken on purpose"),
+        "{language}: {}",
+        ran.out
+    );
+    assert!(ran.err.contains("broken on purpose") && ran.err.contains(stack), "{language}: {}", ran.err);
 }
 
 #[tokio::test]
@@ -373,6 +413,20 @@ fn the_contract_is_printed_as_one_file_and_written_as_its_files() {
     fs::remove_dir_all(&project).unwrap();
     desk.write("hide-marked/weir-sdk/filters/sdk/wit/filter.wit", whole);
     desk.cargo("hide-marked", &["check", "--target", "wasm32-wasip2"]).well();
+}
+
+#[test]
+fn who_has_read_enough_may_leave() {
+    let desk = Desk::new();
+    let module = built::module("discardcloudservice");
+    for arguments in [&["--help"][..], &["check", text(&module)], &["inspect", text(&module)]] {
+        let mut command = Command::new(built::weir());
+        command.args(arguments).env("WEIR_CACHE_DIR", desk.path("cache"));
+        let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(running.stdout.take());
+        let said = Said::of(&running.wait_with_output().unwrap());
+        assert!(said.code.is_some() && !said.err.contains("panicked"), "{arguments:?}: {}", said.err);
+    }
 }
 
 #[test]

@@ -71,5 +71,5 @@ fn report(source: &Path, filter: &Filter) {
     }
     let about = filter.description();
     let (name, digest) = (filter.name(), filter.digest());
-    println!("{name}: {} {} {digest} matches {}", about.name, about.version, rules.join(" "));
+    say!("{name}: {} {} {digest} matches {}", about.name, about.version, rules.join(" "));
 }

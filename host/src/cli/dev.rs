@@ -66,17 +66,14 @@ impl Session<'_> {
             let good = match result {
                 Ok(good) => good,
                 Err(error) => {
-                    println!("{}", weir_upstream::error_report(&error));
+                    say!("{}", weir_upstream::error_report(&error));
                     false
                 }
             };
             if self.flags.once {
                 return Ok(good);
             }
-            println!(
-                "{}\n",
-                if good { "waiting for changes" } else { "the last good build stays; waiting for changes" }
-            );
+            say!("{}\n", if good { "waiting for changes" } else { "the last good build stays; waiting for changes" });
             let mut watcher = DirectoryWatcher::new(built.directories());
             while Sources::read(&self.project, &self.flags.cases) == built {
                 tokio::select! {
@@ -91,11 +88,11 @@ impl Session<'_> {
     async fn build(&mut self) -> Result<bool, CommandError> {
         let began = Instant::now();
         show_again();
-        println!("$ {}", self.project.build);
+        say!("$ {}", self.project.build);
         let status = tokio::process::Command::new("sh").args(["-c", &self.project.build]).status().await;
         let status = status.map_err(CommandError::System)?;
         if !status.success() {
-            println!("the build failed: {status}");
+            say!("the build failed: {status}");
             return Ok(false);
         }
         let built = began.elapsed();
@@ -108,7 +105,7 @@ impl Session<'_> {
         let entry = self.entry()?;
         self.compare(&entry, &bytes).await?;
         self.serve(&entry, &bytes).await?;
-        println!("built in {}, the rest took {}", seconds(built), seconds(began.elapsed() - built));
+        say!("built in {}, the rest took {}", seconds(built), seconds(began.elapsed() - built));
         Ok(true)
     }
 
@@ -126,7 +123,7 @@ impl Session<'_> {
             return Ok(());
         }
         let now = outcomes(&self.workbench, entry, &self.project.module, module, &self.objects).await?;
-        print!("{}", now.since(self.before.as_ref()));
+        say!("{}", now.since(self.before.as_ref()).trim_end());
         self.before = Some(now);
         Ok(())
     }
@@ -140,7 +137,7 @@ impl Session<'_> {
             none => none.insert(DevDaemon::new()?),
         };
         let line = daemon.put(&module_file(entry)?, module, &manifest(entry)?, &self.flags.serve).await?;
-        println!("{line}");
+        say!("{line}");
         Ok(())
     }
 }

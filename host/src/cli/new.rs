@@ -28,7 +28,7 @@ pub fn new(flags: &NewFlags) -> Result<(), CommandError> {
         return Err(CommandError::invalid(folder.display(), "it exists already"));
     }
     create(&folder, &name, flags.lang)?;
-    println!("Created {}. Its README.md says how to build and test it.", folder.display());
+    say!("Created {}. Its README.md says how to build and test it.", folder.display());
     Ok(())
 }
 

@@ -41,7 +41,7 @@ pub fn push(flags: &PushFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push(&registry.target(&flags.reference), &bytes).await?)
     })?;
-    println!("pushed {pushed}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {pushed}");
+    say!("pushed {pushed}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {pushed}");
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub fn pull(flags: &PullFlags) -> Result<(), CommandError> {
     let name = flags.reference.repository().rsplit('/').next().unwrap_or_default();
     let path = flags.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.wasm")));
     std::fs::write(&path, &module.bytes).map_err(CommandError::of_file(&path))?;
-    println!("{}: {} bytes, {}", path.display(), module.bytes.len(), module.digest);
+    say!("{}: {} bytes, {}", path.display(), module.bytes.len(), module.digest);
     Ok(())
 }
 
@@ -68,8 +68,8 @@ pub fn save(flags: &PullFlags) -> Result<(), CommandError> {
     let (reference, layout) = pulled(flags)?;
     let path = flags.output.clone().unwrap_or_else(|| layout_file(Path::new(""), reference.digest()));
     layout.save(&path).map_err(CommandError::of_file(&path))?;
-    println!("{}: {reference}", path.display());
-    println!("In --modules-dir of a daemon it stands in for the registry.");
+    say!("{}: {reference}", path.display());
+    say!("In --modules-dir of a daemon it stands in for the registry.");
     Ok(())
 }
 
@@ -86,7 +86,7 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push_layout(&registry.target(&flags.reference), &layout, artifact).await?)
     })?;
-    println!("pushed {pushed}");
+    say!("pushed {pushed}");
     Ok(())
 }
 

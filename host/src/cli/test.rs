@@ -79,21 +79,21 @@ pub(super) fn print(results: &[CaseResult], all: bool) {
     let mut file = None;
     for result in results.iter().filter(|result| all || !result.passed()) {
         if file != Some(&result.file) {
-            println!("{}", result.file.display());
+            say!("{}", result.file.display());
             file = Some(&result.file);
         }
         match result.passed() {
-            true => println!("  ok      {}", result.name),
+            true => say!("  ok      {}", result.name),
             false => {
                 let failures = indented(&result.failures.join("\n"));
-                println!("  FAILED  {} (rule {})\n{failures}", result.name, result.rule);
+                say!("  FAILED  {} (rule {})\n{failures}", result.name, result.rule);
             }
         }
     }
     let passed = results.iter().filter(|result| result.passed()).count();
     let in_protobuf = results.iter().filter(|result| result.in_protobuf).count();
     let failed = results.len() - passed;
-    println!("{} cases: {passed} passed, {failed} failed; {in_protobuf} ran in protobuf, too", results.len());
+    say!("{} cases: {passed} passed, {failed} failed; {in_protobuf} ran in protobuf, too", results.len());
 }
 
 /// Runs all cases of a folder against a module, in the order of the files.

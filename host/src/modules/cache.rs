@@ -84,10 +84,12 @@ impl ModuleCache {
             if !is_pulling && tokio::fs::try_exists(&file).await.unwrap_or(false) {
                 return Arrival::Here(file);
             }
-            let (until, else_) =
-                if is_pulling { (began + WAIT, Arrival::Pulling) } else { (began + BEGIN, Arrival::Absent) };
-            if !waits || tokio::time::timeout_at(until, pulls.changed()).await.is_err() {
-                return else_;
+            let (end, at_end) = match is_pulling {
+                true => (began + WAIT, Arrival::Pulling),
+                false => (began + BEGIN, Arrival::Absent),
+            };
+            if !waits || tokio::time::timeout_at(end, pulls.changed()).await.is_err() {
+                return at_end;
             }
         }
     }
