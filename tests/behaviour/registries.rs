@@ -258,6 +258,33 @@ async fn artifacts_that_are_no_filters_are_named() {
 }
 
 #[tokio::test]
+async fn a_mirror_stands_in_for_its_registry_and_the_other_way_round() {
+    let (site, dead) = (Site::new().await, FakeRegistry::start().await);
+    let pushed = digest(&site.push("discardcloudservice").await);
+    dead.down(true);
+    let (here, dead) = (site.registry.host(), dead.host());
+    let plain = format!("- {{host: '{here}', plainHTTP: true}}\n- {{host: '{dead}', plainHTTP: true}}\n");
+    site.write(
+        "registries.yaml",
+        &format!("registries:\n- {{host: registry.example, mirrors: ['{dead}', '{here}']}}\n{plain}"),
+    );
+    let (said, good) = site.weir(&["pull", &format!("registry.example/{NAME}@{pushed}")]).await;
+    assert!(good, "{said}");
+    let itself = format!(
+        "registries:\n- {{host: '{here}', plainHTTP: true, mirrors: ['{dead}']}}\n- {{host: '{dead}', plainHTTP: true}}\n"
+    );
+    site.write("registries.yaml", &itself);
+    let (said, good) = site.weir(&["pull", &format!("{}@{pushed}", site.name())]).await;
+    assert!(good, "{said}");
+    // Each address says why.
+    site.registry.down(true);
+    let (said, good) = site.weir(&["pull", &format!("{}@{pushed}", site.name())]).await;
+    let parts =
+        [format!(": {dead}: error sending request"), format!("; {}: error sending request", site.registry.host())];
+    assert!(!good && parts.iter().all(|part| said.contains(part)), "{said}");
+}
+
+#[tokio::test]
 async fn an_interrupted_pull_continues_where_it_ended() {
     let (server, site) = (edge().await, Site::new().await);
     let reference = site.push("discardcloudservice").await;
