@@ -13,11 +13,11 @@ CI      ?=
 
 # What runs on this machine is built by one selection of packages. Cargo resolves features for the packages that it is
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
-HOST := -p weir -p weir-tests
+HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build modules templates test test-checked controlplane registry converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build modules image dist dist-aarch64 sbom neon templates test test-checked controlplane controllers registry deploy-tools traefik crd converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
-build: modules ## target/release/weir, its debug information in weir.debug, and target/modules/<filter>.wasm
+build: modules ## target/release/weir, its debug information in weir.debug, weir-operator, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
 	objcopy --only-keep-debug $(RELEASE)/weir $(RELEASE)/weir.debug
 	objcopy --strip-all --add-gnu-debuglink=$(RELEASE)/weir.debug $(RELEASE)/weir $(RELEASE)/weir.stripped
@@ -29,7 +29,41 @@ modules: guest-target
 	@for filter in $(FILTERS); do cp $(TARGET)/$(GUEST)/module/$$filter.wasm $(TARGET)/modules/; done
 	@cp $(TARGET)/$(GUEST)/module/guest.wasm $(TARGET)/
 
-test: check-format schema-check deny build controlplane registry lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
+# The libraries of the image are those of this machine, which has to be a Debian.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+image: build ## target/image/oci/image: the image as an OCI layout; target/image/oci/debug: its debug information, as an artefact
+	sh deploy/release/layers.sh $(RELEASE)/weir $(TARGET)/modules $(TARGET)/image/layers
+	sh deploy/release/oci.sh $(TARGET)/image/layers deploy/Dockerfile $(RELEASE)/weir.debug $(VERSION) $(TARGET)/image/oci
+
+# Debian's cross compiler and qemu, unpacked in the target folder where they are not installed. What is built for aarch64 has a
+# folder of its own: it would make the next build for this machine build its tools again.
+CROSS   := $(TARGET)/dist/cross
+AARCH64 := aarch64-unknown-linux-gnu
+FOR_AARCH64 = sh deploy/release/aarch64.sh $(CROSS)
+$(CROSS)/bin/cc:
+	sh deploy/release/cross.sh $(abspath $(CROSS))
+
+neon: $(CROSS)/bin/cc ## the tests of the NEON scanner, on qemu
+	@rustup target list --installed | grep -qx $(AARCH64) || rustup target add $(AARCH64)
+	$(FOR_AARCH64) cargo test --release --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir-document --lib json::scan
+
+dist-aarch64: neon
+	$(FOR_AARCH64) cargo build --release --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir --bin weir
+	$(CROSS)/bin/objcopy --strip-all $(TARGET)/dist/target/$(AARCH64)/release/weir $(TARGET)/dist/weir-aarch64
+	$(CROSS)/bin/qemu -L $(CROSS)/sysroot $(TARGET)/dist/weir-aarch64 --version
+
+CYCLONEDX := $(TARGET)/tools/bin/cargo-cyclonedx
+sbom: ## target/dist/weir.cdx.json: what the daemon is built from
+	@[ -x $(CYCLONEDX) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-cyclonedx@0.5.9
+	mkdir -p $(TARGET)/dist
+	sh deploy/release/sbom.sh $(abspath $(CYCLONEDX)) $(abspath $(TARGET))/dist/weir.cdx.json
+
+dist: build dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64, the SBOM, and SHA256SUMS
+	sh deploy/release/archive.sh $(RELEASE)/weir $(TARGET)/modules weir-$(VERSION)-$(shell uname -m)-linux $(TARGET)/dist
+	sh deploy/release/archive.sh $(TARGET)/dist/weir-aarch64 $(TARGET)/modules weir-$(VERSION)-aarch64-linux $(TARGET)/dist
+	cd $(TARGET)/dist && sha256sum weir-$(VERSION)-*.tar.gz weir.cdx.json > SHA256SUMS && cat SHA256SUMS
+
+test: check-format schema-check deny build controlplane controllers registry deploy-tools browser traefik lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
@@ -43,10 +77,28 @@ controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the 
 	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controlplane: skipped, its Go modules cannot be had"; \
 	else sh tests/controlplane/build.sh $(abspath $(TARGET))/controlplane; fi
 
+controllers: controlplane ## kubelet, kube-controller-manager and others for the tests: minutes the first time (needs Go)
+	@if ! command -v go >/dev/null; then echo "controllers: skipped, Go is not installed"; \
+	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controllers: skipped, their Go modules cannot be had"; \
+	else sh tests/controlplane/build.sh $(abspath $(TARGET))/node/bin ./node; fi
+
+traefik: ## an ingress controller for the tests of the operator: minutes the first time (needs Go)
+	@if ! command -v go >/dev/null; then echo "traefik: skipped, Go is not installed"; \
+	elif ! (cd tests/traefik && timeout 600 go mod download github.com/traefik/traefik/v3); then echo "traefik: skipped, its Go modules cannot be had"; \
+	else sh tests/traefik/build.sh $(abspath $(TARGET))/traefik; fi
+
+crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator
+	$(RELEASE)/weir-operator crd > deploy/operator/crd.yaml
+
 registry: ## a registry (distribution), cosign and oras for the tests: minutes the first time (needs Go)
 	@if ! command -v go >/dev/null; then echo "registry: skipped, Go is not installed"; \
 	elif ! (cd tests/registry && timeout 600 go list -deps tool >/dev/null); then echo "registry: skipped, its Go modules cannot be had"; \
 	else sh tests/registry/build.sh $(abspath $(TARGET))/registry; fi
+
+deploy-tools: ## helm and promtool for the tests of deploy/: minutes the first time (needs Go)
+	@if ! command -v go >/dev/null; then echo "deploy-tools: skipped, Go is not installed"; \
+	elif ! (cd tests/deploy && timeout 600 go list -deps tool >/dev/null); then echo "deploy-tools: skipped, their Go modules cannot be had"; \
+	else sh tests/deploy/build.sh $(abspath $(TARGET))/deploy; fi
 
 # The tools stay in the target folder.
 templates: build ## a new project in Go, JavaScript, Python and C: built and tested (skipped aloud where a language's tools cannot be had)
@@ -55,8 +107,7 @@ templates: build ## a new project in Go, JavaScript, Python and C: built and tes
 demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
 	$(RELEASE)/weir-demo $(if $(CI),--end)
 
-node-parts: build controlplane
-	sh tests/controlplane/build.sh $(abspath $(TARGET))/node/bin ./node
+node-parts: build controllers
 	cd tests/node/coredns && go build -p 2 -ldflags "-s -w" -o $(abspath $(TARGET))/node/bin/coredns .
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/debian
 
@@ -88,6 +139,11 @@ bench: build ## figures with units, baselines in the same run; PARTS="engine lis
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed
 	mkdir -p $(TARGET)/nginx
 	cd $(TARGET)/nginx && apt-get download nginx && dpkg -x nginx_*.deb .
+
+# Without it the tests of the status page say that they are skipped; where CI is set they fail instead.
+browser: ## Debian's headless Chromium for the tests of the status page, unpacked in the target folder, not installed
+	@sh tests/node/packages.sh $(abspath $(TARGET))/browser "chromium-headless-shell chromium-common fonts-dejavu-core" '^lib([abd-z]|c[^6])' \
+	|| echo "browser: skipped, Debian's packages cannot be had"
 
 check-format:
 	cargo fmt --all --check

@@ -1,6 +1,6 @@
 //! Embeds what `weir new` writes. Links the daemon with packed relative relocations where the machine's C library can load
 //! them: the binary is 1.6 MB smaller. It then needs glibc 2.36 or later to start, as any machine like the one that built it
-//! has.
+//! has. On x86_64, where rustc links with LLD, functions with the same code are merged.
 
 #[path = "build/embed.rs"]
 mod embed;
@@ -17,6 +17,10 @@ fn main() -> io::Result<()> {
     embed::embed()?;
     if builds_for_itself() && glibc().is_some_and(|version| version >= PACKED_RELOCATIONS) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+    }
+    // Nothing here compares addresses of functions.
+    if builds_for_itself() && var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
+        println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
     }
     Ok(())
 }

@@ -11,10 +11,12 @@
 )]
 
 mod real {
+    mod chart;
     mod clients;
     mod config;
     mod converge;
     mod kubectl;
+    mod node_report;
     mod prints;
     mod registry;
     mod secure;

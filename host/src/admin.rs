@@ -1,10 +1,13 @@
-//! The admin port: liveness, readiness, metrics, and the state of filters and watch caches.
+//! The admin port: liveness, readiness, metrics, the state of filters and watch caches, and the status page.
 
 mod caches;
 mod metrics;
+mod overview;
+mod page;
 mod port;
+mod reload_history;
 pub mod status;
 
 pub use caches::Caches;
 pub use metrics::AdminMetrics;
-pub use port::Admin;
+pub use port::{Admin, AdminParts};

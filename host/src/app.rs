@@ -12,16 +12,15 @@ use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
-use weir_store::{PeerClient, Peers, Reflectors, watch_addresses};
-use weir_upstream::{
-    Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
-    UpstreamMetrics, Workers, clock, error_report,
-};
+use weir_store::{Reflectors, watch_addresses};
+use weir_upstream::{SetupError, SourceError, Tasks, Workers};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Admin, Caches};
+use crate::admin::{Admin, AdminParts, Caches};
+use crate::api_servers::connect;
 use crate::cache_directory::cache_directory;
 use crate::cache_wiring::{local_status, open_views, resource_stores};
+use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
@@ -30,6 +29,8 @@ use crate::logging::log_to_stderr;
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::modules::{ModuleCache, Modules};
+use crate::node_facts::follow_node;
+use crate::node_report::NodeReport;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
@@ -37,9 +38,6 @@ use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
 use crate::time_file::TimeFile;
-
-/// How long the start waits for an exec plugin of the node credential. Other clients do not need it.
-const NODE_CREDENTIAL: Duration = Duration::from_secs(5);
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -168,12 +166,14 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         local_status: local_status.clone(),
         metrics: metrics.caches,
     };
+    let clients = Arc::<ClientTable>::default();
     let parts = ProxyParts {
         upstream: upstream.clone(),
         serving: served.clone(),
         views,
         local_status,
         metrics: metrics.proxy,
+        clients: clients.clone(),
         relay_metrics: metrics.relay,
         modules: Some(module_cache),
     };
@@ -190,13 +190,14 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // A child process compiles modules, and the cache directory keeps the result.
     let engine = Engine::new(Some(&code_cache(&cache)))?;
     let instances = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime, instances);
+    let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime.clone(), instances);
 
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
     let last_good = disk.clone().map(|disk| LastGood::new(disk, &config.source));
     let reloader = Reloader {
         state: watch_source(&config.source, client, last_good.clone(), &tasks),
         last_good,
+        node: follow_node(&reflectors, &config.node_name, &tasks),
         source: config.source,
         modules,
         loader,
@@ -209,10 +210,25 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         validate_dependencies(reflectors.clone(), view, served.clone()).instrument(tracing::info_span!("lookups")),
     );
 
+    let changes = metrics.runtime.breaker_changes();
+    let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition);
+    tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
+
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
-    Admin::new(status, registry, metrics.admin, engine, reflectors, caches, &config.node_name)
-        .serve(ports.admin, &tasks);
+    let admin = AdminParts {
+        status,
+        registry,
+        metrics: metrics.admin,
+        runtime: metrics.runtime,
+        engine,
+        reflectors,
+        caches,
+        clients,
+        node_name: config.node_name.clone(),
+        proxy: Some(proxy.clone()),
+    };
+    Admin::new(admin).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.serve(ports.plain)?;
@@ -278,59 +294,6 @@ impl Ports {
             None => Ok(Self { admin, plain, secure }),
         }
     }
-}
-
-/// Sets up the connections to the API servers, their probes, and the renewal of credentials.
-async fn connect(
-    config: &ServeConfig,
-    loaded: ServerConfig,
-    peers: &Peers,
-    metrics: Arc<UpstreamMetrics>,
-    tasks: &Tasks,
-) -> Result<Arc<Upstream>, ServeError> {
-    let expires = loaded.expires;
-    let mut upstream_config = UpstreamConfig::new(loaded.config);
-    upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
-    upstream_config.server_mode = config.server_mode;
-    if config.relay_rate.is_some() {
-        let relay = |peer: &PeerClient| Relay { node: peer.node().clone(), peer: peer.upstream().clone() };
-        upstream_config.relays = peers.in_own_order().map(relay).collect();
-    }
-    let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
-    // The file may not exist yet: kubelet writes it when it joins the cluster.
-    let mut node_expires = None;
-    upstream_config.node_credential = match &node {
-        Some(node) => Some(match tokio::time::timeout(NODE_CREDENTIAL, node.load()).await {
-            Ok(Ok(loaded)) => {
-                node_expires = loaded.expires;
-                Ok(loaded.config)
-            }
-            Err(_) => {
-                node_expires = Some(clock::now());
-                Err(format!("its exec plugin has not ended within {NODE_CREDENTIAL:?}"))
-            }
-            Ok(Err(error)) => {
-                // What an exec plugin did not give it may give soon.
-                node_expires = matches!(error, SourceError::ExecPlugin { .. }).then(clock::now);
-                let reason = error_report(&error);
-                tracing::error!(
-                    reason,
-                    "node credential is not valid, local requests without a credential get 503 until it is"
-                );
-                Err(reason)
-            }
-        }),
-        None => None,
-    };
-    let upstream = Arc::new(Upstream::new(&upstream_config, metrics)?);
-    upstream.start_probes(tasks);
-    let node = node.map(|node| (ReloadedCredential::Node, node, node_expires));
-    for (which, source, expires) in
-        std::iter::once((ReloadedCredential::Daemon, config.upstream.clone(), expires)).chain(node)
-    {
-        tasks.spawn_until_stop(upstream.clone().reload_credential(which, source, expires));
-    }
-    Ok(upstream)
 }
 
 fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {

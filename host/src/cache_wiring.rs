@@ -65,7 +65,8 @@ pub(crate) fn open_views(
         return None;
     }
     let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
-    let views_config = ViewsConfig { resources, stores, client, metrics, watch_memory };
+    let secrets_for = config.cache_secrets_for.clone();
+    let views_config = ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory };
     let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)

@@ -1,4 +1,4 @@
-//! Commands for filter authors and operators. None of them needs a cluster, and all run modules as the daemon does.
+//! Commands for filter authors and operators. Those that run modules do it as the daemon does.
 
 /// Writes a line to standard output. Whoever reads it may have read enough (`weir test | head`), which `println!` would make a panic.
 macro_rules! say {
@@ -10,8 +10,11 @@ macro_rules! say {
 
 mod bench;
 mod check;
+mod cluster;
 mod dev;
+mod diff;
 mod error;
+mod explain;
 mod inspect;
 mod junit;
 mod new;
@@ -19,18 +22,23 @@ mod project;
 mod record;
 mod registry;
 mod run;
+mod site;
+mod status;
 mod test;
 mod wit;
 mod workbench;
 
 pub use check::check;
 pub use dev::dev;
+pub use diff::diff;
 pub use error::CommandError;
+pub use explain::explain;
 pub use inspect::inspect;
 pub use new::new;
 pub use record::record;
 pub use registry::{load, pull, push, save};
 pub use run::{RunSummary, run};
+pub use status::status;
 pub use test::{CaseResult, run_cases, test};
 pub use wit::wit;
 pub use workbench::Workbench;

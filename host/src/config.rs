@@ -17,14 +17,13 @@ mod upstream;
 pub use cached_resources::CachedResources;
 pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};
-pub use flags::author;
 #[cfg(test)]
 pub(crate) use flags::definition;
-pub use flags::{Command, CompileFlags, UsageMessage, parse};
+pub use flags::{Command, CompileFlags, UsageMessage, author, operator, parse};
 #[cfg(test)]
-pub(crate) use keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
+pub(crate) use keys::{ConfigKey, FILTER_KEYS, NESTED_KEYS};
 pub use model::{Configuration, as_manifest};
 pub use peers::{PEER_PATH, PeersConfig};
 pub use registry::{RegistryFlags, TrustFlags};
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
-pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, ServeConfig};
+pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, NodeConditionMode, ServeConfig};

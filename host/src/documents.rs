@@ -10,7 +10,7 @@ use std::path::Path;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::config::{ConfigKey, FILTER_KEYS, LIMIT_KEYS, definition};
+use crate::config::{ConfigKey, FILTER_KEYS, NESTED_KEYS, definition};
 use crate::metrics::Metrics;
 
 /// Set to rewrite the file instead of comparing it.
@@ -100,8 +100,8 @@ fn configuration_keys() -> String {
         |prefix: &str, key: &ConfigKey| row([&format!("`{prefix}{}`", key.name), &(key.default)(), key.description]);
     for key in FILTER_KEYS {
         text += &line("", key);
-        if key.name == "limits" {
-            text.extend(LIMIT_KEYS.iter().map(|key| line("limits.", key)));
+        for (outer, keys) in NESTED_KEYS.iter().filter(|(outer, _)| *outer == key.name) {
+            text.extend(keys.iter().map(|key| line(&format!("{outer}."), key)));
         }
     }
     text

@@ -4,17 +4,20 @@
 //! stops of a list, a watch event and a reload.
 
 pub mod admin;
+mod api_servers;
 pub mod app;
 mod bounded_file;
 mod cache_directory;
 mod cache_wiring;
 pub mod cli;
+pub mod client_table;
 mod codec;
 pub mod config;
 mod connections;
 mod disk_cache;
 #[cfg(test)]
 mod documents;
+pub mod explanation;
 mod file_limit;
 pub mod local_status;
 mod logging;
@@ -22,6 +25,8 @@ pub mod lookups;
 pub mod metrics;
 pub mod modules;
 mod named_host;
+pub mod node_facts;
+pub mod node_report;
 mod peers;
 pub mod pods;
 pub mod proxy;

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
             Ok(_) => ExitCode::FAILURE,
             Err(error) => exit(Err::<(), _>(error), 1),
         },
+        Command::Status(flags) => exit(weir::cli::status(&flags), 1),
         Command::New(flags) => exit(weir::cli::new(&flags), 1),
         Command::Test(flags) => passed(weir::cli::test(&flags)),
         Command::Dev(flags) => passed(weir::cli::dev(&flags)),
@@ -41,6 +42,11 @@ fn main() -> ExitCode {
         Command::Save(flags) => exit(weir::cli::save(&flags), 1),
         Command::Load(flags) => exit(weir::cli::load(&flags), 1),
         Command::PullChild => exit(weir_registry::pull_child(), 1),
+        Command::Diff(flags) => match weir::cli::diff(&flags) {
+            Err(error) => exit(Err::<(), _>(error), USAGE),
+            equal => passed(equal),
+        },
+        Command::Explain(flags) => exit(weir::cli::explain(&flags), 1),
         Command::Check(flags) => exit(weir::cli::check(&flags), USAGE),
         Command::Compile(flags) => exit(weir_runtime::compile_child(&flags.cache_dir, flags.memory), 1),
     }

@@ -8,7 +8,7 @@
 //! 4. [`route`] selects the handler.
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //!
-//! [`credential`] distinguishes clients by their credentials. [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
+//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials. [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
 //! error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
@@ -16,6 +16,7 @@
 
 mod body;
 mod credential;
+mod explain;
 mod headers;
 mod identity;
 mod in_flight;
@@ -39,6 +40,7 @@ use weir_runtime::ServingReceiver;
 use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
+pub use self::explain::{ExplainError, ExplainRequest};
 use self::identity::reviews::ReviewCache;
 use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
@@ -55,6 +57,7 @@ use self::server::listener;
 pub use self::server::listener::ListenError;
 pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
+use crate::client_table::ClientTable;
 use crate::config::Compression;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
@@ -116,6 +119,8 @@ pub struct ProxyParts {
     pub local_status: Option<Arc<LocalStatus>>,
     /// Counts requests.
     pub metrics: Arc<ProxyMetrics>,
+    /// Counts requests by client component.
+    pub clients: Arc<ClientTable>,
     /// Counts what is relayed for peers.
     pub relay_metrics: Arc<RelayMetrics>,
     /// What peers get of modules. `None`: nothing.
@@ -139,6 +144,7 @@ pub struct Proxy {
     offline_grace: Duration,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
+    clients: Arc<ClientTable>,
     tasks: Tasks,
     resume: ResumeState,
     chain_starts: ChainStarts,
@@ -168,7 +174,7 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let ProxyParts { upstream, serving, views, local_status, metrics, relay_metrics, modules } = parts;
+        let ProxyParts { upstream, serving, views, local_status, metrics, clients, relay_metrics, modules } = parts;
         let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
@@ -189,6 +195,7 @@ impl Proxy {
             offline_grace: config.offline_grace,
             serving,
             metrics,
+            clients,
             tasks,
             resume: ResumeState::default(),
             chain_starts: ChainStarts::default(),

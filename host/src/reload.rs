@@ -6,11 +6,15 @@
 mod last_good;
 mod metrics;
 mod prepare;
+mod proving;
+mod selection;
 mod served_rules;
 mod source;
 #[cfg(test)]
 mod tests;
+mod trial;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,12 +24,16 @@ pub use self::last_good::LastGood;
 use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
 pub use self::prepare::prepare;
+use self::proving::trial_end;
+use self::selection::{Selected, select};
 use self::served_rules::ServedRules;
 use self::source::read;
 pub use self::source::{SourceState, watch_source};
+use self::trial::{LoadedSet, TakenBack, Trial};
 use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
 use crate::modules::Modules;
+use crate::node_facts::NodeState;
 use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
 use weir_upstream::{DirectoryWatcher, WatchedFiles};
 
@@ -33,6 +41,8 @@ use weir_upstream::{DirectoryWatcher, WatchedFiles};
 const RETRY: Duration = Duration::from_secs(2);
 /// The longest pause between retries.
 const MAX_RETRY: Duration = Duration::from_secs(60);
+/// How long the first activation waits for the Node. It is there at once, from the API server or from disk.
+const NODE_READ: Duration = Duration::from_secs(1);
 
 /// Keeps the active filter set equal to the configuration.
 pub struct Reloader {
@@ -40,6 +50,8 @@ pub struct Reloader {
     pub source: ConfigSource,
     /// The configuration in a watched ConfigMap.
     pub state: watch::Receiver<SourceState>,
+    /// What is known of this daemon's Node.
+    pub node: watch::Receiver<NodeState>,
     /// Where modules come from.
     pub modules: Modules,
     /// Compiles and validates modules.
@@ -54,12 +66,16 @@ pub struct Reloader {
     pub last_good: Option<LastGood>,
 }
 
-/// What is on disk.
+/// What is kept between attempts: what is on disk, and the trial of the active set.
+#[derive(Default)]
 struct Kept {
-    configuration: Option<Arc<SourcedConfiguration>>,
+    /// The last set that no trial has taken back. Its configuration is on disk.
+    proven: Option<LoadedSet>,
     rules: Option<ServedRules>,
     /// The warnings of the last good configuration, while it stands in for a refused one.
     fallback_warnings: Vec<String>,
+    trial: Option<Trial>,
+    taken_back: Option<TakenBack>,
 }
 
 /// Changes of what a configuration is read from. What else is in the folder of a file, such as a log, does not count: it would
@@ -77,6 +93,18 @@ enum AttemptResult {
     Waiting,
     /// An error that a retry may fix.
     Failed,
+    /// A trial took the configuration back: only a change helps.
+    TakenBack,
+}
+
+/// What became of a configuration that is valid.
+enum Activation {
+    /// It is active. The set, unless the Node turns all filters off.
+    Active(Option<LoadedSet>),
+    /// What of it is for this node is not known yet.
+    Waiting,
+    /// A trial has taken it back.
+    TakenBack(ReloadError),
 }
 
 impl Notices {
@@ -106,14 +134,17 @@ impl Reloader {
             Some(last_good) => Some(ServedRules::read(last_good.disk()).await),
             None => None,
         };
-        let mut kept = Kept { configuration: None, rules, fallback_warnings: Vec::new() };
+        let mut kept = Kept { rules, ..Kept::default() };
+        self.node_is_read().await;
         loop {
-            let mut state = self.state.clone();
+            let (mut state, mut node) = (self.state.clone(), self.node.clone());
             state.mark_unchanged();
+            node.mark_unchanged();
             let attempt = tokio::select! {
                 attempt = self.attempt(&mut logged, &mut kept) => Some(attempt),
                 () = notices.changed() => None,
                 Ok(()) = state.changed() => None,
+                Ok(()) = node.changed() => None,
             };
             let Some(attempt) = attempt else {
                 logged.clear();
@@ -125,7 +156,7 @@ impl Reloader {
                     pause = (pause * 2).min(MAX_RETRY);
                     Some(now)
                 }
-                AttemptResult::Done | AttemptResult::Waiting => {
+                AttemptResult::Done | AttemptResult::Waiting | AttemptResult::TakenBack => {
                     pause = RETRY;
                     None
                 }
@@ -136,16 +167,27 @@ impl Reloader {
                     None => std::future::pending().await,
                 }
             };
-            let changed = tokio::select! {
-                () = notices.changed() => true,
-                Ok(()) = state.changed() => true,
-                () = retry => false,
+            tokio::pin!(retry);
+            let changed = loop {
+                tokio::select! {
+                    () = notices.changed() => break true,
+                    Ok(()) = state.changed() => break true,
+                    Ok(()) = node.changed() => break true,
+                    () = &mut retry => break false,
+                    end = trial_end(&mut kept.trial) => self.end_trial(end, &mut kept).await,
+                }
             };
             if changed {
                 pause = RETRY;
                 logged.clear();
             }
         }
+    }
+
+    /// Waits until the Node is read, but not long: an annotation on it may turn all filters off.
+    async fn node_is_read(&mut self) {
+        let read = self.node.wait_for(|node| *node != NodeState::Pending);
+        let _ = tokio::time::timeout(NODE_READ, read).await;
     }
 
     async fn attempt(&mut self, logged: &mut Vec<ReloadError>, kept: &mut Kept) -> AttemptResult {
@@ -158,10 +200,17 @@ impl Reloader {
         let mut errors = match state {
             SourceState::Pending => return AttemptResult::Waiting,
             SourceState::Valid(configuration) => match self.activate(&source, &configuration, kept, started).await {
-                Ok(()) => {
-                    self.keep(&configuration, kept).await;
+                Ok(Activation::Waiting) => return AttemptResult::Waiting,
+                Ok(Activation::Active(set)) => {
+                    if let Some(set) = set.filter(|_| kept.trial.is_none()) {
+                        self.keep(set, kept).await;
+                    }
                     kept.fallback_warnings.clear();
                     return AttemptResult::Done;
+                }
+                Ok(Activation::TakenBack(error)) => {
+                    self.refuse(&source, vec![error], kept, logged);
+                    return AttemptResult::TakenBack;
                 }
                 // There is no other one to fall back to.
                 Err(errors) if configuration.is_from_disk() => return self.refuse(&source, errors, kept, logged),
@@ -170,67 +219,64 @@ impl Reloader {
             SourceState::Invalid(error) => vec![whole(error.to_string())],
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())],
         };
-        errors.extend(self.fall_back(&source, kept, started).await);
+        if !matches!(&*self.serving.borrow(), Serving::Live(_)) {
+            errors.extend(self.fall_back("the configuration is refused", &source, kept, started).await);
+        }
         self.refuse(&source, errors, kept, logged)
     }
 
-    /// Loads the filters of a configuration and activates them.
+    /// Loads the filters of a configuration that are for this node, and activates them.
     async fn activate(
         &self,
         source: &str,
-        configuration: &Configuration,
+        configuration: &Arc<SourcedConfiguration>,
         kept: &mut Kept,
         started: Instant,
-    ) -> Result<(), Vec<ReloadError>> {
-        let before = match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.clone()),
-            Serving::Unknown | Serving::Pending(_) => None,
+    ) -> Result<Activation, Vec<ReloadError>> {
+        let before = self.active();
+        let node = self.node.borrow().clone();
+        let (here, left_out, is_off) = match select(configuration, &node)? {
+            Selected::Filters(here, left_out) => (here, left_out, false),
+            Selected::Off(none, left_out) => (Cow::Owned(none), left_out, true),
+            Selected::Unknown => {
+                if before.is_none() {
+                    self.serving.send_replace(Serving::Pending(known_rules(configuration)));
+                }
+                return Ok(Activation::Waiting);
+            }
         };
         if before.is_none() {
-            self.serving.send_replace(Serving::Pending(known_rules(configuration)));
+            self.serving.send_replace(Serving::Pending(known_rules(&here)));
         }
-        let active = before.as_deref().map(FilterSet::filters).unwrap_or_default();
-        let filters = self.load_all(configuration, active).await?;
+        let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
+        // Those of the last proven set return with all that they have learned.
+        reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
+        let filters = self.load_all(&here, &reusable).await?;
+        let set = LoadedSet { configuration: configuration.clone(), filters };
+        if let Some(taken_back) = kept.taken_back.as_ref().filter(|taken_back| taken_back.set.is_same(&set)) {
+            return Ok(Activation::TakenBack(taken_back.error.clone()));
+        }
+        if !is_off {
+            if !configuration.is_from_disk() {
+                kept.taken_back = None;
+            }
+            self.begin_trial(&set, kept).await;
+        }
         if let Some(rules) = &mut kept.rules {
-            rules.add(&filters).await;
+            rules.add(&set.filters).await;
         }
         let former = kept.rules.as_ref().map(ServedRules::former).unwrap_or_default();
-        self.apply(source, configuration, before.as_deref(), former, filters, started);
-        Ok(())
+        self.status.left_out(left_out);
+        self.apply(source, &here, before.as_deref(), former, set.filters.clone(), started);
+        Ok(Activation::Active((!is_off).then_some(set)))
     }
 
-    /// Activates the last good configuration if no filter set is active. Returns why that fails.
-    async fn fall_back(&self, source: &str, kept: &mut Kept, started: Instant) -> Vec<ReloadError> {
-        let is_live = matches!(&*self.serving.borrow(), Serving::Live(_));
-        let Some(last_good) = self.last_good.as_ref().filter(|_| !is_live) else { return Vec::new() };
-        let Some(configuration) = last_good.read("the configuration is refused").await else { return Vec::new() };
-        let failed = match self.activate(source, &configuration, kept, started).await {
-            Ok(()) => {
-                kept.fallback_warnings.clone_from(&configuration.warnings);
-                return Vec::new();
-            }
-            Err(failed) => failed,
-        };
-        let prefixed = |error: ReloadError| ReloadError {
-            reason: format!("the last good configuration is refused, too: {}", error.reason),
-            ..error
-        };
-        failed.into_iter().map(prefixed).collect()
-    }
-
-    /// Keeps an active configuration on disk, unless it is there.
-    async fn keep(&self, active: &Arc<SourcedConfiguration>, kept: &mut Kept) {
-        if kept.configuration.as_ref() == Some(active) {
-            return;
+    /// The active filter set.
+    fn active(&self) -> Option<Arc<FilterSet>> {
+        match &*self.serving.borrow() {
+            Serving::Live(set) => Some(set.clone()),
+            Serving::Unknown | Serving::Pending(_) => None,
         }
-        let mut on_disk = None;
-        if let Some(last_good) = &self.last_good {
-            last_good.keep(active).await;
-            // If that failed, it is an older one, whose modules must stay.
-            on_disk = last_good.read("").await;
-        }
-        self.modules.retain(std::iter::once(&***active).chain(on_disk.as_deref())).await;
-        kept.configuration = Some(active.clone());
     }
 
     /// Loads the filters of a configuration, in its order.

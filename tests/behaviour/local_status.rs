@@ -214,6 +214,11 @@ async fn a_refused_report_reaches_watchers_as_an_event_and_outlives_the_daemon()
         ips.iter().map(|address| address["ip"].as_str().unwrap()).collect::<Vec<_>>(),
         ["10.0.0.1", NEW, "10.244.1.2"]
     );
+    // An explanation has it as the first filter.
+    let slice = "/explain/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1?component=kube-proxy";
+    let explained = site.weir().admin().json(slice).await;
+    assert_eq!((&explained["filters"][0]["filter"], &explained["outcome"]), (&json!("local-status"), &json!("edited")));
+    assert!(explained["filters"][0]["diff"].as_str().unwrap().contains(NEW));
 
     site.stop().await;
     site.start("boot-1", |setup| setup).await;

@@ -148,7 +148,9 @@ async fn a_weir_without_an_uplink_reads_from_its_peers() {
     link.down().await;
     server.store().put(service("new", "ClusterIP")).unwrap();
     assert_eq!(watch.next_named().await, "ADDED new");
-    assert_eq!(cut_off.admin().json("/caches").await["stores"][0]["peer"], "edge-a");
+    let stores = cut_off.admin().json("/caches").await["stores"].clone();
+    let services = stores.as_array().unwrap().iter().find(|store| store["resource"] == "services").unwrap();
+    assert_eq!(services["peer"], "edge-a");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use weir_tests::plane::Plane;
 use super::edge;
 
 const REQUEST: (&str, &str) = ("certificates.k8s.io/v1", "CertificateSigningRequest");
-const EXPIRY: &str = "weir_serving_certificate_expiry_seconds";
+const EXPIRY: &str = "weir_serving_certificate_expiration_timestamp_seconds";
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The approver and signer of certificate requests.

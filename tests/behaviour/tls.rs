@@ -41,7 +41,7 @@ async fn a_new_certificate_is_served_without_a_restart_and_an_invalid_one_is_log
     let open = by(&old);
     assert_eq!(open.get(SERVICES).await.status, 200);
     // The test authority issues certificates until the first day of 4096.
-    assert_eq!(weir.metric("weir_serving_certificate_expiry_seconds").await, 67_090_118_400.0);
+    assert_eq!(weir.metric("weir_serving_certificate_expiration_timestamp_seconds").await, 67_090_118_400.0);
     replace(&weir.path("tls.crt"), b"no certificate");
     let line =
         weir.logged("cannot reload certificates of the HTTPS port, keeping the last valid ones").await.to_string();

@@ -56,17 +56,26 @@ impl Setup {
         Self::upstream("--kubeconfig", &path.display().to_string())
     }
 
-    fn upstream(flag: &str, value: &str) -> Self {
+    /// A daemon with these flags as a manifest has them. The ports are free ones, the HTTPS port listens on a loopback address of
+    /// its own, and no interface is created for `--pod-address`.
+    #[must_use]
+    pub fn exactly(flags: &[(String, String)]) -> Self {
+        let setup = flags.iter().fold(Self::empty(), |setup, (name, value)| setup.flag(name, value));
+        setup
+            .flag("--port", "0")
+            .flag("--admin-port", "0")
+            .flag("--pod-interface", "")
+            .flag("--secure-bind-address", &own_address())
+    }
+
+    fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let setup = Self {
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            folder,
-            socket: None,
-            network: None,
-            open_files: None,
-        };
+        Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None, network: None, open_files: None }
+    }
+
+    fn upstream(flag: &str, value: &str) -> Self {
+        let setup = Self::empty();
         let modules = setup.modules().display().to_string();
         let cache = built::target().join("test-cache").display().to_string();
         setup
@@ -87,13 +96,9 @@ impl Setup {
     /// Gives filters a pod address that is on no interface. The HTTPS port listens on a loopback address of this
     /// daemon's own and presents this certificate.
     fn pods(self, pair: &Pair) -> Self {
-        static DAEMONS: AtomicU32 = AtomicU32::new(0);
-        // The process and the daemon determine the address, so that parallel tests do not collide.
-        let (process, daemon) = (std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed));
-        let address = Ipv4Addr::from_bits(0x7f00_0000 | ((1 + process % 0x7ffe) << 9) | (daemon % 0x200));
         self.flag("--pod-address", "169.254.20.10")
             .flag("--pod-interface", "")
-            .flag("--secure-bind-address", &address.to_string())
+            .flag("--secure-bind-address", &own_address())
             .file("--tls-cert-file", "tls.crt", &pair.certificate)
             .file("--tls-private-key-file", "tls.key", &pair.key)
     }
@@ -313,6 +318,13 @@ impl Setup {
         daemon.ready().await;
         daemon
     }
+}
+
+/// A loopback address that no other daemon of the tests has: their process and the daemon determine it.
+fn own_address() -> String {
+    static DAEMONS: AtomicU32 = AtomicU32::new(0);
+    let (process, daemon) = (std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed));
+    Ipv4Addr::from_bits(0x7f00_0000 | ((1 + process % 0x7ffe) << 9) | (daemon % 0x200)).to_string()
 }
 
 /// A ConfigMap manifest whose `filters.yaml` is this text.

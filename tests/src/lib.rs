@@ -12,7 +12,9 @@
     reason = "test support: a panic is the report"
 )]
 
+pub mod browser;
 pub mod built;
+pub mod chart;
 pub mod client;
 pub mod daemon;
 pub mod edge;

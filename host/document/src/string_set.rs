@@ -17,6 +17,11 @@ impl StringSet {
         self.set.contains(string)
     }
 
+    /// Iterates over the strings, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.set.iter().map(|string| &**string)
+    }
+
     /// Returns the approximate memory of the set in bytes.
     pub fn weight(&self) -> usize {
         self.set.iter().map(|string| string.len() + OVERHEAD).sum()

@@ -4,12 +4,15 @@
 mod breaker;
 mod chain;
 mod dependency_set;
+mod explanation;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
 mod guards;
+mod observation;
 mod outcome;
 mod serving;
 mod set;
+mod tally;
 #[cfg(test)]
 mod test_filter;
 mod trace_cache;
@@ -17,8 +20,10 @@ mod version;
 
 pub use chain::{Chain, DocumentFilter, Unwritable, Written};
 pub use dependency_set::{ChangeSet, DependencySet};
+pub use explanation::{Decision, FilterExplanation};
 pub use filter::{Filter, FilterParts, Lookups};
 pub use outcome::{Failure, Filtered, Outcome};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
+pub use tally::OutcomeCounts;
 pub use version::{ChainVersion, tick};

@@ -14,7 +14,7 @@ mod wasm;
 
 pub use child::{Child, ChildFailure, ChildLimits};
 pub use filter::*;
-pub use metrics::RuntimeMetrics;
+pub use metrics::{BreakerChange, FilterCounts, RuntimeMetrics};
 pub use module::*;
 pub use spec::*;
 pub use wasm::*;

@@ -5,6 +5,7 @@ mod digest;
 mod limits;
 mod module_source;
 mod name;
+mod roll_out;
 mod rule;
 
 use serde_json::{Map, Value};
@@ -17,6 +18,7 @@ pub use self::module_source::{
     ModuleSource, ModuleSourceError, ObjectName, OciReference, OciReferenceError, PinnedReference,
 };
 pub use self::name::{FilterName, ModuleFile, NameError};
+pub use self::roll_out::{Mode, NodeSelection, Rollback, Share};
 pub use self::rule::{MatchRule, RuleError};
 
 /// One filter as configured.
@@ -34,6 +36,12 @@ pub struct FilterEntry {
     pub matches: Option<Vec<MatchRule>>,
     /// The settings. The module receives them as JSON text.
     pub settings: Map<String, Value>,
+    /// Whether it changes what clients see.
+    pub mode: Mode,
+    /// The nodes on which it is active. None: all.
+    pub nodes: Option<NodeSelection>,
+    /// When it is taken back after it became active. None: never.
+    pub rollback: Option<Rollback>,
     /// The policy for objects that the filter fails on.
     pub failure_policy: FailurePolicy,
     /// The policy for writes of objects that the filter alters.
@@ -96,6 +104,9 @@ impl FilterEntry {
             signature: None,
             matches,
             settings: Map::new(),
+            mode: Mode::default(),
+            nodes: None,
+            rollback: None,
             failure_policy: FailurePolicy::default(),
             writes: Writes::default(),
             grants: None,

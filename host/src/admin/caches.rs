@@ -43,16 +43,16 @@ impl Caches {
         })
     }
 
-    fn status(&self) -> Vec<CacheStatus> {
+    pub(super) fn status(&self) -> Vec<CacheStatus> {
         self.views.as_ref().map(|views| views.status()).unwrap_or_default()
     }
 }
 
-fn timestamp(time: SystemTime) -> Option<String> {
+pub(super) fn timestamp(time: SystemTime) -> Option<String> {
     jiff::Timestamp::try_from(time).ok()?.round(jiff::Unit::Second).ok().map(|time| time.to_string())
 }
 
-fn seconds(duration: Duration) -> f64 {
+pub(super) fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 

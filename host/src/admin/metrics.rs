@@ -63,7 +63,7 @@ impl AdminMetrics {
 }
 
 /// The resident set size, if the kernel reports it.
-fn resident_memory() -> Option<usize> {
+pub(super) fn resident_memory() -> Option<usize> {
     // procfs: the read does not block on a disk.
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -5,14 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
+use super::reload_history::ReloadHistory;
 use weir_runtime::Filter;
-use weir_runtime::{FilterEntry, FilterName};
+use weir_runtime::{FilterEntry, FilterName, Mode};
 use weir_upstream::clock;
 
 /// The state of all filters.
 #[derive(Debug, Default)]
-pub struct FilterStatus(Mutex<FilterRecords>);
+pub struct FilterStatus {
+    records: Mutex<FilterRecords>,
+    /// The number of results so far.
+    results: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct FilterRecords {
@@ -21,16 +27,19 @@ struct FilterRecords {
     /// How far their modules are.
     progress: BTreeMap<String, String>,
     errors: BTreeMap<String, (String, jiff::Timestamp)>,
+    /// The filters that are not active on this node, and why.
+    left_out: Vec<(String, &'static str)>,
     last: Option<ReloadResult>,
+    history: ReloadHistory,
 }
 
 /// The result of a reload.
 #[derive(Debug, Clone)]
 pub struct ReloadResult {
-    at: jiff::Timestamp,
-    source: String,
-    errors: Vec<ReloadError>,
-    warnings: Vec<String>,
+    pub(super) at: jiff::Timestamp,
+    pub(super) source: String,
+    pub(super) errors: Vec<ReloadError>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// A reason to refuse a configuration.
@@ -43,6 +52,18 @@ pub struct ReloadError {
 }
 
 impl ReloadResult {
+    /// The name of the source.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The reasons for which it was refused; none if it is active.
+    #[must_use]
+    pub fn errors(&self) -> &[ReloadError] {
+        &self.errors
+    }
+
     /// The configuration is active.
     #[must_use]
     pub fn applied(source: &str, warnings: &[String]) -> Self {
@@ -68,10 +89,16 @@ impl FilterStatus {
         self.lock().progress.insert(entry.name.to_string(), text);
     }
 
+    /// Records which filters of the configuration are not active on this node, and why.
+    pub fn left_out(&self, filters: Vec<(String, &'static str)>) {
+        self.lock().left_out = filters;
+    }
+
     /// Records that these filters are active.
     pub fn live(&self, filters: &[Arc<Filter>], result: ReloadResult) {
         let mut state = self.lock();
         let before = state.live.take().unwrap_or_default();
+        state.history.applied(&result, before.iter().map(|(filter, _)| filter), filters);
         let since = |filter: &Arc<Filter>| {
             before.iter().find(|(old, _)| Arc::ptr_eq(old, filter)).map_or(result.at, |(_, since)| *since)
         };
@@ -80,6 +107,8 @@ impl FilterStatus {
         state.progress.clear();
         state.errors.clear();
         state.last = Some(result);
+        drop(state);
+        self.results.send_modify(|results| *results += 1);
     }
 
     /// Records that a configuration was refused. The active filters stay.
@@ -92,7 +121,34 @@ impl FilterStatus {
             .iter()
             .filter_map(|error| Some((error.filter.as_ref()?.to_string(), (error.reason.clone(), result.at))))
             .collect();
+        state.history.refused(&result);
         state.last = Some(result);
+        drop(state);
+        self.results.send_modify(|results| *results += 1);
+    }
+
+    /// Subscribes to results of reloads. The value is their number.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.results.subscribe()
+    }
+
+    /// The active filters; `None` before the first set.
+    #[must_use]
+    pub fn active(&self) -> Option<Vec<Arc<Filter>>> {
+        let state = self.lock();
+        Some(state.live.as_ref()?.iter().map(|(filter, _)| filter.clone()).collect())
+    }
+
+    /// The result of the last reload.
+    #[must_use]
+    pub fn last_result(&self) -> Option<ReloadResult> {
+        self.lock().last.clone()
+    }
+
+    /// The last reloads, the newest first.
+    pub(super) fn reloads(&self) -> Vec<Value> {
+        self.lock().history.to_json()
     }
 
     /// Checks that a complete filter set is active.
@@ -133,6 +189,7 @@ impl FilterStatus {
             let state = match change.or(error.map(|_| "change refused")) {
                 _ if filter.is_suspended() => "suspended".to_owned(),
                 Some(change) => format!("live, {change}"),
+                None if filter.entry().mode == Mode::Observe => "live, only observes".to_owned(),
                 None => "live".to_owned(),
             };
             json!({
@@ -148,6 +205,7 @@ impl FilterStatus {
                     "summary": filter.description().summary,
                 },
                 "match": filter.rules().iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "mode": filter.entry().mode.as_str(),
                 "failurePolicy": filter.entry().failure_policy.as_str(),
                 "limits": {
                     "memoryBytes": filter.entry().limits.memory.bytes(),
@@ -166,21 +224,14 @@ impl FilterStatus {
                 json!({"name": name, "state": step, "since": at.to_string()})
             },
         );
-        let filters: Vec<_> = live.chain(failed).chain(loading).collect();
-        let last = state.last.as_ref().map(|result| {
-            json!({
-                "result": if result.errors.is_empty() { "applied" } else { "refused" },
-                "at": result.at.to_string(),
-                "source": result.source,
-                "errors": result.errors.iter().map(ReloadError::to_string).collect::<Vec<_>>(),
-                "warnings": result.warnings,
-            })
-        });
+        let left_out = state.left_out.iter().map(|(name, reason)| json!({"name": name, "state": reason}));
+        let filters: Vec<_> = live.chain(failed).chain(loading).chain(left_out).collect();
+        let last = state.last.as_ref().map(ReloadResult::to_json);
         json!({ "ready": state.live.is_some(), "filters": filters, "lastReload": last })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, FilterRecords> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

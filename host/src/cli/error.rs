@@ -1,5 +1,6 @@
 //! Why a command ended without a result.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::config::ConfigurationError;
@@ -55,6 +56,15 @@ pub enum CommandError {
     /// Filters of a configuration cannot be loaded: one line for each.
     #[error("{0}")]
     Filters(String),
+    /// The admin port of a daemon does not answer as one.
+    #[error("cannot read the status from the admin port {address}, is the daemon running there?")]
+    AdminPort {
+        /// The address of the port.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A registry refuses.
     #[error(transparent)]
     Registry(#[from] weir_registry::RegistryError),

@@ -1,7 +1,10 @@
 //! `weir new`: creates the project of a filter. The templates and, for Rust, the sources of the SDK are in this program, so
 //! that an author needs nothing but the tools of a language.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
 
 use super::CommandError;
 use super::wit;
@@ -9,7 +12,7 @@ use crate::config::author::{Language, NewFlags};
 use weir_runtime::FilterName;
 
 mod embedded {
-    //! The files of `host/templates` and of the SDK, by path. See `host/build.rs`.
+    //! The files of `host/templates` and of the SDK, by path, compressed with gzip. See `host/build.rs`.
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
@@ -35,18 +38,18 @@ pub fn new(flags: &NewFlags) -> Result<(), CommandError> {
 fn create(folder: &Path, name: &FilterName, language: Language) -> Result<(), CommandError> {
     let ident = name.as_str().replace('-', "_");
     let place = |text: &str| text.replace("{{name}}", name.as_str()).replace("{{ident}}", &ident);
-    for (path, content) in template(language) {
+    for (path, packed) in template(language) {
         let path = folder.join(place(path));
-        match std::str::from_utf8(content) {
-            Ok(text) => write(&path, place(text).as_bytes())?,
-            Err(_) => write(&path, content)?,
+        match String::from_utf8(unpacked(packed)?) {
+            Ok(text) => write(&path, place(&text).as_bytes())?,
+            Err(other) => write(&path, other.as_bytes())?,
         }
     }
     if language != Language::Rust {
         return wit::write_to(&folder.join("wit"));
     }
     let sdk = folder.join(SDK);
-    embedded::SDK.iter().try_for_each(|(path, content)| write(&sdk.join(path), content))?;
+    embedded::SDK.iter().try_for_each(|(path, packed)| write(&sdk.join(path), &unpacked(packed)?))?;
     // Where the repository has a link to the contract.
     wit::write_to(&sdk.join("filters/sdk/wit"))
 }
@@ -59,6 +62,12 @@ fn template(language: Language) -> &'static [(&'static str, &'static [u8])] {
         Language::Python => embedded::PYTHON,
         Language::C => embedded::C,
     }
+}
+
+fn unpacked(packed: &[u8]) -> Result<Vec<u8>, CommandError> {
+    let mut content = Vec::new();
+    GzDecoder::new(packed).read_to_end(&mut content).map_err(CommandError::System)?;
+    Ok(content)
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), CommandError> {

@@ -1,14 +1,12 @@
 //! `weir record`: the objects that a filter matches and looks up in a cluster, as files for `weir run`, `dev` and `test`.
 
-mod cluster;
-
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use self::cluster::{Cluster, Wanted};
 use super::CommandError;
+use super::cluster::{Cluster, Wanted};
 use super::project::Project;
 use super::run::{chain_for, document, every, title};
 use super::workbench::{Workbench, block_on, entry, load_granted, module};

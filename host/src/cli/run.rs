@@ -5,13 +5,13 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use diffy::DiffOptions;
 use serde_json::Value;
 use weir_document::{Document, resource_of};
 
 use super::workbench::{Workbench, block_on, entry, load_granted, module, objects, world};
 use super::{CommandError, bench};
 use crate::config::author::RunFlags;
+use crate::explanation;
 use crate::logging::Repeated;
 use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{Chain, FilterEntry, FilterSet, MatchRule, Outcome};
@@ -112,13 +112,8 @@ pub(super) fn title(object: &Value) -> String {
 }
 
 fn diff(before: &Value, after: &[u8]) -> String {
-    let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
-    let after = match serde_json::from_slice::<Value>(after) {
-        Ok(value) => pretty(&value),
+    match serde_json::from_slice::<Value>(after) {
+        Ok(after) => explanation::diff(before, &after),
         Err(_) => String::from_utf8_lossy(after).into_owned(),
-    };
-    let before = pretty(before);
-    let mut options = DiffOptions::new();
-    options.set_original_filename("before").set_modified_filename("after");
-    options.create_patch(&before, &after).to_string()
+    }
 }

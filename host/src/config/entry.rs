@@ -1,5 +1,7 @@
 //! Parses and validates `filters.yaml`.
 
+mod roll_out;
+
 use serde_json::{Map, Value};
 use weir_document::Path;
 
@@ -86,6 +88,9 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
     let signature = keys.text("signature");
     let matches = keys.list::<MatchRule>("match");
     let settings = keys.mapping("settings").unwrap_or_default();
+    let mode = keys.text("mode").and_then(|text| keys.parsed("mode", &text));
+    let nodes = keys.nodes();
+    let rollback = keys.rollback();
     let failure_policy = keys.text("failurePolicy").and_then(|text| keys.parsed("failurePolicy", &text));
     let writes = keys.text("writes").and_then(|text| keys.parsed("writes", &text));
     let grants = keys.list::<GroupResource>("grants");
@@ -104,6 +109,9 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
         signature,
         matches,
         settings,
+        mode: mode.unwrap_or_default(),
+        nodes,
+        rollback,
         failure_policy: failure_policy.unwrap_or_default(),
         writes: writes.unwrap_or_default(),
         grants,

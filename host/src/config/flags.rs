@@ -2,6 +2,7 @@
 //! variable `WEIR_*`. No other file reads the environment.
 
 pub mod author;
+pub mod operator;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -14,8 +15,9 @@ use self::author::{
     CheckFlags, DevFlags, InspectFlags, LoadFlags, NewFlags, PullFlags, PushFlags, RecordFlags, RunFlags, TestFlags,
     WitFlags,
 };
+use self::operator::{DiffFlags, ExplainFlags, StatusFlags};
 use super::registry::TrustFlags;
-use super::serve::{Compression, LogFormat, ServeConfig};
+use super::serve::{Compression, LogFormat, NodeConditionMode, ServeConfig};
 use weir_upstream::ServerMode;
 
 /// Parses `--server-mode`.
@@ -40,6 +42,12 @@ pub enum Command {
     Run(RunFlags),
     /// Validate a configuration with its modules.
     Check(CheckFlags),
+    /// Compare a configuration with the one in force.
+    Diff(DiffFlags),
+    /// Explain what a client component sees of an object.
+    Explain(ExplainFlags),
+    /// Show what a running daemon does.
+    Status(StatusFlags),
     /// Run case files against a module.
     Test(TestFlags),
     /// Build and test a filter after each change of its sources.
@@ -102,6 +110,12 @@ enum RawCommand {
     Run(RunFlags),
     /// Validate a filters configuration and its modules
     Check(CheckFlags),
+    /// Compare what clients of a node see with a new configuration and with the one in force: exit code 1 if anything differs
+    Diff(DiffFlags),
+    /// Explain what a client component sees of an object: what each filter read, decided and edited
+    Explain(ExplainFlags),
+    /// Show what a running daemon does: filters, the last reload, caches, API servers and clients
+    Status(StatusFlags),
     /// Create a project for a filter
     New(NewFlags),
     /// Run the test cases of a filter against its module
@@ -210,7 +224,7 @@ pub(super) struct ServeFlags {
     /// HTTPS port; 0 selects a free port, which is logged
     #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
     pub(super) secure_port: u16,
-    /// Address of the admin port: /livez, /readyz, /metrics, /filters and /caches
+    /// Address of the admin port: the status page (/), /status, /livez, /readyz, /metrics, /filters, /caches and /explain
     #[arg(long, env = "WEIR_ADMIN_ADDRESS", value_name = "IP", default_value = "127.0.0.1")]
     pub(super) admin_address: IpAddr,
     /// Admin port; 0 selects a free port, which is logged
@@ -234,6 +248,9 @@ pub(super) struct ServeFlags {
     /// Resources whose informers are served from shared watch caches, as resource.group; an empty value turns caching off [default: what kubelet, kube-proxy, CoreDNS and ingress controllers read, and what a filter matches]
     #[arg(long, env = "WEIR_CACHE_RESOURCES", value_name = "RESOURCE[,RESOURCE…]")]
     pub(super) cache_resources: Option<String>,
+    /// Client components whose lists of Secrets are cached, too, so that ingress controllers keep their certificates without the API server: encrypted, and for the client alone whose own token read them
+    #[arg(long, env = "WEIR_CACHE_SECRETS_FOR", value_name = "COMPONENT[,COMPONENT…]", value_delimiter = ',')]
+    pub(super) cache_secrets_for: Vec<String>,
     /// Largest size of watch caches, lookups and the last good configuration on disk, in --cache-dir; 0 keeps them in memory only
     #[arg(long, env = "WEIR_CACHE_SIZE", value_name = "SIZE", default_value = "512Mi")]
     pub(super) cache_size: String,
@@ -255,6 +272,9 @@ pub(super) struct ServeFlags {
     /// File that has other content after each restart of the node
     #[arg(long, env = "WEIR_BOOT_ID_FILE", value_name = "FILE", default_value = "/proc/sys/kernel/random/boot_id")]
     pub(super) boot_id_file: PathBuf,
+    /// Whether the condition WeirFiltersReady is set on the Node: auto (with --node-kubeconfig), on (without it, with the daemon's own credential) or off
+    #[arg(long, env = "WEIR_NODE_CONDITION", value_name = "MODE", default_value = "auto")]
+    pub(super) node_condition: NodeConditionMode,
     /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
     #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
     pub(super) offline_grace: String,
@@ -301,7 +321,10 @@ fn parse_in(
             }),
         },
         RawCommand::Run(flags) => Ok(Command::Run(flags)),
+        RawCommand::Diff(flags) => Ok(Command::Diff(flags)),
+        RawCommand::Explain(flags) => Ok(Command::Explain(flags)),
         RawCommand::Check(flags) => Ok(Command::Check(flags)),
+        RawCommand::Status(flags) => Ok(Command::Status(flags)),
         RawCommand::New(flags) => Ok(Command::New(flags)),
         RawCommand::Test(flags) => Ok(Command::Test(flags)),
         RawCommand::Dev(flags) => Ok(Command::Dev(flags)),

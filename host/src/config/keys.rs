@@ -1,7 +1,7 @@
 //! The keys of a filter in `filters.yaml`. The parser accepts these keys only; the table in `deploy/README.md` is generated
 //! from them.
 
-use weir_runtime::{FailurePolicy, MemoryLimit, TimeLimit, Writes, default_grants};
+use weir_runtime::{FailurePolicy, MemoryLimit, Mode, TimeLimit, Writes, default_grants};
 
 /// A key of the configuration.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +54,22 @@ pub(crate) const FILTER_KEYS: &[ConfigKey] = &[
         description: "Settings of the filter, passed to the module as JSON",
     },
     ConfigKey {
+        name: "mode",
+        default: || code(Mode::default().as_str()),
+        description: "`enforce`, or `observe`: the filter runs on the same objects and changes nothing. What it would do is \
+                      counted in `weir_filter_observed_objects_total`, and logged",
+    },
+    ConfigKey {
+        name: "nodes",
+        default: || "all nodes".to_owned(),
+        description: "Nodes on which the filter is active, see the keys of `nodes`",
+    },
+    ConfigKey {
+        name: "rollback",
+        default: || "never".to_owned(),
+        description: "When a new filter is taken back, see the keys of `rollback`",
+    },
+    ConfigKey {
         name: "failurePolicy",
         default: || code(FailurePolicy::default().as_str()),
         description: "Action if the filter fails on an object: `Fail` (the request fails), `Ignore` (the object passes \
@@ -70,11 +86,45 @@ pub(crate) const FILTER_KEYS: &[ConfigKey] = &[
         default: || default_grants().iter().map(|grant| code(&grant.to_string())).collect::<Vec<_>>().join(", "),
         description: "Resources that the filter may look up. `secrets` is never allowed",
     },
-    ConfigKey { name: "limits", default: String::new, description: "Limits of the filter, see the next two keys" },
+    ConfigKey { name: "limits", default: String::new, description: "Limits of the filter, see the keys of `limits`" },
     ConfigKey {
         name: "edits",
         default: String::new,
         description: "Protected fields of Pods that the filter may edit: paths such as `spec.volumes`",
+    },
+];
+
+/// The keys of `nodes`.
+pub(crate) const NODE_KEYS: &[ConfigKey] = &[
+    ConfigKey {
+        name: "labelSelector",
+        default: String::new,
+        description: "Selector of the node's labels, as for `kubectl get -l`",
+    },
+    ConfigKey {
+        name: "pools",
+        default: String::new,
+        description: "Names of node pools (the label `apps.openyurt.io/nodepool`). With `labelSelector`, both must hold",
+    },
+];
+
+/// The keys of `rollback`.
+pub(crate) const ROLLBACK_KEYS: &[ConfigKey] = &[
+    ConfigKey {
+        name: "failed",
+        default: String::new,
+        description: "Share of objects, such as `5%`. If the filter fails on more of them, the filter set before it is active \
+                      again, and the configuration is refused until it changes",
+    },
+    ConfigKey {
+        name: "hidden",
+        default: String::new,
+        description: "Share of objects that the filter may hide beyond the share that the filter of this name hid before it",
+    },
+    ConfigKey {
+        name: "within",
+        default: || "`5m`".to_owned(),
+        description: "How long the bounds hold after the filter became active: up to `24h`",
     },
 ];
 
@@ -91,6 +141,11 @@ pub(crate) const LIMIT_KEYS: &[ConfigKey] = &[
         description: "Time for one object: `1ms` to `10s`",
     },
 ];
+
+/// The keys whose values are mappings, with the keys in them.
+#[cfg(test)]
+pub(crate) const NESTED_KEYS: &[(&str, &[ConfigKey])] =
+    &[("nodes", NODE_KEYS), ("rollback", ROLLBACK_KEYS), ("limits", LIMIT_KEYS)];
 
 fn code(text: &str) -> String {
     format!("`{text}`")

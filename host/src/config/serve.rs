@@ -51,10 +51,14 @@ pub struct ServeConfig {
     pub cache_dir: Option<PathBuf>,
     /// The resources whose informers are served from shared watch caches.
     pub cache_resources: CachedResources,
+    /// The client components, in lower case, whose lists of Secrets are cached.
+    pub cache_secrets_for: Vec<String>,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
     /// Whether kubelet's reports stand in for the API server's objects while it cannot be reached.
     pub local_status: bool,
+    /// Whether the state of the filters is a condition of the Node.
+    pub node_condition: bool,
     /// The file that identifies the boot of the node.
     pub boot_id_file: PathBuf,
     /// Bytes a second that this node relays for its peers; `None`: relays are off.
@@ -112,6 +116,18 @@ pub enum Compression {
     Remote,
     /// All.
     Always,
+}
+
+/// Whether the state of the filters is a condition of the Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum NodeConditionMode {
+    /// If there is a node credential.
+    #[default]
+    Auto,
+    /// Yes: with the node credential, else with the daemon's own.
+    On,
+    /// No.
+    Off,
 }
 
 /// The format of log lines.
@@ -177,6 +193,12 @@ impl ServeConfig {
             errors.push(format!("--relay-rate: {rate:?} is not a number of bytes: write it as 1Mi, or 0 for no relay"));
         }
         let durations = offline_grace.zip(start_wait).zip(drain).zip(peer_silence);
+        let node_condition = match flags.node_condition {
+            // The node credential may change no other Node. The daemon's own could change all of them.
+            NodeConditionMode::Auto => flags.node_kubeconfig.is_some(),
+            NodeConditionMode::On => true,
+            NodeConditionMode::Off => false,
+        };
         match (upstream, node_name, source, durations) {
             (
                 Some(upstream),
@@ -200,8 +222,10 @@ impl ServeConfig {
                 trust: flags.trust,
                 cache_dir: flags.cache_dir,
                 cache_resources,
+                cache_secrets_for: flags.cache_secrets_for.iter().map(|name| name.trim().to_lowercase()).collect(),
                 disk_cache,
                 local_status: flags.local_status,
+                node_condition,
                 boot_id_file: flags.boot_id_file,
                 relay_rate: relay_rate.and_then(NonZeroU64::new),
                 peer_silence,

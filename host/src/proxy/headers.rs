@@ -115,6 +115,15 @@ pub(super) fn prepare_request(headers: &mut HeaderMap, identity: Identity) {
     }
 }
 
+/// The credential of a client's request and the user that it impersonates, for a request of Weir's own with it.
+pub(super) fn credential_headers(headers: &HeaderMap, identity: Identity) -> HeaderMap {
+    let own = |name: &str| name == header::AUTHORIZATION.as_str() || name.starts_with("impersonate-");
+    let credential = headers.iter().filter(|(name, _)| own(name.as_str()));
+    let mut sent = credential.map(|(name, value)| (name.clone(), value.clone())).collect();
+    prepare_request(&mut sent, identity);
+    sent
+}
+
 /// Prepares the head of an upstream response for the client: removes hop-by-hop headers, the HTTP version, and what hyper
 /// attached about the upstream connection.
 pub(super) fn prepare_response(parts: &mut Parts) {

@@ -112,7 +112,7 @@ impl ProxyMetrics {
             self.offline_responses.clone(),
         );
         registry.register(
-            "weir_serving_certificate_expiry_seconds",
+            "weir_serving_certificate_expiration_timestamp_seconds",
             "Expiry of the certificate of the HTTPS port, as Unix time",
             self.serving_certificate.clone(),
         );

@@ -13,6 +13,7 @@ mod client_key;
 mod client_table;
 mod hidden_keys;
 mod list_progress;
+mod open_watches;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,8 @@ pub(super) use self::client_key::ClientKey;
 use self::client_table::{ClientEntry, ClientTable, ResumePoint};
 pub(super) use self::hidden_keys::HiddenKeys;
 pub(super) use self::list_progress::ListProgress;
+pub(super) use self::open_watches::Delivered;
+use self::open_watches::OpenWatches;
 use crate::proxy::credential::hash_text;
 use weir_runtime::ChainVersion;
 
@@ -34,6 +37,7 @@ const AT: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct ResumeState {
     state: Mutex<ClientTable>,
+    open: OpenWatches,
 }
 
 /// What is kept of a version or continue token. No version of an API server is longer than [`AT`].
@@ -47,7 +51,25 @@ fn kept(at: &str) -> Cow<'_, str> {
 impl ResumeState {
     /// Whether no client has a resume state.
     pub(super) fn is_empty(&self) -> bool {
-        self.locked(|clients| clients.entries.is_empty())
+        self.open.is_empty() && self.locked(|clients| clients.entries.is_empty())
+    }
+
+    /// A watch begins that continues from `start`.
+    pub(super) fn begin_watch(&self, key: ClientKey, start: &str) -> Arc<Delivered> {
+        self.open.begin(key, start)
+    }
+
+    /// Saves the end of a watch, however it ended: its client may hold what it has delivered, also if it was told to list again and
+    /// did not get that.
+    pub(super) fn end_watch(
+        &self,
+        key: ClientKey,
+        chain_version: ChainVersion,
+        delivered: &Arc<Delivered>,
+        hidden: Arc<HiddenKeys>,
+    ) {
+        self.save(key, chain_version, &delivered.version(), hidden);
+        self.open.end(&key, delivered);
     }
 
     /// Saves the end of a watch that began with `chain_version`: the last resource version that it delivered.
@@ -116,20 +138,17 @@ impl ResumeState {
         })
     }
 
-    /// Whether a list or watch of this client ended at `version` or later, as far as that can be compared. The client may
-    /// then hold what filters made.
-    pub(super) fn ended_at_or_after(&self, key: &ClientKey, version: &str) -> bool {
+    /// Whether a list or watch of this client ended at `version` or later, or an open one has got there, as far as that can be
+    /// compared. The client may then hold what filters made.
+    pub(super) fn reached(&self, key: &ClientKey, version: &str) -> bool {
         let number = |text: &str| text.parse::<u64>().ok();
         let version = number(version);
-        self.locked(|clients| {
-            clients.entries.get(key).is_some_and(|entry| {
-                entry
-                    .points
-                    .iter()
-                    .filter(|point| point.chain_version != ChainVersion::UNFILTERED)
-                    .any(|point| number(&point.at).zip(version).is_none_or(|(at, version)| at >= version))
-            })
-        })
+        let reaches = |at: &str| number(at).zip(version).is_none_or(|(at, version)| at >= version);
+        let ended = self.locked(|clients| {
+            let points = clients.entries.get(key).into_iter().flat_map(|entry| &entry.points);
+            points.filter(|point| point.chain_version != ChainVersion::UNFILTERED).any(|point| reaches(&point.at))
+        });
+        ended || self.open.versions(key).iter().any(|at| reaches(at))
     }
 
     /// Whether a list or watch of this client ended at exactly this version.
@@ -230,11 +249,11 @@ mod tests {
     #[test]
     fn the_end_of_a_list_is_told_from_later_versions() {
         let state = ResumeState::default();
-        assert!(!state.ended_at_or_after(&key(1), "5") && !state.ended_at(&key(1), "5"));
+        assert!(!state.reached(&key(1), "5") && !state.ended_at(&key(1), "5"));
         state.save(key(1), version(1), "5", hidden(&["a"]));
-        assert!(state.ended_at_or_after(&key(1), "4") && state.ended_at_or_after(&key(1), "5"));
-        assert!(!state.ended_at_or_after(&key(1), "6") && !state.ended_at_or_after(&key(2), "5"));
-        assert!(state.ended_at_or_after(&key(1), "x"), "such versions cannot be compared");
+        assert!(state.reached(&key(1), "4") && state.reached(&key(1), "5"));
+        assert!(!state.reached(&key(1), "6") && !state.reached(&key(2), "5"));
+        assert!(state.reached(&key(1), "x"), "such versions cannot be compared");
         assert!(state.ended_at(&key(1), "5") && !state.ended_at(&key(1), "4"));
         assert_eq!(state.hidden_keys_at(&key(1), version(1), "5"), Some(hidden(&["a"])));
         assert_eq!(state.hidden_keys_at(&key(1), version(1), "6"), None);

@@ -47,7 +47,11 @@ impl Proxy {
 
     /// Returns the chain for a component and a resource, for reads and for the responses to writes; none if no filter
     /// matches. Waits for the first filter set if a filter may match. Cancel-safe.
-    async fn chain(&self, component: &str, resource: &ResourceRequest) -> Result<Option<Chain>, StatusError> {
+    pub(super) async fn chain(
+        &self,
+        component: &str,
+        resource: &ResourceRequest,
+    ) -> Result<Option<Chain>, StatusError> {
         let decided = |serving: &Serving| match serving {
             Serving::Unknown | Serving::Pending(None) => None,
             Serving::Pending(Some(rules)) => {

@@ -42,6 +42,12 @@ struct RequestContext {
     route: Route,
 }
 
+impl RequestContext {
+    fn is_watch(&self) -> bool {
+        self.parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch)
+    }
+}
+
 /// A read whose response is remembered for the time without an API server.
 enum RememberedRead {
     /// Discovery, the version or OpenAPI: the same for all clients.
@@ -64,18 +70,34 @@ impl Proxy {
         if let Some(response) = self.respond_to_peer(&request, &peer, started).await {
             return response;
         }
-        let RequestContext { parsed, upgrade, component, identity, route } = match self
-            .examine(&mut request, &peer)
-            .await
-        {
+        let context = match self.examine(&mut request, &peer).await {
             Ok(context) => context,
             Err(error) => {
                 let (component, code) = (client_component(request.headers()), error.code().as_u16());
+                self.clients.begin(component, false).answered(error.code());
                 tracing::warn!(peer = %peer.address, method = %request.method(), uri = %request.uri(), component, code, %error, "request refused");
                 let meter = Meter::new(self.metrics.clone(), "refused", started);
                 return meter.attach(error.response(Encoding::for_errors(request.headers())));
             }
         };
+        let client = self.clients.begin(&context.component, context.is_watch());
+        let response = self.respond(request, context, peer, started).await;
+        client.answered(response.status());
+        match client.is_watch() {
+            true => guarded(response, client),
+            false => response,
+        }
+    }
+
+    /// Responds to a request: from a cache, or with what an API server sends.
+    async fn respond(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        context: RequestContext,
+        peer: Peer,
+        started: Instant,
+    ) -> Response<ResponseBody> {
+        let RequestContext { parsed, upgrade, component, identity, route } = context;
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
         let cacheable = self.cacheable(&request, &parsed, &component, identity, &peer, started);
         if let Some(cacheable) = &cacheable

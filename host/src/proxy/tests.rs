@@ -102,6 +102,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
         views,
         local_status: None,
         metrics: Arc::default(),
+        clients: Arc::default(),
         relay_metrics: Arc::default(),
         modules: None,
     };
@@ -207,6 +208,7 @@ async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
             views: None,
             local_status: None,
             metrics: Arc::default(),
+            clients: Arc::default(),
             relay_metrics: Arc::default(),
             modules: None,
         };

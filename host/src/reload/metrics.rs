@@ -17,7 +17,7 @@ struct ResultLabel {
 }
 
 impl ReloadMetrics {
-    /// Counts a reload by its result: `applied`, `unchanged` or `refused`.
+    /// Counts a reload by its result: `applied`, `unchanged`, `refused` or `taken_back`.
     pub(crate) fn reload(&self, result: &'static str) {
         self.reloads.get_or_create(&ResultLabel { result }).inc();
     }
@@ -32,7 +32,7 @@ impl ReloadMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "weir_reloads",
-            "Reloads of the configuration, by result: applied, unchanged or refused",
+            "Reloads of the configuration, by result: applied, unchanged, refused or taken_back",
             self.reloads.clone(),
         );
     }

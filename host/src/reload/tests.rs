@@ -11,6 +11,7 @@ use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 use super::*;
 use crate::cli::Workbench;
 use crate::lookups::FileView;
+use crate::node_facts::NodeFacts;
 use weir_upstream::clock;
 
 /// The log lines of this thread.
@@ -68,6 +69,7 @@ async fn retries_with_the_same_error_are_logged_once() {
     let view = FileView::new("node", [], Vec::new(), None).unwrap();
     let status = Arc::<FilterStatus>::default();
     let reloader = Reloader {
+        node: watch::channel(NodeState::Known(NodeFacts::default())).1,
         source: ConfigSource::File(path.clone()),
         state: watch::channel(SourceState::Pending).1,
         modules: Modules::default(),

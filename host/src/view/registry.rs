@@ -39,6 +39,8 @@ const MAX_VIEWS: usize = 1024;
 pub struct ViewsConfig {
     /// The cached resources.
     pub resources: CachedResources,
+    /// The client components, in lower case, whose lists of Secrets are cached.
+    pub secrets_for: Vec<String>,
     /// The stores that views show.
     pub stores: ResourceStores,
     /// Asks which API groups the API server itself serves.
@@ -72,6 +74,7 @@ pub struct Views {
     named: HashSet<GroupResource>,
     /// Whether a resource that a filter matches is cached, too.
     matched: bool,
+    secrets_for: Vec<String>,
     stores: ResourceStores,
     api_services: Arc<ApiServices>,
     metrics: Arc<CacheMetrics>,
@@ -79,6 +82,15 @@ pub struct Views {
     serving: ServingReceiver,
     tasks: Tasks,
     open: Mutex<OpenViews>,
+}
+
+/// Whose view shows an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// That of the component that was asked for.
+    ToThisComponent,
+    /// That of another one.
+    ToOthers,
 }
 
 #[derive(Default)]
@@ -98,10 +110,11 @@ impl Views {
     /// Creates an empty set of views. They start when the first filter set is active.
     #[must_use]
     pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
-        let ViewsConfig { resources, stores, client, metrics, watch_memory } = config;
+        let ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory } = config;
         let views = Arc::new(Self {
             named: resources.named().into_iter().collect(),
             matched: resources == CachedResources::Default,
+            secrets_for,
             api_services: ApiServices::new(client, stores.disk(), tasks.clone()),
             stores,
             metrics,
@@ -145,7 +158,9 @@ impl Views {
         if request.subresource.is_some() || !self.serve(component, request) {
             return None;
         }
-        scope::reader(identity, headers, request, owner).filter(|reader| self.stores.can_read_as(reader))
+        let may_keep_secrets = self.secrets_for.iter().any(|name| name.eq_ignore_ascii_case(component));
+        scope::reader(identity, headers, request, may_keep_secrets, owner)
+            .filter(|reader| self.stores.can_read_as(reader))
     }
 
     /// Lends the credential of a client's request to the stores that are read with it. `None` for other readers.
@@ -183,6 +198,29 @@ impl Views {
                 views.any(|(key, found)| key.collection == collection && found.view.reflector_state().borrow().synced)
             }
         }
+    }
+
+    /// Returns the view that shows an object, without opening one: that of this component, or else any that holds the object as
+    /// the API server sent it. `None`: no view holds it.
+    pub(crate) fn showing(
+        &self,
+        component: &str,
+        reader: &StoreReader,
+        request: &ResourceRequest,
+    ) -> Option<(Arc<View>, Shown)> {
+        let component = component.to_ascii_lowercase();
+        let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
+        let open = self.open();
+        let holds = |(of, found): &(&ViewKey, &OpenView)| {
+            of.reader == *reader
+                && of.collection.resource == request.resource
+                && found.view.snapshot().objects.contains_key(&key)
+        };
+        let mut own = open.views.iter().filter(|(of, _)| of.component.as_deref() == Some(&component));
+        if let Some((_, found)) = own.find(holds) {
+            return Some((found.view.clone(), Shown::ToThisComponent));
+        }
+        open.views.iter().find(holds).map(|(_, found)| (found.view.clone(), Shown::ToOthers))
     }
 
     /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.

@@ -39,18 +39,19 @@ pub fn shared_resources(cached: &CachedResources) -> Vec<GroupResource> {
 /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. `owner` returns
 /// the owner of the client's own credential.
 ///
-/// Secrets are cached only for the kubelet that needs them to restart pods.
+/// Secrets are cached for the kubelet, which needs them to restart pods, and for components that the operator of the node names.
 pub(super) fn reader(
     identity: Identity,
     headers: &HeaderMap,
     request: &ResourceRequest,
+    may_keep_secrets: bool,
     owner: impl FnOnce() -> Option<Arc<str>>,
 ) -> Option<StoreReader> {
     match (ScopePolicy::of(&request.resource), identity) {
         (ScopePolicy::Whole, _) => Some(StoreReader::Daemon),
         (ScopePolicy::Requested, Identity::Client) => match request.resource.resource.as_str() {
             "nodes" => Some(StoreReader::Daemon),
-            "secrets" => None,
+            "secrets" if !may_keep_secrets => None,
             _ => owner().map(StoreReader::Client),
         },
         (ScopePolicy::Requested, identity) => StoreReader::of(identity, headers),
@@ -117,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn the_credential_of_a_client_reads_what_is_its_own_and_never_secrets() {
+    fn the_credential_of_a_client_reads_what_is_its_own_and_secrets_for_named_components_only() {
         let request = |path: &str| RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
         let of = |path: &str, identity, owner: Option<&str>| {
-            reader(identity, &HeaderMap::new(), request(path).resource().unwrap(), || owner.map(Arc::from))
+            reader(identity, &HeaderMap::new(), request(path).resource().unwrap(), false, || owner.map(Arc::from))
         };
         let reader = |path: &str, identity| of(path, identity, Some("o"));
         for path in ["/api/v1/pods", "/api/v1/namespaces/a/configmaps"] {
@@ -129,6 +130,12 @@ mod tests {
             assert_eq!(reader(path, Identity::Node), Some(StoreReader::Node));
         }
         assert_eq!(reader("/api/v1/namespaces/a/secrets", Identity::Client), None);
+        let secrets = request("/api/v1/secrets");
+        let named = |owner: Option<&str>| {
+            let owner = owner.map(Arc::from);
+            super::reader(Identity::Client, &HeaderMap::new(), secrets.resource().unwrap(), true, || owner)
+        };
+        assert_eq!((named(Some("o")), named(None)), (Some(StoreReader::Client("o".into())), None));
         assert_eq!(reader("/api/v1/namespaces/a/secrets", Identity::Node), Some(StoreReader::Node));
         assert_eq!(reader("/api/v1/nodes", Identity::Client), Some(StoreReader::Daemon));
         assert_eq!(reader("/api/v1/nodes", Identity::Node), Some(StoreReader::Node));

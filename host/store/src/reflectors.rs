@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,8 @@ pub struct ReflectorStatus {
     pub objects: usize,
     /// Whether the objects are from disk, and the API server has not confirmed them yet.
     pub stale: bool,
+    /// The time since the API server sent anything for them; `None` if it has not sent anything yet.
+    pub lag: Option<Duration>,
 }
 
 /// The lookups and their objects. Clones share them.
@@ -123,11 +126,15 @@ impl Reflectors {
         let registrations: Vec<_> = open.reflectors.values().filter_map(Weak::upgrade).collect();
         // Dropping the last reference to a registration takes the lock, so it must be free.
         drop(open);
-        let status = |registration: &Arc<Registration>| ReflectorStatus {
-            lookup: registration.lookup.clone(),
-            state: registration.state.borrow().clone(),
-            objects: self.0.store.objects(registration.id).map_or(0, |objects| objects.count()),
-            stale: registration.source.load().as_ref().is_some_and(|store| store.is_stale()),
+        let status = |registration: &Arc<Registration>| {
+            let source = registration.source.load();
+            ReflectorStatus {
+                lookup: registration.lookup.clone(),
+                state: registration.state.borrow().clone(),
+                objects: self.0.store.objects(registration.id).map_or(0, |objects| objects.count()),
+                stale: source.as_ref().is_some_and(|store| store.is_stale()),
+                lag: source.as_ref().and_then(|store| store.status().lag),
+            }
         };
         let mut all: Vec<_> = registrations.iter().map(status).collect();
         all.sort_by(|a, b| a.lookup.resource.cmp(&b.lookup.resource).then_with(|| a.lookup.name.cmp(&b.lookup.name)));

@@ -18,7 +18,7 @@
 //! back_off, tasks, watched_files         retries; background tasks; changes of small files
 //! error                                  errors of requests
 //! clock, connectivity, directory_watcher, error_report, gunzip, identity, lent_credential, metrics, request, server_source,
-//! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
+//! server_status, streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
@@ -43,6 +43,7 @@ mod request;
 mod server;
 mod server_address;
 mod server_source;
+mod server_status;
 mod streams;
 mod tasks;
 mod transport;
@@ -69,6 +70,7 @@ pub use metrics::UpstreamMetrics;
 pub use request::{Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;
 pub use server_source::{ServerConfig, ServerSource, SourceError};
+pub use server_status::{ServerState, ServerStatus};
 pub use tasks::Tasks;
 pub use upstream::{Relay, RelayError, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
 pub use upstream_body::UpstreamBody;

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::connect::SetupError;
 use crate::dial::Dialer;
 use crate::server_address::ServerAddress;
+use crate::server_status::{ServerState, ServerStatus};
 use crate::unanswered_probes::UnansweredProbes;
 
 /// How requests select one of several API servers.
@@ -165,6 +166,11 @@ impl Servers {
         self.all.iter().filter_map(since).max()
     }
 
+    /// Returns the state of each way.
+    pub(super) fn status(&self) -> Vec<ServerStatus> {
+        self.all.iter().map(Server::status).collect()
+    }
+
     /// Returns the names of all servers, for messages.
     pub(super) fn names(&self) -> String {
         self.direct().iter().map(|server| &*server.name).collect::<Vec<_>>().join(", ")
@@ -214,6 +220,17 @@ impl Server {
 
     pub(super) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    fn status(&self) -> ServerStatus {
+        let since = *self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match (self.is_up(), since) {
+            (true, _) if self.unanswered_probes.is_unresponsive() => ServerState::Unresponsive,
+            (true, _) => ServerState::Up,
+            (false, None) if self.relay.is_some() => ServerState::Standby,
+            (false, since) => ServerState::Down { since },
+        };
+        ServerStatus { name: self.name.clone(), relay: self.relay.clone(), state }
     }
 
     /// Notes why a peer does not relay. Returns whether that is news.
@@ -287,6 +304,9 @@ mod tests {
         assert_eq!(servers.down_since(), since, "a repeated report does not move it");
         servers.all[0].set_up(true);
         assert_eq!(servers.down_since(), None);
+        let states: Vec<_> = servers.status().into_iter().map(|server| server.state).collect();
+        assert_eq!(states[0], ServerState::Up);
+        assert_eq!(states[2], ServerState::Down { since });
     }
 
     #[test]
@@ -316,6 +336,7 @@ mod tests {
         let servers = with_relays(["https://a", "http://b"], &["x", "y"], ServerMode::RoundRobin);
         let names: Vec<_> = servers.iter().map(|server| &*server.name).collect();
         assert_eq!(names, ["a", "b", "a through x", "a through y"], "nothing without TLS goes through a peer");
+        assert_eq!(servers.status()[2].state, ServerState::Standby);
         assert_eq!([servers.order(), servers.order()], [[0, 1, 2, 3], [1, 0, 2, 3]]);
         servers.all[0].set_up(false);
         servers.all[1].set_up(false);

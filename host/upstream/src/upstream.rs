@@ -38,6 +38,7 @@ use crate::error::UpstreamError;
 use crate::replay_body::ReplayBody;
 use crate::request::{RequestBody, no_request_body};
 use crate::server::Servers;
+use crate::server_status::ServerStatus;
 use crate::transport::Transport;
 use crate::user_agent::set_user_agent;
 use crate::{Connectivity, Identity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
@@ -162,6 +163,12 @@ impl Upstream {
     #[must_use]
     pub fn offline_since(&self) -> Option<std::time::SystemTime> {
         self.servers.down_since()
+    }
+
+    /// Returns the state of each way to an API server: the direct ones in the configured order, then those through peers.
+    #[must_use]
+    pub fn server_status(&self) -> Vec<ServerStatus> {
+        self.servers.status()
     }
 
     /// Returns the connectivity that this client records.

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use weir_document::Document;
 
 pub use self::write::{Unwritable, Written};
+use super::explanation::FilterExplanation;
 use super::outcome::{Filtered, Outcome};
 use super::version::ChainVersion;
 use crate::Writes;
@@ -33,6 +34,15 @@ pub trait DocumentFilter: Send + Sync + fmt::Debug {
     /// Filters the documents of a batch that earlier filters have kept. `guarded`: the objects have fields that a
     /// filter may only edit if its configuration names them.
     fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()>;
+    /// Explains what the filter makes of one document. Counts nothing.
+    fn explain(&self, document: Document, guarded: bool) -> BoxFuture<'_, FilterExplanation> {
+        Box::pin(async move {
+            let mut batch = [Filtered::Kept(document.clone())];
+            self.filter(&mut batch, guarded).await;
+            let [made] = batch;
+            FilterExplanation::of_outcome(self.name().clone(), &document, made)
+        })
+    }
 }
 
 /// The filters for one component and resource, in order. Clones are cheap.
@@ -60,6 +70,19 @@ impl Chain {
             filter.filter(&mut batch, self.guarded).await;
         }
         batch.into_iter().map(Outcome::from).collect()
+    }
+
+    /// Explains what the chain makes of a document, filter by filter. It ends with the filter that hides it or fails on it.
+    /// Each module runs on an instance of its own, and nothing is replayed or counted.
+    pub async fn explain(&self, document: Document) -> Vec<FilterExplanation> {
+        let (mut explained, mut next) = (Vec::new(), Some(document));
+        for filter in self.filters.iter() {
+            let Some(document) = next.take() else { break };
+            let explanation = filter.explain(document, self.guarded).await;
+            next.clone_from(&explanation.after);
+            explained.push(explanation);
+        }
+        explained
     }
 
     /// Returns the current version.

@@ -2,6 +2,7 @@
 //! breaker. A change of the match rules alone keeps the latter.
 
 mod batch;
+mod explain;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,19 +11,22 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use weir_document::Path;
+use weir_document::{Document, Path};
 
 use self::batch::Batch;
 use super::breaker::Breaker;
 use super::chain::DocumentFilter;
 use super::dependency_set::{ChangeSet, DependencySet};
+use super::explanation::FilterExplanation;
 use super::guards::guards;
+use super::observation::Observation;
 use super::outcome::Filtered;
+use super::tally::{OutcomeCounts, Tally};
 use super::trace_cache::TraceCache;
 use super::version::tick;
 use crate::RuntimeMetrics;
 use crate::{Description, LookupSubscription, Pool, Snapshot};
-use crate::{FailurePolicy, FilterEntry, MatchRule, Writes};
+use crate::{FailurePolicy, FilterEntry, MatchRule, Mode, Share, Writes};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
@@ -46,6 +50,7 @@ struct FilterState {
     identity: u64,
     name: Arc<str>,
     failure_policy: FailurePolicy,
+    mode: Mode,
     digest: crate::Digest,
     description: Description,
     pool: Pool,
@@ -54,6 +59,8 @@ struct FilterState {
     trace_cache: TraceCache,
     dependencies: DependencySet,
     metrics: Arc<RuntimeMetrics>,
+    tally: Tally,
+    observation: Arc<Observation>,
     filtered: AtomicU64,
     last_check: Mutex<Option<Instant>>,
     last_error: Mutex<Option<String>>,
@@ -94,6 +101,7 @@ impl Filter {
             identity: tick(),
             name: entry.name.shared(),
             failure_policy: entry.failure_policy,
+            mode: entry.mode,
             guards: guards(&entry.edits),
             digest,
             description,
@@ -102,6 +110,8 @@ impl Filter {
             trace_cache: TraceCache::default(),
             dependencies,
             metrics,
+            tally: Tally::default(),
+            observation: Arc::default(),
             filtered: AtomicU64::new(0),
             last_check: Mutex::new(None),
             last_error: Mutex::new(None),
@@ -160,6 +170,21 @@ impl Filter {
         self.state.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns what it has made of objects since it was loaded; in the mode `observe`, what it would have made of them.
+    #[must_use]
+    pub fn outcomes(&self) -> OutcomeCounts {
+        self.state.tally.counts()
+    }
+
+    /// Begins its trial, if the configuration has bounds for that: it becomes active in the place of `before`. The reason arrives
+    /// when it is to be taken back.
+    pub fn begin_trial(&self, before: Option<&Self>) -> Option<watch::Receiver<Option<Arc<str>>>> {
+        let bounds = self.entry.rollback?;
+        let counts = before.map(Self::outcomes).unwrap_or_default();
+        self.state.tally.begin_trial(bounds, Share::of(counts.hidden, counts.objects()));
+        Some(self.state.tally.subscribe())
+    }
+
     /// Returns the match rules.
     #[must_use]
     pub fn rules(&self) -> &[MatchRule] {
@@ -213,6 +238,11 @@ impl Filter {
 }
 
 impl FilterState {
+    /// Returns the paths that the filter may not edit in the objects of a chain.
+    fn guards(&self, guarded: bool) -> Arc<[Path]> {
+        if guarded { self.guards.clone() } else { Arc::default() }
+    }
+
     /// Handles two calls that read the same values and returned different results. The filter continues with a call for
     /// each object. Replayed outcomes are out of date.
     fn found_impure(&self, how: &str) {
@@ -255,7 +285,10 @@ impl DocumentFilter for Filter {
     }
 
     fn writes(&self) -> Writes {
-        self.entry.writes
+        match self.entry.mode {
+            Mode::Enforce => self.entry.writes,
+            Mode::Observe => Writes::Pass,
+        }
     }
 
     fn generation(&self) -> u64 {
@@ -268,5 +301,9 @@ impl DocumentFilter for Filter {
 
     fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()> {
         Batch::begin(&self.state, guarded).run(batch).boxed()
+    }
+
+    fn explain(&self, document: Document, guarded: bool) -> BoxFuture<'_, FilterExplanation> {
+        self.state.explain(document, guarded).boxed()
     }
 }

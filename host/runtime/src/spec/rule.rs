@@ -79,6 +79,12 @@ impl MatchRule {
             && self.resource.as_ref().is_none_or(|wanted| wanted == resource)
     }
 
+    /// Returns the client component; `None` is any.
+    #[must_use]
+    pub fn component(&self) -> Option<&str> {
+        self.component.as_deref()
+    }
+
     /// Returns the resource; `None` is any.
     #[must_use]
     pub fn resource(&self) -> Option<&GroupResource> {

@@ -12,6 +12,7 @@ use super::approve::{Refused, approve};
 use super::bindings::exports::weir::filter::module;
 use super::bindings::{Filter as Bindings, FilterPre};
 use super::engine::{Engine, TICK};
+use super::explanation::Steps;
 use super::fault::{FailureClass, Fault};
 use super::state::{GuestState, InstanceContext};
 use super::trace::Trace;
@@ -219,8 +220,22 @@ impl Instance {
     /// The call reads from `snapshot`. Without one, its first lookup takes the newest. `record`: records the host
     /// calls.
     pub async fn filter(&mut self, object: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
-        self.objects += 1;
         self.store.data_mut().begin_filter(ticks(self.time), object, snapshot, record);
+        self.call().await
+    }
+
+    /// Filters one object as [`Instance::filter`] does, from the newest snapshot, and tells what the filter read and edited.
+    pub async fn explain(&mut self, object: Document) -> (Result<Verdict, Fault>, Steps) {
+        let state = self.store.data_mut();
+        state.begin_filter(ticks(self.time), object, None, false);
+        state.explain();
+        let Called { verdict, .. } = self.call().await;
+        (verdict, self.store.data_mut().end_explanation())
+    }
+
+    /// Runs the call that has begun.
+    async fn call(&mut self) -> Called {
+        self.objects += 1;
         self.store.set_epoch_deadline(1);
         let call = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0));
         let result = within(self.time, call).await;

@@ -161,6 +161,11 @@ impl LookupContext {
 }
 
 impl Declared {
+    /// Returns the looked-up resource.
+    pub(super) fn resource(&self) -> Option<&GroupResource> {
+        self.0.first().map(|lookup| &lookup.resource)
+    }
+
     /// Returns the lookup that covers one name, or many objects.
     fn covering(&self, name: Option<&str>) -> Result<&Arc<LookupSpec>> {
         let all = || self.0.iter();

@@ -60,8 +60,7 @@ impl Pool {
     /// # Errors
     /// If a fresh instance cannot be started.
     pub async fn check_out(&self) -> Result<Checkout, Fault> {
-        let closed = |_| Fault::new(FailureClass::Host, "the filter's instances are closed");
-        let permit = self.permits.clone().acquire_owned().await.map_err(closed)?;
+        let permit = self.permit().await?;
         let warm = self.lock().draw();
         match warm {
             Some(instance) => Ok(Checkout { instance, _permit: permit, _ticking: self.linked.engine().ticking() }),
@@ -69,10 +68,23 @@ impl Pool {
         }
     }
 
+    /// Checks out a fresh instance, which remembers nothing. Waits while all are checked out. Cancel-safe.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn fresh(&self) -> Result<Checkout, Fault> {
+        self.make(self.permit().await?).await
+    }
+
     /// Checks out a fresh instance, or returns none if all are checked out. Never waits. For optional checks.
     pub async fn try_fresh(&self) -> Option<Checkout> {
         let permit = self.permits.clone().try_acquire_owned().ok()?;
         self.make(permit).await.ok()
+    }
+
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        let closed = |_| Fault::new(FailureClass::Host, "the filter's instances are closed");
+        self.permits.clone().acquire_owned().await.map_err(closed)
     }
 
     async fn make(&self, permit: OwnedSemaphorePermit) -> Result<Checkout, Fault> {

@@ -13,6 +13,7 @@ use weir_kube::LookupSpec;
 use super::dependency::Epoch;
 use super::engine::Clock;
 use super::evaluate::{Scope, evaluate};
+use super::explanation::{Narrator, Steps};
 use super::fault::Refusal;
 use super::handles::Slots;
 use super::host_call::{HostCall, Observed};
@@ -94,6 +95,8 @@ pub struct GuestState {
     object: Option<Cow<'static, Document>>,
     pub(super) scope: Scope,
     recorder: Recorder,
+    /// While a call is explained.
+    narrator: Option<Narrator>,
     pub(super) paths: Paths,
     pub(super) string_sets: StringSets,
 }
@@ -129,6 +132,7 @@ impl GuestState {
             context,
             object: None,
             recorder: Recorder::default(),
+            narrator: None,
             paths: Paths::new(),
             string_sets: StringSets::new(),
         }
@@ -153,6 +157,16 @@ impl GuestState {
         self.scope.begin(snapshot);
         self.recorder.begin(record);
         self.begin(ticks);
+    }
+
+    /// Notes the host calls of the call that has begun.
+    pub(super) fn explain(&mut self) {
+        self.narrator = Some(Narrator::default());
+    }
+
+    /// Ends the explanation of a call.
+    pub(super) fn end_explanation(&mut self) -> Steps {
+        self.narrator.take().map(Narrator::end).unwrap_or_default()
     }
 
     fn begin(&mut self, ticks: u64) {
@@ -201,15 +215,40 @@ impl GuestState {
 
     /// Evaluates a host call of the guest, records it, and charges its time.
     pub(super) fn evaluate(&mut self, call: HostCall) -> Result<Observed<'_>> {
-        let Self { object, scope, recorder, budget, memory, .. } = self;
+        let Self { object, scope, recorder, budget, memory, narrator, .. } = self;
         memory.keep(call.kept())?;
         let object = object.as_mut().ok_or(Refusal::BadHandle(OBJECT))?;
+        if let Some(narrator) = narrator {
+            return narrate(&call, object, scope, narrator);
+        }
         let began = budget.clock.ticks();
         let observed = evaluate(&call, object, scope)?;
         budget.host += budget.clock.ticks().wrapping_sub(began);
         recorder.record(call, &observed);
         Ok(observed)
     }
+}
+
+/// Evaluates a host call of a call that is explained. The result is a copy: what it refers to has a name, which is read after it.
+fn narrate<'a>(
+    call: &HostCall,
+    object: &mut Cow<'static, Document>,
+    scope: &mut Scope,
+    narrator: &mut Narrator,
+) -> Result<Observed<'a>> {
+    let observed = match evaluate(call, object, scope) {
+        Ok(observed) => observed.to_owned(),
+        Err(error) => {
+            narrator.fault(call, &format!("{error:#}"));
+            return Err(error);
+        }
+    };
+    match &observed {
+        Observed::Hit(place) => narrator.found(call, scope.hits.get(*place)?),
+        Observed::Selection(place) => narrator.selected(call, scope.selections.get(*place)?.selection.objects().len()),
+        other => narrator.observe(call, other),
+    }
+    Ok(observed)
 }
 
 impl Budget {

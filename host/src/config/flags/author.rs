@@ -1,4 +1,4 @@
-//! The flags of the commands for filter authors and operators.
+//! The flags of the commands for filter authors.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -262,9 +262,14 @@ impl RecordFlags {
     /// Returns the file that names the cluster.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
-        let home = || folder("HOME").unwrap_or_default().join(".kube/config");
-        self.kubeconfig.clone().unwrap_or_else(home)
+        kubeconfig_or_default(self.kubeconfig.as_ref())
     }
+}
+
+/// The user's kubeconfig, unless a flag names another one.
+pub(super) fn kubeconfig_or_default(given: Option<&PathBuf>) -> PathBuf {
+    let home = || folder("HOME").unwrap_or_default().join(".kube/config");
+    given.cloned().unwrap_or_else(home)
 }
 
 impl ModuleFlags {

@@ -158,6 +158,14 @@ fn the_pod_address_has_an_interface_unless_its_name_is_empty() {
 }
 
 #[test]
+fn the_condition_of_the_node_is_set_with_the_node_credential_unless_a_flag_decides() {
+    assert!(!serve("").node_condition);
+    assert!(serve("--node-kubeconfig k").node_condition);
+    assert!(serve("--node-condition on").node_condition);
+    assert!(!serve("--node-kubeconfig k --node-condition off").node_condition);
+}
+
+#[test]
 fn every_serve_flag_has_an_environment_variable() {
     let command = definition();
     let serve = command.find_subcommand("serve").unwrap();

@@ -5,7 +5,7 @@ use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{FailurePolicy, Limits};
 
 use super::*;
-use crate::config::keys::{FILTER_KEYS, LIMIT_KEYS};
+use crate::config::keys::{FILTER_KEYS, NESTED_KEYS};
 use weir_runtime::Digest;
 
 /// A manifest around `filters.yaml`.
@@ -198,10 +198,36 @@ fn the_parser_reads_every_key_of_the_table() {
             only_error(listed(&format!("filters: [{{name: a, {}: true}}]", key.name).replace("name: a, name", "name")));
         assert!(error.contains(&format!(".{}: must be", key.name)), "{error}");
     }
-    for key in LIMIT_KEYS {
-        let error = only_error(listed(&format!("filters: [{{name: a, limits: {{{}: true}}}}]", key.name)));
-        assert!(error.contains(&format!(".limits.{}: must be", key.name)), "{error}");
+    for (outer, key) in NESTED_KEYS.iter().flat_map(|(outer, keys)| keys.iter().map(move |key| (outer, key))) {
+        let text = format!("filters: [{{name: a, {outer}: {{{}: true}}}}]", key.name);
+        let errors = errors(listed(&text));
+        let wanted = format!(".{outer}.{}: must be", key.name);
+        assert!(errors.iter().any(|error| error.contains(&wanted)), "{errors:?}");
     }
+}
+
+#[test]
+fn a_roll_out_is_validated_with_all_reasons() {
+    let with = |more: &str| errors(listed(&format!("filters: [{{name: a, {more}}}]")));
+    for (text, reason) in [
+        ("mode: dry-run", r#"filters[0].mode: "dry-run" is not a mode: enforce or observe"#),
+        ("nodes: {labelSelector: 'a in ('}", r#"filters[0].nodes.labelSelector: "a in (": label selector, byte"#),
+        ("nodes: {pool: [x]}", "filters[0].nodes.pool: unknown key; valid keys are labelSelector, pools"),
+        ("rollback: {}", "filters[0].rollback: has neither `failed` nor `hidden`: give a bound"),
+        ("rollback: {failed: 5}", "filters[0].rollback.failed: must be a string, is a number"),
+        ("rollback: {failed: '101%'}", r#"filters[0].rollback.failed: "101%" is not a percentage"#),
+        ("rollback: {hidden: 5%, within: 25h}", r#"filters[0].rollback.within: "25h" is not a duration up to 24h"#),
+        ("rollback: {hidden: 5%, within: 0}", "filters[0].rollback.within: must be a string"),
+    ] {
+        let errors = with(text);
+        assert!(errors.iter().any(|error| error.contains(reason)), "{text}: {errors:?}");
+    }
+    let text = "filters: [{name: a, mode: observe, nodes: {labelSelector: 'a,!b', pools: [x, z]}, rollback: {failed: 0.5%, hidden: 20%, within: 1h30m}}]";
+    let configuration = listed(text).unwrap();
+    let [filter] = configuration.filters.as_slice() else { panic!("{configuration:?}") };
+    assert_eq!(filter.mode.as_str(), "observe");
+    assert_eq!(filter.nodes.as_ref().and_then(|nodes| nodes.pools.clone()), Some(vec!["x".to_owned(), "z".to_owned()]));
+    assert_eq!(filter.rollback.map(|rollback| rollback.within.as_secs()), Some(5400));
 }
 
 #[test]

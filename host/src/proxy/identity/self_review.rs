@@ -16,7 +16,7 @@ use super::access::attributes;
 use super::reviews::ReviewKey;
 use crate::proxy::Proxy;
 use crate::proxy::credential::{hash_text, token_expiry, token_user, user};
-use crate::proxy::headers::prepare_request;
+use crate::proxy::headers::credential_headers;
 use crate::proxy::respond::StatusError;
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
@@ -129,13 +129,7 @@ async fn ask(
     headers: &HeaderMap,
     review: Vec<u8>,
 ) -> Result<ReviewAnswer, StatusError> {
-    let own = |name: &str| name == header::AUTHORIZATION.as_str() || name.starts_with("impersonate-");
-    let mut sent: HeaderMap = headers
-        .iter()
-        .filter(|(name, _)| own(name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    prepare_request(&mut sent, identity);
+    let mut sent = credential_headers(headers, identity);
     sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let head = RequestHead { method: Method::POST, path: PATH, headers: sent };

@@ -270,9 +270,9 @@ async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
 }
 
 impl Proxy {
-    /// Remembers the version at which the watch of a client ended.
-    fn remember_watch(&self, read: &CachedRead, snapshot: &ViewSnapshot, version: u64) {
-        let chain = snapshot.chain.unwrap_or(ChainVersion::UNFILTERED);
+    /// Remembers the version at which the watch of a client ended, and the chain version that made what the client holds.
+    fn remember_watch(&self, read: &CachedRead, chain: Option<ChainVersion>, version: u64) {
+        let chain = chain.unwrap_or(ChainVersion::UNFILTERED);
         self.resume.save(read.client, chain, &version.to_string(), Arc::default());
     }
 

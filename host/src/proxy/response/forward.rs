@@ -60,7 +60,7 @@ pub(in crate::proxy) async fn forward(
         proxy.metrics.relist("restarted");
         return meter.attach(relist("no filter matches this resource since the daemon was restarted", encoding));
     }
-    if continues && resume_key.is_some_and(|key| proxy.resume.ended_at_or_after(&key, version)) {
+    if continues && key.is_some_and(|key| proxy.resume.reached(&key, version)) {
         proxy.metrics.relist("unmatched");
         return meter.attach(relist("no filter matches this resource any more", encoding));
     }

@@ -74,6 +74,11 @@ pub(in crate::proxy) struct Peer {
 }
 
 impl Peer {
+    /// The client of a connection without TLS. `local` is the address that it connected to.
+    pub(in crate::proxy) fn plain(address: SocketAddr, local: Option<SocketAddr>, connection: Connection) -> Self {
+        Self { address, local, uid: Arc::default(), certificate: None, connection }
+    }
+
     /// The user and groups of the client certificate, if the client sent one.
     ///
     /// # Errors
@@ -153,8 +158,7 @@ fn serve(
     connection: Connection,
 ) {
     let _ = stream.set_nodelay(true);
-    let local = stream.local_addr().ok();
-    let peer = Peer { address, local, uid: Arc::default(), certificate: None, connection };
+    let peer = Peer::plain(address, stream.local_addr().ok(), connection);
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
     // The runtime that serves the stream must register it, not this one.
     match stream.into_std() {

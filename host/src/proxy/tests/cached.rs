@@ -309,7 +309,14 @@ impl FixtureConfig {
         let stores = ResourceStoresConfig { daemon, timing, disk, shared, ..ResourceStoresConfig::default() };
         let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
-        let config = ViewsConfig { resources, stores, client: upstream.client(), metrics, watch_memory };
+        let config = ViewsConfig {
+            resources,
+            secrets_for: Vec::new(),
+            stores,
+            client: upstream.client(),
+            metrics,
+            watch_memory,
+        };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }
 }

@@ -110,6 +110,26 @@ async fn a_client_lists_again_once_when_no_filter_matches_any_more() {
     assert_eq!(events.next_summary().await, "ADDED d");
 }
 
+/// A client that is cut off does not get the 410, and continues with the last version that it got.
+#[tokio::test]
+async fn a_client_that_is_cut_off_before_it_gets_410_gets_it_at_its_next_watch() {
+    let (fixture, _script) = filtered().await;
+    let (_, list) = fixture.json("/api/v1/services").await;
+    let mut events = fixture.watch(&format!("/api/v1/services?watch=1&resourceVersion={}", version(&list))).await;
+    fixture.service("d", "ClusterIP");
+    let last = events.next().await.unwrap();
+    fixture.no_filters();
+    // The watch that still waits for its client, and then the one that has ended.
+    let from = last["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let path = format!("/api/v1/services?watch=1&resourceVersion={from}");
+    assert_eq!(fixture.watch(&path).await.next_summary().await, "ERROR 410");
+    drop(events);
+    fixture.server.open_watches().wait_for(|open| *open == 0).await.unwrap();
+    assert_eq!(fixture.watch(&path).await.next_summary().await, "ERROR 410");
+    let (_, list) = fixture.json("/api/v1/services").await;
+    assert_eq!(names(&list), ["a", "b", "c", "d"]);
+}
+
 #[tokio::test]
 async fn a_new_filter_set_with_the_same_chain_does_not_end_watches() {
     let (fixture, script) = filtered().await;

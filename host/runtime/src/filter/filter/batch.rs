@@ -12,7 +12,7 @@ use crate::filter::breaker::{Admission, Transition};
 use crate::filter::outcome::{Failure, Filtered};
 use crate::filter::trace_cache::{BatchCache, Replay};
 use crate::metrics::BatchCounts;
-use crate::{Called, Checkout, FailureClass, Fault, Snapshot, Trace, Verdict};
+use crate::{Called, Checkout, FailureClass, Fault, Mode, Snapshot, Trace, Verdict};
 
 /// A running batch. Dropping it discards the checked-out instance and the recorded traces.
 pub(super) struct Batch<'a> {
@@ -36,7 +36,7 @@ impl<'a> Batch<'a> {
             filter,
             began: Instant::now(),
             counts: BatchCounts::default(),
-            guards: if guarded { filter.guards.clone() } else { Arc::default() },
+            guards: filter.guards(guarded),
             replays: matches!(admission, Admission::Admitted),
             admission,
             cache: filter.trace_cache.begin(|| filter.pool.scope()),
@@ -45,28 +45,39 @@ impl<'a> Batch<'a> {
     }
 
     /// Filters the documents that earlier filters have kept, in order. Stores each result in its slot: the edited
-    /// document, or the original one if the filter failed on it and has the policy `Ignore`.
+    /// document, or the original one if the filter failed on it and has the policy `Ignore`, or if it only observes.
     pub(super) async fn run(mut self, batch: &mut [Filtered]) {
+        let observes = self.filter.mode == Mode::Observe;
+        let mut example = None;
         for slot in batch {
             if !matches!(slot, Filtered::Kept(_)) {
                 continue;
             }
             let Filtered::Kept(document) = std::mem::replace(slot, Filtered::Hidden) else { continue };
             let before = document.with_guards(self.guards.clone());
-            *slot = match self.verdict(&before).await {
+            let kept = self.counts.kept;
+            let made = match self.verdict(&before).await {
                 Ok(verdict) => self.filtered(verdict, &before),
                 Err(fault) => {
                     self.counts.failed += 1;
-                    self.failed(fault, before)
+                    self.failed(fault, before.clone())
                 }
             };
+            *slot = if observes { Filtered::Kept(before.clone()) } else { made };
+            if observes && self.counts.kept == kept {
+                example.get_or_insert(before);
+            }
         }
         let Self { filter, began, counts, cache, checkout, .. } = self;
         cache.end();
         if let Some(checkout) = checkout {
             filter.pool.give_back(checkout);
         }
-        filter.metrics.batch(&filter.name, counts, began.elapsed());
+        filter.tally.add(counts);
+        filter.metrics.batch(&filter.name, observes, counts, began.elapsed());
+        if observes {
+            filter.observation.note(&filter.name, counts, example.as_ref());
+        }
     }
 
     /// Returns the filter's verdict on a document, from a replay or a call.

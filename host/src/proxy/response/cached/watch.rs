@@ -20,6 +20,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Sleep};
 use weir_document::json::EventType;
 use weir_kube::Verb;
+use weir_runtime::ChainVersion;
 use weir_store::cache::ObjectFormat;
 
 use super::older::OlderEvents;
@@ -57,6 +58,8 @@ pub(super) struct CachedWatch {
     pub(super) phase: Phase,
     /// The version that the client has got.
     pub(super) version: u64,
+    /// The chain version that made the view's objects when the watch began.
+    began_with: Option<ChainVersion>,
     /// Encoded events that leave next.
     pub(super) ready: VecDeque<Bytes>,
     /// Whether the client gets a BOOKMARK at the end of the history: events without a version of their own were sent.
@@ -148,6 +151,7 @@ impl CachedWatch {
             changes: view.subscribe(),
             format: snapshot.format.clone(),
             version: snapshot.version,
+            began_with: snapshot.chain,
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
             next_bookmark: Box::pin(tokio::time::sleep_until(next_bookmark(deadline))),
             stopping: Box::pin(async move { tasks.stopping().await }),
@@ -306,6 +310,8 @@ fn next_bookmark(deadline: Instant) -> Instant {
 impl Drop for CachedWatch {
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
-        self.proxy.remember_watch(&self.read, &self.view.snapshot(), self.version);
+        // If no filter matches any more, the client may not have got what follows from that.
+        let chain = self.view.snapshot().chain.or(self.began_with);
+        self.proxy.remember_watch(&self.read, chain, self.version);
     }
 }

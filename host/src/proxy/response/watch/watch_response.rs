@@ -12,7 +12,6 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use weir_document::Document;
 use weir_document::json::EventType;
 
 use super::transitions::{EventAction, Transitions};
@@ -22,7 +21,7 @@ use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
-use crate::proxy::resume::HiddenKeys;
+use crate::proxy::resume::{Delivered, HiddenKeys};
 use weir_kube::Encoding;
 use weir_runtime::Outcome;
 use weir_upstream::{DecodedBody, ResponseBodyError, error_report};
@@ -46,14 +45,11 @@ pub(super) struct WatchResponse {
     transitions: Transitions,
     /// Encoded events that are sent next.
     ready: VecDeque<Bytes>,
-    /// The object delivered last; its resource version is read when the watch is over.
-    last: Option<Document>,
+    delivered: Arc<Delivered>,
     end: Pin<Box<dyn Future<Output = WatchEnd> + Send>>,
     upstream_ended: bool,
     /// Nothing follows the ready events.
     over: bool,
-    /// The client must list again: no later watch continues from this one.
-    relisted: bool,
 }
 
 impl WatchResponse {
@@ -67,7 +63,10 @@ impl WatchResponse {
     ) -> Self {
         proxy.metrics.watches().inc();
         let read = Arc::new(read);
+        let start = read.query.first("resourceVersion").unwrap_or_default();
+        let delivered = proxy.resume.begin_watch(read.client, start);
         Self {
+            delivered,
             end: Box::pin(watch_end(proxy.clone(), read.clone())),
             proxy,
             decoder: WatchDecoder::new(encoding, read.media_type.transform, read.object_type.clone(), FRAME),
@@ -76,10 +75,8 @@ impl WatchResponse {
             upstream,
             transitions: Transitions::new(hidden),
             ready: VecDeque::new(),
-            last: None,
             upstream_ended: false,
             over: false,
-            relisted: false,
         }
     }
 
@@ -217,7 +214,7 @@ impl WatchResponse {
         };
         let encoded = encoded.map_err(invalid)?;
         if let Some(document) = event.document() {
-            self.last = Some(document.clone());
+            self.delivered.note(document);
         }
         Ok(Some(encoded))
     }
@@ -226,7 +223,6 @@ impl WatchResponse {
     fn fail(&mut self, error: &StatusError) {
         self.over = true;
         if matches!(error, StatusError::Expired(_)) {
-            self.relisted = true;
             tracing::debug!(path = %self.read.path, component = self.read.component, reason = %error, "watch ended with 410 so that its client lists again");
         } else {
             tracing::warn!(path = %self.read.path, component = self.read.component, %error, "watch ended with an ERROR event");
@@ -249,17 +245,9 @@ impl Drop for WatchResponse {
     /// Saves the resume state: however the watch ended, its client may continue from the last version that it got.
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
-        let start = self.read.query.first("resourceVersion").unwrap_or_default();
-        let last = self.last.take();
-        let version = last.as_ref().and_then(|last| last.resource_version().ok().flatten());
-        let version = version.as_deref().unwrap_or(start);
-        // Also before a 410, which may not reach a client that is cut off.
-        self.proxy.hand_out(&self.read, Some(version));
-        if self.relisted {
-            return;
-        }
-        let hidden = self.transitions.hidden().clone();
-        self.proxy.resume.save(self.read.client, self.read.chain_version, version, hidden);
+        self.proxy.hand_out(&self.read, Some(&self.delivered.version()));
+        let (read, hidden) = (&self.read, self.transitions.hidden().clone());
+        self.proxy.resume.end_watch(read.client, read.chain_version, &self.delivered, hidden);
     }
 }
 

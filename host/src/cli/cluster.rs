@@ -8,7 +8,7 @@ use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use crate::cli::CommandError;
+use super::CommandError;
 use weir_kube::GroupResource;
 use weir_runtime::RawLookup;
 use weir_upstream::{ServerSource, error_report};
@@ -61,11 +61,26 @@ impl<'a> Wanted<'a> {
 }
 
 impl Cluster {
+    /// Connects as the user of a kubeconfig.
     pub(super) async fn connect(kubeconfig: &Path) -> Result<Self, CommandError> {
         let invalid = |reason: String| CommandError::invalid(kubeconfig.display(), reason);
         let loaded = ServerSource::Kubeconfig(kubeconfig.to_owned()).load().await;
         let config = loaded.map_err(|error| invalid(error_report(&error)))?.config;
         Ok(Self(Client::try_from(config).map_err(|error| invalid(error_report(&error)))?))
+    }
+
+    /// The client of the user.
+    pub(super) fn client(&self) -> Client {
+        self.0.clone()
+    }
+
+    /// Reads one object; `None` if it does not exist.
+    pub(super) async fn object(&self, path: &str) -> Result<Option<Value>, CommandError> {
+        match self.get(path).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Failure::NotFound) => Ok(None),
+            Err(failure) => Err(failure.at(path)),
+        }
     }
 
     /// Reads objects, as an API server sends each alone, without what only the API server uses.

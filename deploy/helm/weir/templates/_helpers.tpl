@@ -1,0 +1,138 @@
+{{- define "weir.labels" -}}
+app.kubernetes.io/name: weir
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "weir.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the daemon puts the pod address on an interface: the kernel gives NET_ADMIN in a container to root only. */}}
+{{- define "weir.addsAddress" -}}
+{{- if and .Values.podAddress .Values.podInterface }}true{{ end }}
+{{- end }}
+
+{{/* The flags that all ways to run the daemon have in common, one a line. */}}
+{{- define "weir.flags" -}}
+{{- with .Values.podAddress }}
+--pod-address={{ . }}
+{{- if ne $.Values.podInterface "weir0" }}
+--pod-interface={{ $.Values.podInterface }}
+{{- end }}
+{{- end }}
+--config-map={{ .Release.Namespace }}/weir-filters
+--modules-dir={{ if eq .Values.install "systemd" }}/usr/local/lib/weir/modules{{ else }}/modules{{ end }}
+--cache-dir=/var/cache/weir/cache
+{{- if kindIs "slice" .Values.cache.resources }}
+--cache-resources={{ join "," .Values.cache.resources }}
+{{- end }}
+{{- if ne .Values.admin.address "127.0.0.1" }}
+--admin-address={{ .Values.admin.address }}
+{{- end }}
+--log-format=json
+{{- range .Values.extraArgs }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The arguments of the DaemonSet's container as YAML. */}}
+{{- define "weir.daemonSetArgs" -}}
+- serve
+- --node-name=$(NODE_NAME)
+- --certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+- --token-file=/var/run/secrets/kubernetes.io/serviceaccount/token
+{{- if gt (len .Values.servers) 1 }}
+- --server-mode={{ .Values.serverMode }}
+{{- end }}
+{{- if .Values.clientCA.enabled }}
+- --client-ca-file=/client-ca/client-ca.crt
+{{- end }}
+{{- if .Values.servingCertificate.secretName }}
+- --tls-cert-file=/tls/tls.crt
+- --tls-private-key-file=/tls/tls.key
+{{- end }}
+{{- range splitList "\n" (include "weir.flags" . | trim) }}
+- {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Those of the static pod. */}}
+{{- define "weir.staticPodArgs" -}}
+- serve
+- --kubeconfig=/etc/weir/kubeconfig
+- --node-name=$(NODE_NAME)
+# For kubelet on the plain port (clients/kubelet-node-credential.conf), and to request the serving certificate.
+- --node-kubeconfig=/etc/kubernetes/kubelet.conf
+{{- if .Values.clientCA.enabled }}
+# For kubelet on the HTTPS port (clients/kubelet.conf).
+- --client-ca-file=/etc/kubernetes/pki/ca.crt
+{{- end }}
+{{- range splitList "\n" (include "weir.flags" . | trim) }}
+- {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "weir.podSecurity" -}}
+runAsUser: {{ if include "weir.addsAddress" . }}0{{ else }}65532{{ end }}
+runAsGroup: {{ if include "weir.addsAddress" . }}0{{ else }}65532{{ end }}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "weir.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- if include "weir.addsAddress" . }}
+  add: [NET_ADMIN]
+{{- end }}
+{{- end }}
+
+{{/* Resources by group as JSON, {"group": ["resource"]}, from a list of resource.group. */}}
+{{- define "weir.byGroup" -}}
+{{- $groups := dict }}
+{{- range . | uniq | sortAlpha }}
+{{- $parts := splitn "." 2 . }}
+{{- $group := $parts._1 | default "" }}
+{{- $_ := set $groups $group (append (get $groups $group | default list) $parts._0) }}
+{{- end }}
+{{- $groups | toJson }}
+{{- end }}
+
+{{/* Rules to list and watch a list of resource.group. */}}
+{{- define "weir.readRules" -}}
+{{- range $group, $resources := include "weir.byGroup" . | fromJson }}
+- apiGroups: [{{ $group | quote }}]
+  resources: {{ $resources | toJson }}
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
+
+{{/* What the enabled filters look up, as a JSON list of resource.group: of bundled modules as files/lookups.yaml says, of
+others as their entry says. */}}
+{{- define "weir.lookups" -}}
+{{- $bundled := .Files.Get "files/lookups.yaml" | fromYaml }}
+{{- $lookups := .Values.lookups }}
+{{- range $filter := .Values.filters }}
+{{- if not (has $filter.name $.Values.disabledFilters) }}
+{{- with get $bundled ($filter.module | default (printf "%s.wasm" $filter.name)) }}
+{{- $lookups = concat $lookups (.lookups | default list) }}
+{{- range $key, $values := .settings | default dict }}
+{{- $chosen := get ($filter.settings | default dict) $key | default "default" }}
+{{- $lookups = concat $lookups (get $values $chosen | default list) }}
+{{- end }}
+{{- end }}
+{{- $lookups = concat $lookups ($filter.lookups | default list) }}
+{{- end }}
+{{- end }}
+{{- $lookups | uniq | sortAlpha | toJson }}
+{{- end }}
+
+{{/* Where the probes reach the admin port on the node: loopback, unless it listens on one other address. */}}
+{{- define "weir.probeHost" -}}
+{{- if has .Values.admin.address (list "0.0.0.0" "::") }}127.0.0.1{{ else }}{{ .Values.admin.address }}{{ end }}
+{{- end }}

@@ -1,0 +1,196 @@
+//! The command line, validated in one step.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::template::Surroundings;
+
+/// Runs an ingress controller in each chosen node pool, and keeps the pods of offline nodes from eviction.
+#[derive(Debug, Parser)]
+#[command(name = "weir-operator", version)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the operator.
+    Serve(Box<ServeFlags>),
+    /// Print the CustomResourceDefinition of YurtIngress.
+    Crd,
+    /// Print the objects of a pool, as the operator would apply them.
+    Render(RenderFlags),
+}
+
+/// What the objects depend on.
+#[derive(Debug, Clone, Args)]
+pub struct ObjectFlags {
+    /// Namespace of the ingress controllers. It must exist
+    #[arg(long, value_name = "NAME", default_value = "ingress-nginx", env = "WEIR_INGRESS_NAMESPACE")]
+    pub namespace: String,
+    /// Label of a Node that names its pool
+    #[arg(long, value_name = "LABEL", default_value = "apps.openyurt.io/nodepool", env = "WEIR_POOL_LABEL")]
+    pub pool_label: String,
+    /// Where pods reach the API server through Weir, as HOST:PORT, such as 169.254.20.10:10268: templates set the environment of
+    /// their pods. Without it, Weir's filter masterservice tells pods
+    #[arg(long, value_name = "HOST:PORT", env = "WEIR_POD_API_SERVER")]
+    pub pod_api_server: Option<String>,
+    /// A value of a template's variable, such as traefik.image=registry.example/traefik:v3.5.0; may be repeated
+    #[arg(long = "set", value_name = "TEMPLATE.VARIABLE=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// `weir-operator render`.
+#[derive(Debug, Args)]
+pub struct RenderFlags {
+    /// Name of the pool
+    #[arg(long, value_name = "NAME")]
+    pub pool: String,
+    /// Name of a built-in template, or of the template in --config-map
+    #[arg(long, value_name = "NAME", default_value = "ingress-nginx")]
+    pub controller: String,
+    /// A manifest of a ConfigMap with a template
+    #[arg(long, value_name = "FILE")]
+    pub config_map: Option<PathBuf>,
+    /// Replicas
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub replicas: i32,
+    #[command(flatten)]
+    pub(crate) objects: ObjectFlags,
+}
+
+/// `weir-operator serve`.
+#[derive(Debug, Args)]
+pub struct ServeFlags {
+    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the operator's Lease and of the ConfigMaps with templates
+    #[arg(long, value_name = "NAME", default_value = "weir-operator", env = "WEIR_OPERATOR_NAMESPACE")]
+    pub operator_namespace: String,
+    /// Name of the Lease, by which one of several replicas acts
+    #[arg(long, value_name = "NAME", default_value = "weir-operator")]
+    pub lease_name: String,
+    /// Who holds the Lease [default: the host name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub identity: Option<String>,
+    /// Seconds until another replica takes over from one that does not respond
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u32).range(3..=3600))]
+    pub lease_seconds: u32,
+    /// Address of /livez, /readyz and /metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:10270", env = "WEIR_ADMIN_ADDRESS")]
+    pub admin_address: SocketAddr,
+    /// Which pools exist: NodePools of OpenYurt, or the values of --pool-label on Nodes
+    #[arg(long, value_name = "SOURCE", default_value = "nodepools", env = "WEIR_POOL_SOURCE")]
+    pub pool_source: PoolSource,
+    /// Most requests to the API server in a second, without those for the Lease and for pods
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub requests_per_second: NonZeroU32,
+    /// Most pods in a second whose tolerations are set after the annotation of a node has changed. New pods do not wait
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub pods_per_second: NonZeroU32,
+    /// Leave the tolerations of pods alone
+    #[arg(long)]
+    pub no_evictions: bool,
+    /// Write the log as JSON
+    #[arg(long)]
+    pub log_json: bool,
+    /// Log debug lines, too
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    pub(crate) objects: ObjectFlags,
+}
+
+/// Which pools exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PoolSource {
+    /// NodePools of OpenYurt.
+    #[value(name = "nodepools")]
+    NodePools,
+    /// The values of the pool label on Nodes.
+    #[value(name = "nodelabels")]
+    NodeLabels,
+}
+
+/// A flag that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct FlagError(String);
+
+impl ObjectFlags {
+    /// The validated flags.
+    ///
+    /// # Errors
+    /// An address or an assignment is not of its form.
+    pub fn surroundings(&self) -> Result<Surroundings, FlagError> {
+        let api_server = self.pod_api_server.as_deref().map(|text| {
+            let parsed = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+            let (host, port) = parsed
+                .filter(|(host, port)| !host.is_empty() && *port > 0)
+                .ok_or_else(|| FlagError(format!("--pod-api-server: {text:?} is not HOST:PORT")))?;
+            Ok((host.trim_matches(['[', ']']).to_owned(), port))
+        });
+        let mut overrides = BTreeMap::new();
+        for text in &self.set {
+            let parsed = text
+                .split_once('=')
+                .filter(|(key, _)| key.split_once('.').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty()));
+            let (key, value) =
+                parsed.ok_or_else(|| FlagError(format!("--set: {text:?} is not TEMPLATE.VARIABLE=VALUE")))?;
+            overrides.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(Surroundings {
+            namespace: self.namespace.clone(),
+            pool_label: self.pool_label.clone(),
+            api_server: api_server.transpose()?,
+            overrides,
+        })
+    }
+}
+
+impl ServeFlags {
+    /// How long a Lease is valid.
+    #[must_use]
+    pub fn lease_duration(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surroundings(arguments: &[&str]) -> Result<Surroundings, String> {
+        let line = ["weir-operator", "serve"].iter().chain(arguments);
+        let parsed = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
+        let Command::Serve(flags) = parsed.command else { unreachable!() };
+        flags.objects.surroundings().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_are_validated() {
+        let given = surroundings(&["--pod-api-server=169.254.20.10:10268", "--set=traefik.image=a.b/c:1"]).unwrap();
+        assert_eq!(given.api_server, Some(("169.254.20.10".into(), 10268)));
+        assert_eq!(given.overrides.get("traefik.image").map(String::as_str), Some("a.b/c:1"));
+        assert_eq!(surroundings(&["--pod-api-server=[::1]:1"]).unwrap().api_server, Some(("::1".into(), 1)));
+        for bad in [
+            "--pod-api-server=a",
+            "--pod-api-server=:1",
+            "--pod-api-server=a:0",
+            "--set=a=b",
+            "--set=.b=c",
+            "--set=a.b",
+        ] {
+            assert!(surroundings(&[bad]).is_err(), "{bad}");
+        }
+    }
+}

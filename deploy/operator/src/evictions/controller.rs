@@ -1,0 +1,182 @@
+//! Watches pods, and sets the tolerations of those whose node asks for it.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+
+use super::duration::stay;
+use super::pod::{PodApi, PodKey, PodRecord, WatchedPod, resource};
+use super::queue::Queue;
+use super::tolerations::{Change, change};
+use crate::health::{Health, explain, explain_watch};
+use crate::ingress::MANAGER;
+use crate::metrics::{Action, Metrics};
+use crate::pools::Inventory;
+
+/// The part in `/readyz`.
+pub const PODS: &str = "pods";
+/// The page of a list: whole pods are in memory while one is parsed.
+const PAGE: u32 = 100;
+/// The longest time of a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Sets the tolerations of pods.
+pub struct EvictionController {
+    client: Client,
+    inventory: Inventory,
+    metrics: Metrics,
+    pods: HashMap<PodKey, PodRecord>,
+    /// Those of a list that is not complete yet.
+    listed: HashMap<PodKey, PodRecord>,
+    queue: Queue,
+    /// Nodes whose annotation is no duration: the log says so once.
+    reported: HashMap<Box<str>, String>,
+}
+
+/// What became of a patch.
+enum Patched {
+    Done,
+    /// The next event of the pod shows what to do.
+    Outdated,
+    Failed(String),
+}
+
+impl EvictionController {
+    /// A controller with so many changes of existing pods in a second. `client` should not bound requests itself.
+    #[must_use]
+    pub fn new(client: Client, inventory: Inventory, rate: NonZeroU32, metrics: Metrics) -> Self {
+        Self {
+            client,
+            inventory,
+            metrics,
+            pods: HashMap::new(),
+            listed: HashMap::new(),
+            queue: Queue::new(rate),
+            reported: HashMap::new(),
+        }
+    }
+
+    /// Runs for ever.
+    pub async fn run(mut self, health: &Health) {
+        // Otherwise the pods of all nodes would seem to be on unknown ones.
+        self.inventory.ready().await;
+        let api: Api<WatchedPod> = Api::all_with(self.client.clone(), &resource());
+        let mut events = pin!(watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff());
+        let mut nodes = pin!(self.inventory.changes());
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.event(event, health),
+                    Some(Err(error)) => health.fails(PODS, explain_watch("pods", &error)),
+                    None => return,
+                },
+                Some(()) = nodes.next() => self.revise(),
+                key = self.queue.pop() => self.set(key, health).await,
+            }
+            self.metrics.pods_waiting(self.queue.len());
+        }
+    }
+
+    fn event(&mut self, event: Event<WatchedPod>, health: &Health) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(pod) => {
+                let key = PodKey::of(&pod);
+                if let Some(record) = PodRecord::of(pod) {
+                    self.listed.insert(key, record);
+                }
+            }
+            Event::InitDone => {
+                self.pods = std::mem::take(&mut self.listed);
+                self.pods.shrink_to_fit();
+                health.works(PODS);
+                self.revise();
+            }
+            Event::Delete(pod) => {
+                self.pods.remove(&PodKey::of(&pod));
+            }
+            Event::Apply(pod) => {
+                let key = PodKey::of(&pod);
+                match PodRecord::of(pod) {
+                    Some(record) => {
+                        // A pod is new when it gets a node.
+                        let is_new = self.pods.insert(key.clone(), record).is_none();
+                        if self.wanted(&key).is_some() {
+                            if is_new { self.queue.push_urgent(key) } else { self.queue.push(key) }
+                        }
+                    }
+                    None => {
+                        self.pods.remove(&key);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at all pods: a node or a pool has changed.
+    fn revise(&mut self) {
+        let keys: Vec<_> = self.pods.keys().cloned().collect();
+        for key in keys {
+            if self.wanted(&key).is_some() {
+                self.queue.push(key);
+            }
+        }
+    }
+
+    /// What has to change of a pod.
+    fn wanted(&mut self, key: &PodKey) -> Option<Change> {
+        let pod = self.pods.get(key)?;
+        // The pods of a Node that is gone are left alone: they go with it.
+        let node = self.inventory.node(&pod.node)?;
+        match stay(&node) {
+            Ok(stay) => {
+                self.reported.remove(&pod.node);
+                change(&pod.tolerations, pod.original.as_deref(), stay)
+            }
+            Err(reason) => {
+                let before = self.reported.insert(pod.node.clone(), reason.clone());
+                if before.as_ref() != Some(&reason) {
+                    tracing::warn!(node = &*pod.node, reason, "the tolerations of the node's pods are left alone");
+                }
+                None
+            }
+        }
+    }
+
+    /// Sets the tolerations of one pod, if that is still to be done.
+    async fn set(&mut self, key: PodKey, health: &Health) {
+        let Some((change, pod)) = self.wanted(&key).zip(self.pods.get(&key).cloned()) else { return };
+        let api: PodApi = Api::namespaced_with(self.client.clone(), &key.namespace, &resource());
+        let patch = Patch::Merge(pod.patch(&change));
+        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let request = api.patch_metadata(&key.name, &parameters, &patch);
+        let patched = match tokio::time::timeout(TIMEOUT, request).await {
+            Ok(Ok(_)) => Patched::Done,
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Patched::Outdated,
+            Ok(Err(error)) => Patched::Failed(explain(&error)),
+            Err(_) => Patched::Failed("the API server does not respond".to_owned()),
+        };
+        let part = format!("{PODS}: tolerations");
+        match patched {
+            Patched::Done => {
+                let action = if change.original.is_some() { Action::applied } else { Action::removed };
+                self.metrics.pod(action);
+                health.works(&part);
+                tracing::debug!(namespace = key.namespace, pod = key.name, node = &*pod.node, "tolerations set");
+            }
+            Patched::Outdated => {}
+            Patched::Failed(reason) => {
+                self.metrics.pod(Action::failed);
+                health.fails(&part, format!("pod {}/{}: {reason}", key.namespace, key.name));
+                self.queue.push_failed(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `/status` as text: a heading, the last reload, and a table for each list.
+
+use serde_json::Value;
+
+use super::table::{age, bytes, per, printable, table};
+
+/// Returns the summary of an answer of `/status`.
+pub(super) fn summary(status: &Value) -> String {
+    let mut text = heading(status);
+    let tables = [
+        ("filters", filters as fn(&Value, &[Value]) -> String),
+        ("lookups", lookups),
+        ("caches", caches),
+        ("servers", servers),
+        ("clients", clients),
+    ];
+    for (name, table) in tables {
+        let items = status[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        if !items.is_empty() {
+            text += "\n";
+            text += &table(status, items);
+        }
+        if let Some(more) = status["omitted"].get(name).and_then(Value::as_u64) {
+            text += &format!("… and {more} more {name}\n");
+        }
+    }
+    text
+}
+
+fn heading(status: &Value) -> String {
+    let running = age(number(&status["uptimeSeconds"]));
+    let mut lines = vec![
+        ("Node:", string(&status["node"])),
+        ("Version:", format!("{}, running for {running}", string(&status["version"]))),
+        ("Ready:", status["notReady"].as_str().map_or("yes".to_owned(), |reason| format!("no, {reason}"))),
+        (
+            "Offline:",
+            match status["offlineSince"].as_str() {
+                Some(since) => format!("since {since}, {}", ago(status, &status["offlineSince"])),
+                None => "no".to_owned(),
+            },
+        ),
+    ];
+    if let Some(last) = status["reloads"].as_array().and_then(|reloads| reloads.first()) {
+        let (result, source) = (string(&last["result"]), string(&last["source"]));
+        lines.push(("Reload:", format!("{result} {}, {source}", ago(status, &last["at"]))));
+        let texts = |name: &str| last[name].as_array().into_iter().flatten().map(string).collect::<Vec<_>>();
+        lines.extend(texts("errors").into_iter().map(|error| ("", format!("error: {error}"))));
+        lines.extend(texts("warnings").into_iter().map(|warning| ("", format!("warning: {warning}"))));
+    }
+    lines
+        .into_iter()
+        .map(|(name, value)| format!("{name:<9} {}", printable(&value)).trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn filters(status: &Value, items: &[Value]) -> String {
+    let heading =
+        ["FILTER", "STATE", "SINCE", "DIGEST", "KEPT", "EDITED", "HIDDEN", "FAILED", "PER-OBJECT", "REPLAYED"];
+    let row = |filter: &Value| {
+        let objects = ["kept", "edited", "hidden", "failed"]
+            .map(|outcome| filter["objects"].get(outcome).and_then(Value::as_u64).unwrap_or_default());
+        let [kept, edited, hidden, failed] = objects;
+        let (filtered, replayed) = (kept + edited + hidden, count(&filter["replayed"]));
+        let replayed = match filtered {
+            0 => "-".to_owned(),
+            filtered => format!("{}%", replayed * 100 / filtered),
+        };
+        let digest: String = string(&filter["digest"]).chars().take(19).collect();
+        let per_object = per(number(&filter["seconds"]), filtered + failed);
+        let [kept, edited, hidden, failed] = objects.map(|count| count.to_string());
+        let (name, state, since) = (string(&filter["name"]), string(&filter["state"]), since(status, &filter["since"]));
+        [name, state, since, digest, kept, edited, hidden, failed, per_object, replayed]
+    };
+    let errors = items.iter().filter(|filter| filter["lastError"].is_string());
+    let errors =
+        errors.map(|filter| format!("{}: last error: {}\n", string(&filter["name"]), string(&filter["lastError"])));
+    table(heading, items.iter().map(row).collect())
+        + &errors.map(|line| printable(line.trim_end()) + "\n").collect::<String>()
+}
+
+fn lookups(_: &Value, items: &[Value]) -> String {
+    let row = |lookup: &Value| {
+        let state = match (lookup["error"].as_str(), &lookup["synced"], &lookup["stale"]) {
+            (Some(error), ..) => error.to_owned(),
+            (None, Value::Bool(true), Value::Bool(true)) => "stale".to_owned(),
+            (None, Value::Bool(true), _) => "synced".to_owned(),
+            _ => "syncing".to_owned(),
+        };
+        let parts = ["resource", "name", "labelSelector"].map(|part| string(&lookup[part]));
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        [parts.join(" "), string(&lookup["objects"]), lag(lookup), state]
+    };
+    table(["LOOKUP", "OBJECTS", "LAG", "STATE"], items.iter().map(row).collect())
+}
+
+fn caches(_: &Value, items: &[Value]) -> String {
+    let row = |cache: &Value| {
+        let size = bytes(number(&cache["bytes"]));
+        let [objects, watches, hidden, degraded] =
+            ["objects", "watches", "hidden", "degraded"].map(|name| string(&cache[name]));
+        let (resource, identity) = (string(&cache["resource"]), string(&cache["identity"]));
+        let state = [string(&cache["state"]), string(&cache["error"])].join(" ").trim().to_owned();
+        [resource, identity, objects, size, lag(cache), watches, hidden, degraded, state]
+    };
+    let heading = ["CACHE", "READ-AS", "OBJECTS", "SIZE", "LAG", "WATCHES", "HIDDEN", "DEGRADED", "STATE"];
+    table(heading, items.iter().map(row).collect())
+}
+
+fn servers(status: &Value, items: &[Value]) -> String {
+    let row = |server: &Value| [string(&server["name"]), string(&server["state"]), since(status, &server["since"])];
+    table(["SERVER", "STATE", "SINCE"], items.iter().map(row).collect())
+}
+
+fn clients(status: &Value, items: &[Value]) -> String {
+    let row = |client: &Value| {
+        let component = match client["component"].as_str() {
+            Some("") => "(no User-Agent)",
+            Some(component) => component,
+            None => "(all others)",
+        };
+        let [requests, failed, watches] = ["requests", "failed", "watches"].map(|name| string(&client[name]));
+        [component.to_owned(), requests, failed, watches, since(status, &client["lastSeen"])]
+    };
+    table(["CLIENT", "REQUESTS", "FAILED", "WATCHES", "LAST-SEEN"], items.iter().map(row).collect())
+}
+
+/// A text or a number; empty if it is neither.
+fn string(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn lag(item: &Value) -> String {
+    item["lagSeconds"].as_f64().map_or("-".to_owned(), age)
+}
+
+/// The time that has passed since, by the clock of the daemon.
+fn since(status: &Value, time: &Value) -> String {
+    let timestamp = |value: &Value| value.as_str()?.parse::<jiff::Timestamp>().ok();
+    let passed = timestamp(&status["time"]).zip(timestamp(time)).map(|(now, time)| now.duration_since(time));
+    passed.map_or("-".to_owned(), |passed| age(passed.as_secs_f64()))
+}
+
+fn ago(status: &Value, time: &Value) -> String {
+    format!("{} ago", since(status, time))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_summary_has_a_heading_and_a_table_for_each_list() {
+        let status = json!({
+            "node": "edge-a", "version": "0.1.0", "time": "2026-01-01T00:10:00Z", "uptimeSeconds": 600.5,
+            "ready": true, "notReady": null, "offlineSince": "2026-01-01T00:09:30Z",
+            "reloads": [{
+                "result": "refused", "at": "2026-01-01T00:05:00Z", "source": "ConfigMap a/b",
+                "errors": ["filter x: \u{1b}[2Jno such module"], "warnings": ["old"],
+            }],
+            "filters": [{
+                "name": "x", "state": "live", "since": "2026-01-01T00:00:00Z", "digest": "sha256:0123456789abcdef0123",
+                "objects": {"kept": 3, "edited": 1, "hidden": 0, "failed": 1}, "replayed": 2, "seconds": 0.001, "lastError": "trap\n",
+            }],
+            "lookups": [{"resource": "nodes", "name": "a", "labelSelector": null, "objects": 1, "synced": true, "stale": false, "lagSeconds": 3.5, "error": null}],
+            "caches": [], "servers": [{"name": "h:1", "state": "down", "since": "2026-01-01T00:09:30Z"}],
+            "clients": [{"component": null, "requests": 7, "failed": 0, "watches": 2, "lastSeen": "2026-01-01T00:09:59Z"}],
+            "omitted": {"clients": 4},
+        });
+        let expected = "\
+Node:     edge-a
+Version:  0.1.0, running for 10m
+Ready:    yes
+Offline:  since 2026-01-01T00:09:30Z, 30s ago
+Reload:   refused 5m ago, ConfigMap a/b
+          error: filter x:  [2Jno such module
+          warning: old
+
+FILTER   STATE   SINCE   DIGEST                KEPT   EDITED   HIDDEN   FAILED   PER-OBJECT   REPLAYED
+x        live    10m     sha256:0123456789ab   3      1        0        1        200µs        50%
+x: last error: trap
+
+LOOKUP    OBJECTS   LAG   STATE
+nodes a   1         3s    synced
+
+SERVER   STATE   SINCE
+h:1      down    30s
+
+CLIENT         REQUESTS   FAILED   WATCHES   LAST-SEEN
+(all others)   7          0        2         1s
+… and 4 more clients
+";
+        assert_eq!(summary(&status), expected);
+    }
+
+    #[test]
+    fn an_answer_without_anything_is_no_panic() {
+        assert!(summary(&Value::Null).starts_with("Node:\n"));
+    }
+}

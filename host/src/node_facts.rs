@@ -1,0 +1,110 @@
+//! What the roll-out of filters depends on: the labels of this daemon's Node, and the annotation that turns all filters off.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::watch;
+use weir_document::Path;
+use weir_kube::{GroupResource, LookupSpec};
+use weir_store::{Change, ReflectorHandle, Reflectors};
+use weir_upstream::Tasks;
+
+/// The annotation of a Node that turns its filters off.
+pub const SWITCH: &str = "weir.dev/filters";
+/// The value that does it.
+pub const OFF: &str = "off";
+
+/// What is known of this daemon's Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeState {
+    /// It has not been read yet.
+    Pending,
+    /// What it says; nothing if there is no such Node.
+    Known(NodeFacts),
+    /// It cannot be read, for this reason, until an operator does something about it.
+    Unreadable(String),
+}
+
+/// What a Node says about filters.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeFacts {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether all filters are off.
+    pub is_off: bool,
+}
+
+/// Follows the Node of this name. The state is in memory, and after a restart without the API server from disk.
+#[must_use]
+pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> watch::Receiver<NodeState> {
+    let (sender, receiver) = watch::channel(NodeState::Pending);
+    let lookup = LookupSpec {
+        name: Some(node_name.to_owned()),
+        metadata_only: true,
+        ..LookupSpec::all(GroupResource::new("nodes", ""))
+    };
+    // Subscribed first: no change after the first read is missed.
+    let (mut changes, reflectors) = (reflectors.changes(), reflectors.clone());
+    let handle = reflectors.open(&lookup);
+    tasks.spawn_until_stop(async move {
+        loop {
+            let state = match handle.synced().await {
+                Ok(()) => NodeState::Known(read(&reflectors, &handle)),
+                Err(error) => NodeState::Unreadable(error.to_string()),
+            };
+            if let NodeState::Unreadable(reason) = &state
+                && *sender.borrow() != state
+            {
+                tracing::warn!(
+                    reason,
+                    "the Node of this daemon cannot be read: filters with `nodes` are refused, and the annotation {SWITCH} has no effect"
+                );
+            }
+            sender.send_if_modified(|current| {
+                let differs = *current != state;
+                *current = state;
+                differs
+            });
+            let seen = handle.state();
+            tokio::select! {
+                change = changes.next() => match change {
+                    Some(change) if concerns(&change, &handle) => {}
+                    Some(_) => continue_until(&mut changes, &handle).await,
+                    None => return,
+                },
+                _ = handle.state_after(&seen) => {}
+            }
+        }
+    });
+    receiver
+}
+
+/// Waits for a change that concerns the Node.
+async fn continue_until(changes: &mut weir_store::Changes, handle: &ReflectorHandle) {
+    while let Some(change) = changes.next().await {
+        if concerns(&change, handle) {
+            return;
+        }
+    }
+}
+
+fn concerns(change: &Change, handle: &ReflectorHandle) -> bool {
+    match change {
+        Change::Objects { lookup, .. } | Change::AllObjects { lookup } => lookup == handle.lookup(),
+        Change::Lagged => true,
+        Change::Addresses => false,
+    }
+}
+
+fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
+    let lookup = handle.lookup();
+    let name = lookup.name.as_deref().unwrap_or_default();
+    let Some(node) = reflectors.snapshot().get(lookup, None, name) else { return NodeFacts::default() };
+    let node = node.document();
+    let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
+    let labels = match labels {
+        Some(weir_document::Value::Json(json)) => serde_json::from_str(&json).unwrap_or_default(),
+        _ => BTreeMap::new(),
+    };
+    let switch = node.annotation(SWITCH).ok().flatten();
+    NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF) }
+}

@@ -1,0 +1,122 @@
+//! The task with an API server in memory. `tests/behaviour/node_report.rs` covers it in the daemon.
+
+use serde_json::Value;
+use tokio::sync::broadcast;
+use weir_apiserver::{ApiServer, Enforce};
+use weir_upstream::{Tasks, UpstreamConfig};
+
+use super::*;
+use crate::admin::status::ReloadResult;
+
+struct Fixture {
+    server: ApiServer,
+    status: Arc<FilterStatus>,
+    breakers: broadcast::Sender<BreakerChange>,
+    tasks: Tasks,
+}
+
+async fn fixture() -> Fixture {
+    let server = ApiServer::builder().record(100).start().await.unwrap();
+    let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge-a"}});
+    server.store().put(node).unwrap();
+    Fixture { server, status: Arc::default(), breakers: broadcast::Sender::new(8), tasks: Tasks::default() }
+}
+
+impl Fixture {
+    fn start(&self) {
+        let config = UpstreamConfig::new(kube::Config::new(self.server.url().parse().unwrap()));
+        let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
+        let report = NodeReport::new("edge-a", self.status.clone(), &self.breakers, upstream, true);
+        self.tasks.spawn_until_stop(report.run());
+    }
+
+    fn refuse(&self, reason: &str) {
+        let error = ReloadError { filter: None, reason: reason.to_owned() };
+        self.status.refused(ReloadResult::refused("f.yaml", vec![error], &[]));
+    }
+
+    /// Waits for a request, and returns the path of each so far.
+    async fn requested(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let mut count = self.server.request_count();
+        let found = async {
+            loop {
+                count.mark_unchanged();
+                let all: Vec<_> = self
+                    .server
+                    .requests()
+                    .iter()
+                    .map(|request| format!("{} {}", request.method, request.path))
+                    .collect();
+                if wanted(&all) {
+                    return all;
+                }
+                count.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), found).await.expect("the request arrives")
+    }
+
+    fn events(&self) -> Vec<Value> {
+        self.server.store().list("events.k8s.io/v1", "Event")
+    }
+}
+
+fn is_patch(request: &str) -> bool {
+    request == "PATCH /api/v1/nodes/edge-a/status"
+}
+
+#[tokio::test]
+async fn a_breaker_that_closes_is_a_normal_event() {
+    let fixture = fixture().await;
+    fixture.start();
+    for is_open in [true, false] {
+        fixture.breakers.send(BreakerChange { filter: "a".into(), is_open }).unwrap();
+    }
+    let created = |all: &[String]| all.iter().filter(|request| request.starts_with("POST")).count() == 2;
+    fixture.requested(created).await;
+    // A request that is answered comes after both.
+    fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
+    fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
+    let events = fixture.events();
+    let mut kinds: Vec<_> = events.iter().map(|event| (event["reason"].as_str(), event["type"].as_str())).collect();
+    kinds.sort();
+    let expected = [(Some("CircuitBreakerClosed"), Some("Normal")), (Some("CircuitBreakerOpened"), Some("Warning"))];
+    assert_eq!(kinds, expected, "{events:?}");
+}
+
+#[tokio::test]
+async fn a_result_before_the_start_is_reported_and_an_equal_condition_is_not_written_again() {
+    let fixture = fixture().await;
+    fixture.refuse("x");
+    fixture.start();
+    fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
+    fixture.tasks.drain(std::time::Duration::from_secs(10)).await;
+    let Fixture { server, status, breakers, .. } = fixture;
+    let again = Fixture { server, status, breakers, tasks: Tasks::default() };
+    again.server.clear_requests();
+    again.start();
+    again.requested(|all| all.iter().any(|request| request == "GET /api/v1/nodes/edge-a")).await;
+    // The task writes an event after it has handled the condition.
+    again.breakers.send(BreakerChange { filter: "a".into(), is_open: true }).unwrap();
+    let created = |all: &[String]| all.iter().any(|request| request.starts_with("POST"));
+    again.requested(created).await;
+    again.server.clear_requests();
+    again.breakers.send(BreakerChange { filter: "a".into(), is_open: false }).unwrap();
+    let requests = again.requested(created).await;
+    assert!(!requests.iter().any(|request| is_patch(request)), "{requests:?}");
+}
+
+#[tokio::test]
+async fn forbidden_events_are_dropped_and_the_condition_is_written_all_the_same() {
+    let fixture = fixture().await;
+    fixture.server.set_policy(|request| request.resource != "events");
+    fixture.server.enforce(Enforce::Everybody);
+    fixture.start();
+    for reason in ["x", "y"] {
+        fixture.refuse(reason);
+        fixture.requested(|all| all.iter().any(|request| request.starts_with("POST"))).await;
+        fixture.server.clear_requests();
+    }
+    fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
+    assert!(fixture.events().is_empty());
+}

@@ -1,0 +1,197 @@
+//! Explains what a client component sees of an object, and why: `/explain` on the admin port.
+//!
+//! The caller needs its own permission to read the object, as at the plain port: its token, or as a process of the node with the
+//! right uid the node credential. Whoever has it may read the object at the API server, where no filter hides it, so the
+//! explanation reveals nothing else of it. What filters looked up is part of it: that are resources which every node may read.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use serde_json::Value;
+use weir_document::Document;
+use weir_kube::{Encoding, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_runtime::Serving;
+use weir_store::{StoreKey, StoreReader};
+use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
+
+use super::Proxy;
+use super::credential::credential_owner;
+use super::headers::credential_headers;
+use super::respond::StatusError;
+use super::response::get::LIMIT;
+use super::server::listener::Peer;
+use crate::codec::ObjectType;
+use crate::codec::object::EncodedObject;
+use crate::connections::Connection;
+use crate::explanation::Subject;
+use crate::view::{Shown, ViewOutcome};
+
+/// The longest name of a client component in bytes, as for requests.
+const MAX_COMPONENT: usize = 128;
+
+/// A request for an explanation.
+#[derive(Debug)]
+pub struct ExplainRequest {
+    /// The API path of the object, and in the query the `component`.
+    pub uri: Uri,
+    /// The headers of the caller: its credential.
+    pub headers: HeaderMap,
+    /// The address of the caller.
+    pub client: SocketAddr,
+    /// The address that it connected to.
+    pub local: Option<SocketAddr>,
+    /// Its connection.
+    pub(crate) connection: Connection,
+}
+
+/// Why there is no explanation.
+#[derive(Debug)]
+pub struct ExplainError {
+    /// The status code.
+    pub code: StatusCode,
+    /// A message for the caller.
+    pub message: String,
+}
+
+/// An object, and where it was read.
+struct Source {
+    document: Document,
+    read_from: &'static str,
+    /// What clients of the component have been sent of it; `None` if that is not known.
+    sent: Option<&'static str>,
+}
+
+impl From<StatusError> for ExplainError {
+    fn from(error: StatusError) -> Self {
+        Self { code: error.code(), message: error.to_string() }
+    }
+}
+
+impl ExplainError {
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::BAD_REQUEST, message: message.into() }
+    }
+}
+
+impl Proxy {
+    /// Explains what a client component sees of an object. Cancel-safe.
+    ///
+    /// # Errors
+    /// The request is malformed, the caller may not read the object, it does not exist, or it cannot be read now.
+    pub async fn explain(&self, request: ExplainRequest) -> Result<Value, ExplainError> {
+        let ExplainRequest { uri, headers, client, local, connection } = request;
+        if !client.ip().to_canonical().is_loopback() {
+            let message = "explanations are given only to processes of this machine: tokens would travel in clear text";
+            return Err(ExplainError { code: StatusCode::FORBIDDEN, message: message.to_owned() });
+        }
+        let parsed = RequestInfo::parse(&Method::GET, &uri).map_err(StatusError::from)?;
+        let component = parsed.query.first("component").unwrap_or_default().to_owned();
+        if component.is_empty() || component.len() > MAX_COMPONENT {
+            return Err(ExplainError::bad_request(
+                "the query parameter `component` must name the client component whose view is to be explained",
+            ));
+        }
+        let object = match parsed.resource() {
+            Some(resource) if resource.verb == Verb::Get && resource.subresource.is_none() => resource.clone(),
+            _ => return Err(ExplainError::bad_request("the path after /explain is not the API path of an object")),
+        };
+        let mut head = Request::get(uri.clone()).body(()).map_err(|error| StatusError::Review(error.to_string()))?;
+        *head.headers_mut() = headers;
+        let peer = Peer::plain(client, local, connection);
+        let identity = self.identify(&mut head, &parsed, &peer).await?;
+        let chain = self.chain(&component, &object).await?;
+        let source = self.source(identity, head.headers(), &parsed, &object, &component).await?;
+        let set = match &*self.serving.borrow() {
+            Serving::Live(set) => Some(set.clone()),
+            Serving::Unknown | Serving::Pending(_) => None,
+        };
+        let subject = Subject {
+            object: &object,
+            component: &component,
+            read_from: source.read_from,
+            sent: source.sent,
+            offline_since: self.upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok()),
+            set: set.as_deref(),
+        };
+        let explained = subject.explain(&source.document, chain.as_ref()).await;
+        Ok(explained.map_err(|reason| StatusError::InvalidResponse(format!("the object cannot be read: {reason}")))?)
+    }
+
+    /// Reads the object: from a watch cache that holds it, as clients do, else from the API server with the caller's credential.
+    async fn source(
+        &self,
+        identity: Identity,
+        headers: &HeaderMap,
+        parsed: &RequestInfo,
+        object: &ResourceRequest,
+        component: &str,
+    ) -> Result<Source, ExplainError> {
+        let reader = self
+            .views
+            .as_ref()
+            .and_then(|views| views.reader(identity, headers, component, object, || credential_owner(headers)));
+        if let (Some(views), Some(reader)) = (&self.views, reader)
+            && let Some((view, shown)) = views.showing(component, &reader, object)
+        {
+            let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
+            // Who may not read gets the API server's own answer.
+            let may_read = !is_reviewed || self.may_read(identity, headers, parsed).await?;
+            let snapshot = view.snapshot();
+            let key = StoreKey::new(
+                object.namespace.as_deref().unwrap_or_default(),
+                object.name.as_deref().unwrap_or_default(),
+            );
+            if let (true, Some(found)) = (may_read, snapshot.objects.get(&key)) {
+                let sent = match &found.outcome {
+                    ViewOutcome::Unchanged => "unchanged",
+                    ViewOutcome::Edited(_) => "edited",
+                    ViewOutcome::Hidden => "hidden",
+                    ViewOutcome::Failed(_) => "failed",
+                };
+                return Ok(Source {
+                    document: snapshot.format.document(found.source.bytes.clone()),
+                    read_from: "watch cache",
+                    sent: (shown == Shown::ToThisComponent).then_some(sent),
+                });
+            }
+        }
+        let document = self.read_upstream(identity, headers, object).await?;
+        Ok(Source { document, read_from: "API server", sent: None })
+    }
+
+    async fn read_upstream(
+        &self,
+        identity: Identity,
+        headers: &HeaderMap,
+        object: &ResourceRequest,
+    ) -> Result<Document, ExplainError> {
+        let name = object.name.as_deref().unwrap_or_default();
+        let invalid = |reason: String| ExplainError::from(StatusError::InvalidResponse(reason));
+        let path = object.object_path(object.namespace.as_deref(), name);
+        let path = path.ok_or_else(|| ExplainError::bad_request("the name is no part of a path"))?;
+        let mut sent = credential_headers(headers, identity);
+        sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let head = RequestHead { method: Method::GET, path, headers: sent };
+        let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.upstream);
+        let response = self.upstream.send(identity, Purpose::Short, head, no_request_body()).await.map_err(outage)?;
+        let (parts, body) = response.into_parts();
+        let body = DecodedBody::new(&parts.headers, body).map_err(StatusError::InvalidResponse)?;
+        let bytes = body.collect(LIMIT).await.map_err(StatusError::from)?;
+        if !parts.status.is_success() {
+            return Err(ExplainError { code: parts.status, message: message(&bytes, parts.status) });
+        }
+        let decoded = EncodedObject::decode(Encoding::Json, Transform::None, bytes);
+        let decoded = decoded.map_err(|error| invalid(error_report(&error)))?;
+        let decoded = decoded.ok_or_else(|| invalid("it is not an object".to_owned()))?;
+        let typed = decoded.typed(&ObjectType::of(object)).map_err(|error| invalid(error_report(&error)))?;
+        Ok(typed.document().clone())
+    }
+}
+
+/// The message of a Status of the API server.
+fn message(body: &Bytes, status: StatusCode) -> String {
+    let found = serde_json::from_slice::<Value>(body).ok();
+    let message = found.as_ref().and_then(|status| status["message"].as_str()).map(str::to_owned);
+    message.unwrap_or_else(|| format!("the API server answers {status}"))
+}

@@ -1,0 +1,170 @@
+//! `weir diff`: a new configuration compared with the one in force, on the objects of a cluster.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use weir_apiserver::ApiServer;
+use weir_tests::built;
+
+use super::edge;
+
+const OLD: &str = "filters:\n  - {name: nodeportisolation, match: ['kube-proxy/services']}\n";
+const NEW: &str = "filters:
+  - {name: nodeportisolation, match: ['kube-proxy/services']}
+  - {name: discardcloudservice, match: ['*/services']}
+  - {name: servicetopology, match: ['kube-proxy/endpointslices.discovery.k8s.io'], nodes: {pools: [hangzhou]}}
+";
+
+struct Desk {
+    server: ApiServer,
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    /// A cluster whose ConfigMap has `OLD`, with its modules in it.
+    async fn new() -> Self {
+        let server = edge().await;
+        let modules = ["nodeportisolation", "discardcloudservice", "servicetopology"];
+        let module = |name: &str| STANDARD.encode(std::fs::read(built::module(name)).unwrap());
+        let binary: serde_json::Map<_, _> =
+            modules[..1].iter().map(|name| (format!("{name}.wasm"), Value::from(module(name)))).collect();
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "weir-filters", "namespace": "kube-system"},
+            "data": {"filters.yaml": OLD}, "binaryData": binary,
+        });
+        server.store().put(map).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
+            "users": [{"name": "u", "user": {"token": "operator"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        Self { server, folder }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    async fn diff(&self, config: &Path, node: &str, more: &[&str]) -> Output {
+        let mut command = Command::new(built::weir());
+        command
+            .arg("diff")
+            .arg(config)
+            .args(["--node-name", node, "--modules-dir"])
+            .arg(built::modules())
+            .arg("--kubeconfig")
+            .arg(self.folder.path().join("kubeconfig"))
+            .arg("--cache-dir")
+            .arg(self.folder.path().join("cache"))
+            .args(more);
+        command.env_clear().output().await.unwrap()
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[tokio::test]
+async fn a_new_configuration_is_compared_with_the_one_in_force() {
+    let desk = Desk::new().await;
+    let output = desk.diff(&desk.file("new.yaml", NEW), "edge-a", &[]).await;
+    assert_eq!(
+        stdout(&output),
+        "\
+kube-proxy endpointslices.discovery.k8s.io: 1 of 1 objects change
+  1 edited: default/web-x7k2p
+any other client services: 1 of 4 objects change
+  1 hidden: default/shop
+kube-proxy services: 1 of 4 objects change
+  1 hidden: default/shop
+",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(output.status.code(), Some(1), "it differs");
+    let json: Value =
+        serde_json::from_str(&stdout(&desk.diff(&desk.file("new.yaml", NEW), "edge-a", &["-o", "json"]).await))
+            .unwrap();
+    assert_eq!(
+        (&json[1]["component"], &json[1]["hidden"]),
+        (&json!("any other client"), &json!(["services default/shop"]))
+    );
+}
+
+#[tokio::test]
+async fn filters_for_other_nodes_and_equal_configurations_change_nothing() {
+    let desk = Desk::new().await;
+    let output = desk.diff(&desk.file("new.yaml", NEW), "edge-c", &[]).await;
+    assert!(!stdout(&output).contains("endpointslices"), "servicetopology is not for edge-c: {}", stdout(&output));
+    let output = desk.diff(&desk.file("old.yaml", OLD), "edge-a", &[]).await;
+    assert_eq!(stdout(&output), "kube-proxy services: none of 4 objects changes\n");
+    assert_eq!(output.status.code(), Some(0));
+    // Two files, without the ConfigMap.
+    desk.server.store().delete("v1", "ConfigMap", "kube-system", "weir-filters");
+    let (old, new) = (desk.file("old.yaml", NEW), desk.file("new.yaml", OLD));
+    let output = desk.diff(&new, "edge-a", &["--against", &old.display().to_string()]).await;
+    assert!(stdout(&output).contains("  1 shown: default/shop\n"), "{}", stdout(&output));
+}
+
+#[tokio::test]
+async fn what_cannot_be_compared_is_told() {
+    let desk = Desk::new().await;
+    for (text, node, reason) in [
+        ("filters: [{name: a}]", "edge-a", "filter a: "),
+        ("filters: [{name: a, mode: x}]", "edge-a", "not a mode"),
+        (NEW, "edge-z", "edge-z: the cluster has no such Node"),
+        (
+            "filters: [{name: discardcloudservice, match: ['*/*']}]",
+            "edge-a",
+            "a rule for all resources cannot be compared",
+        ),
+    ] {
+        let output = desk.diff(&desk.file("new.yaml", text), node, &[]).await;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{text}: {error}");
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+    let observed = NEW.replace("match: ['*/services']", "match: ['*/services'], mode: observe");
+    let output = desk.diff(&desk.file("new.yaml", &observed), "edge-a", &[]).await;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("note: filter discardcloudservice only observes"), "{error}");
+    assert!(!stdout(&output).contains("shop"), "{}", stdout(&output));
+}
+
+/// `weir explain --node` runs the filters in force for any node, without a daemon.
+#[tokio::test]
+async fn an_object_is_explained_for_a_node_without_its_daemon() {
+    let desk = Desk::new().await;
+    desk.server.store().edit("v1", "ConfigMap", "kube-system", "weir-filters", |map| {
+        map["data"]["filters.yaml"] = NEW.into();
+    });
+    let explained = async |node: &str| {
+        let mut command = Command::new(built::weir());
+        command
+            .args(["explain", "endpointslice/web-x7k2p", "--component", "kube-proxy", "--node", node, "-o", "json"])
+            .arg("--modules-dir")
+            .arg(built::modules())
+            .arg("--kubeconfig")
+            .arg(desk.folder.path().join("kubeconfig"))
+            .arg("--cache-dir")
+            .arg(desk.folder.path().join("cache"));
+        let output = command.env_clear().output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let here = explained("edge-a").await;
+    assert_eq!((&here["outcome"], &here["filters"][0]["filter"]), (&json!("edited"), &json!("servicetopology")));
+    assert_eq!(here["shown"]["endpoints"].as_array().unwrap().len(), 2);
+    let elsewhere = explained("edge-c").await;
+    assert_eq!((&elsewhere["outcome"], &elsewhere["filters"]), (&json!("unchanged"), &json!([])));
+}

@@ -1,0 +1,92 @@
+//! What the daemon reports on its Node: events and the condition `WeirFiltersReady`.
+
+use serde_json::{Value, json};
+use weir_apiserver::ApiServer;
+use weir_tests::client::{Client, Events, PATIENCE};
+use weir_tests::daemon::Setup;
+use weir_tests::guests::hostile;
+
+use super::edge;
+
+const FILTERS: &str =
+    "filters:\n  - {name: bad, module: bad-handle.wasm, match: ['victim/services'], failurePolicy: Hide}\n";
+
+async fn watch(server: &ApiServer, path: &str) -> Events {
+    Client::new(server.url(), "observer").watch(path).await
+}
+
+/// The next event about the Node.
+async fn event(events: &mut Events) -> Value {
+    events.next_change().await["object"].take()
+}
+
+/// The condition, once it has this reason.
+async fn condition(nodes: &mut Events, reason: &str) -> Value {
+    let found = async {
+        loop {
+            let mut node = nodes.next_change().await;
+            let conditions = node["object"]["status"]["conditions"].take();
+            let is_ours = |condition: &&Value| condition["type"] == "WeirFiltersReady" && condition["reason"] == reason;
+            if let Some(condition) = conditions.as_array().into_iter().flatten().find(is_ours) {
+                return condition.clone();
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("no condition with reason {reason}"))
+}
+
+#[tokio::test]
+async fn refused_configurations_and_open_breakers_are_events_and_a_condition_of_the_node() {
+    let server = edge().await;
+    server.store().edit("v1", "Node", "", "edge-a", |node| {
+        node["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]});
+    });
+    let mut events = watch(&server, "/apis/events.k8s.io/v1/namespaces/default/events?watch=1").await;
+    let mut nodes = watch(&server, "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dedge-a").await;
+    let weir = Setup::new(server.url())
+        .flag("--node-condition", "on")
+        .filters(FILTERS)
+        .module("bad-handle", &hostile("bad-handle"))
+        .start_ready()
+        .await;
+    let active = condition(&mut nodes, "FiltersActive").await;
+    assert_eq!(active["status"], "True");
+
+    for _ in 0..3 {
+        weir.client("victim").get("/api/v1/services").await;
+    }
+    let opened = event(&mut events).await;
+    assert_eq!((&opened["reason"], &opened["type"]), (&"CircuitBreakerOpened".into(), &"Warning".into()), "{opened}");
+    assert_eq!(opened["regarding"], json!({"apiVersion": "v1", "kind": "Node", "name": "edge-a", "uid": "edge-a"}));
+    let note = opened["note"].as_str().unwrap();
+    assert!(note.contains("Filter bad failed too often") && note.contains("policy Hide"), "{note}");
+    let open = condition(&mut nodes, "CircuitBreakerOpen").await;
+    assert_eq!((&open["status"], &open["message"]), (&"False".into(), &"filters failed too often: bad".into()));
+
+    weir.put_filters("filters: [\n");
+    let refused = event(&mut events).await;
+    assert_eq!(refused["reason"], "ConfigurationRefused", "{refused}");
+    assert!(refused["note"].as_str().unwrap().contains("The last valid filter set stays active"), "{refused}");
+    let refused = condition(&mut nodes, "ConfigurationRefused").await;
+    assert_eq!((&refused["status"], &refused["lastTransitionTime"]), (&"False".into(), &open["lastTransitionTime"]));
+
+    weir.put_filters("filters: []\n");
+    let active = condition(&mut nodes, "FiltersActive").await;
+    assert_eq!(active["status"], "True");
+    let node = server.store().get("v1", "Node", "", "edge-a").unwrap();
+    assert!(node.to_string().contains("KubeletReady"), "the conditions of kubelet stay: {node}");
+}
+
+#[tokio::test]
+async fn the_daemons_own_credential_sets_no_condition_by_default() {
+    let server = edge().await;
+    let mut events = watch(&server, "/apis/events.k8s.io/v1/namespaces/default/events?watch=1").await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
+    weir.put_filters("filters: [\n");
+    assert_eq!(event(&mut events).await["reason"], "ConfigurationRefused");
+    // The condition would have been written by the same task, before the next event.
+    weir.put_filters("filters: [{name: a}]\n");
+    assert_eq!(event(&mut events).await["reason"], "ConfigurationRefused");
+    let node = server.store().get("v1", "Node", "", "edge-a").unwrap();
+    assert!(!node.to_string().contains("WeirFiltersReady"), "{node}");
+}

@@ -1,0 +1,137 @@
+//! The status page in a real browser.
+
+use serde_json::{Value, json};
+use weir_tests::browser::Browser;
+use weir_tests::daemon::{Daemon, Setup};
+
+use super::{NO_LOAD_BALANCERS, edge};
+
+/// A filter whose module fails on each object, with a text of its choice.
+const HOSTILE: &str = "<script>alert(1)</script>";
+
+/// Opens the status page of a daemon, and waits for the first answer.
+async fn open(browser: &mut Browser, weir: &Daemon) {
+    browser.open(&format!("{}/", weir.admin_url())).await;
+    browser.wait("document.getElementById('updated').textContent !== ''").await;
+}
+
+#[tokio::test]
+async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let weir =
+        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services").await;
+    let mut events = weir.client("coredns").watch("/api/v1/services?watch=1&resourceVersion=0").await;
+    events.next().await;
+    open(&mut browser, &weir).await;
+    let state = browser.value("document.getElementById('state').textContent").await;
+    assert_eq!(state, "ready", "{}", browser.text().await);
+    let text = browser.text().await;
+    for shown in ["on edge-a", "discardcloudservice", "kube-proxy", "coredns", "applied", "services", "daemon", "up"] {
+        assert!(text.contains(shown), "{shown} in {text}");
+    }
+    let cell = |section: &str, row: &str, label: &str| {
+        format!(
+            "[...document.querySelectorAll('#{section} tbody tr')].find((row) => row.querySelector('th').innerText.includes('{row}'))\
+             .querySelector('[data-label=\"{label}\"]').innerText"
+        )
+    };
+    let hidden = browser.value(&cell("filters", "discardcloudservice", "Hidden")).await;
+    assert_ne!(hidden, "0", "a LoadBalancer is hidden");
+    assert_eq!(browser.value(&cell("clients", "coredns", "Open watches")).await, "1");
+    assert_eq!(browser.value(&cell("servers", "127.0.0.1", "State")).await, "up");
+
+    browser.value("window.sameDocument = true").await;
+    let from = weir.log_length();
+    weir.put_filters("filters: [{name: a, module: none.wasm}]");
+    weir.logged_after(from, "configuration refused").await;
+    browser.wait("document.getElementById('reloads').innerText.includes('none.wasm')").await;
+    assert_eq!(browser.value("document.getElementById('state').textContent").await, "degraded");
+    let banner = browser.value("document.getElementById('banners').innerText").await;
+    assert!(banner.as_str().unwrap().contains("the last valid filter set stays active"), "{banner}");
+    let from = weir.log_length();
+    weir.put_filters("filters: []");
+    weir.logged_after(from, "filter set activated").await;
+    browser.wait("document.getElementById('filters').innerText.includes('No filter is configured')").await;
+    assert!(browser.text().await.contains("discardcloudservice removed"));
+
+    weir.kill().await;
+    browser.wait("document.getElementById('state').textContent === 'unreachable'").await;
+    assert_eq!(browser.value("window.sameDocument").await, true, "the page was not loaded again");
+    // Its own requests fail when the daemon is gone: nothing else may be logged.
+    let others: Vec<_> = browser.complaints().iter().filter(|log| log["entry"]["source"] != "network").collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[tokio::test]
+async fn hostile_names_and_messages_are_shown_as_text() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    // The component of a client, the name of a lookup or a module's path: whatever is not ours.
+    let weir = Setup::new(server.url())
+        .filters(&format!("filters: [{{name: hostile, module: '{HOSTILE}.wasm'}}]"))
+        .start()
+        .await;
+    weir.logged("configuration refused").await;
+    let agent = weir.client("x").with("user-agent", "<script>alert(1)</script>");
+    agent.get("/version").await;
+    let image = weir.client("x").with("user-agent", "<img%20src=x%20onerror=alert(1)>");
+    image.get("/version").await;
+    open(&mut browser, &weir).await;
+    let text = browser.text().await;
+    assert!(text.contains("<script>alert(1)<") && text.contains("<img%20src=x%20onerror=alert(1)>"), "{text}");
+    assert!(text.contains("Not ready"), "{text}");
+    let elements = browser.value("[document.querySelectorAll('script').length, document.images.length]").await;
+    assert_eq!(elements, json!([1, 0]), "the page's own script, and no image");
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    // What would run if a text became an element is refused, too.
+    browser
+        .value("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
+        .await;
+    assert_eq!(browser.value("typeof window.ran").await, "undefined");
+}
+
+#[tokio::test]
+async fn the_page_stops_while_it_is_hidden_and_is_readable_on_a_phone() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let weir =
+        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    let folder = std::env::var_os("WEIR_SCREENSHOTS").map(std::path::PathBuf::from);
+    for (width, colours) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {
+        browser.display(width, 900, colours).await;
+        open(&mut browser, &weir).await;
+        let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
+        assert!(overflow.as_i64().unwrap() <= 0, "{width}: {overflow} pixels too wide");
+        if let Some(folder) = &folder {
+            browser.screenshot(&folder.join(format!("page-{width}-{colours}.png"))).await;
+        }
+    }
+    // The machine may be busy: the fastest of several loads counts, beside that of a page without content.
+    let (mut page, mut nothing) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..20 {
+        for (path, fastest) in [("/", &mut page), ("/livez", &mut nothing)] {
+            browser.open(&format!("{}{path}", weir.admin_url())).await;
+            let timing = browser.value("performance.getEntriesByType('navigation')[0].toJSON()").await;
+            assert!(timing["transferSize"].as_u64().unwrap() < 100 << 10, "{timing}");
+            *fastest = fastest.min(timing["loadEventEnd"].as_f64().unwrap());
+        }
+    }
+    println!("loaded within {page} ms, and a page without content within {nothing} ms");
+    assert!(page < 20.0 * nothing.max(5.0), "{page} ms, {nothing} ms");
+
+    // `visibilitychange` as the browser fires it when the tab is hidden.
+    let hide = |hidden: bool| {
+        format!(
+            "Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}});\
+             document.dispatchEvent(new Event('visibilitychange'))"
+        )
+    };
+    browser.value(&hide(true)).await;
+    assert_eq!(browser.value("update().then(() => timer)").await, Value::Null, "no further request is planned");
+    browser.value("byId('updated').textContent = ''").await;
+    browser.value(&hide(false)).await;
+    browser.wait("byId('updated').textContent !== '' && timer !== null").await;
+}

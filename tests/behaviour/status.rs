@@ -1,0 +1,70 @@
+//! `weir status`: the summary of a running daemon.
+
+use std::process::Output;
+
+use serde_json::Value;
+use tokio::process::Command;
+use weir_tests::built;
+use weir_tests::daemon::{Daemon, Setup};
+
+use super::{NO_LOAD_BALANCERS, edge};
+
+async fn status(arguments: &[&str]) -> Output {
+    Command::new(built::weir()).arg("status").args(arguments).env_clear().output().await.unwrap()
+}
+
+async fn printed(weir: &Daemon, arguments: &[&str]) -> String {
+    let port = weir.admin_url().rsplit(':').next().unwrap();
+    let output = status(&[&["--admin-port", port], arguments].concat()).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
+    let server = edge().await;
+    let setup = Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let weir = setup.start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    let from = weir.log_length();
+    weir.put_filters("filters: [{name: a, module: '\u{1b}[31m.wasm'}]");
+    weir.logged_after(from, "configuration refused").await;
+    let text = printed(&weir, &[]).await;
+    let row = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned).unwrap_or_default();
+    assert_eq!(row("Node:"), "Node:     edge-a", "{text}");
+    assert!(row("Ready:").ends_with("yes") && row("Offline:").ends_with("no"), "{text}");
+    assert!(row("Reload:").contains("refused") && text.contains("error: "), "{text}");
+    assert!(row("discardcloudservice").contains("sha256:"), "{text}");
+    assert!(row("services").contains("daemon") && row("services").ends_with("synced"), "{text}");
+    assert!(row("127.0.0.1:").contains("up"), "{text}");
+    assert!(row("kube-proxy").contains('1'), "{text}");
+    assert!(!text.contains('\u{1b}'), "nothing controls the terminal: {text:?}");
+
+    let json: Value = serde_json::from_str(&printed(&weir, &["-o", "json"]).await).unwrap();
+    assert_eq!(json["filters"][0]["name"], "discardcloudservice");
+    assert_eq!(json["reloads"][1]["changes"][0]["change"], "added");
+    assert_eq!(json["clients"][0]["component"], "kube-proxy");
+    assert_eq!(json["servers"][0]["state"], "up");
+}
+
+#[tokio::test]
+async fn without_a_daemon_the_error_names_the_port_and_the_exit_code_is_1() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let output = status(&["--admin-port", &nobody]).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len(), error.lines().count()), (Some(1), 0, 1), "{error}");
+    assert!(error.contains(&format!("127.0.0.1:{nobody}")) && error.contains("Connection refused"), "{error}");
+    for wrong in [&["--admin-port", "many"][..], &["-o", "yaml"]] {
+        assert_eq!(status(wrong).await.status.code(), Some(64), "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_an_admin_port_is_an_error() {
+    let server = edge().await;
+    let port = server.address().port().to_string();
+    let output = status(&["--admin-port", &port]).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("404"), "{error}");
+}

@@ -1,0 +1,253 @@
+//! deploy/helm: what the chart renders equals the manifests of the kustomization, its permissions are what the modules
+//! declare, and it refuses values that contradict each other.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use weir::config::CachedResources;
+use weir_tests::built;
+use weir_tests::chart::{Helm, object, permissions, text};
+
+/// A value at `a.b`, and what is refused about it.
+const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
+    (&["servers=[]"], "/servers", "install is daemonset"),
+    (
+        &["install=\"static-pod\"", "image.pullSecrets=[{\"name\":\"a\"}]"],
+        "/image/pullSecrets",
+        "install is not daemonset",
+    ),
+    (
+        &["install=\"static-pod\"", "servingCertificate.secretName=\"a\""],
+        "/servingCertificate/secretName",
+        "install is not daemonset",
+    ),
+    (&["install=\"systemd\"", "nodeSelector.edge=\"yes\""], "/nodeSelector", "install is not daemonset"),
+    (&["install=\"systemd\"", "affinity.nodeAffinity={}"], "/affinity", "install is not daemonset"),
+    (
+        &["install=\"systemd\"", "monitoring.serviceMonitor.enabled=true", "admin.address=\"::\""],
+        "/monitoring/serviceMonitor/enabled",
+        "install is systemd",
+    ),
+    (&["monitoring.serviceMonitor.enabled=true"], "/admin/address", "monitoring.serviceMonitor.enabled is true"),
+    (&["podAddress=\"\""], "/clientCA/enabled", "podAddress is empty"),
+    (
+        &["podAddress=\"\"", "clientCA.enabled=false", "servingCertificate.secretName=\"a\""],
+        "/servingCertificate/secretName",
+        "podAddress is empty",
+    ),
+    (
+        &["clientCA.enabled=false", "impersonation.users=[\"system:node:a\"]"],
+        "/impersonation/users",
+        "clientCA.enabled is false",
+    ),
+    (&["filters=[{\"name\":\"a\",\"module\":\"configmap://a\"}]"], "/filters/0", "'digest'"),
+    (&["filters=[{\"name\":\"a\",\"modul\":\"a.wasm\"}]"], "/filters/0", "'modul'"),
+    (&["instal=\"systemd\""], "at ''", "'instal'"),
+    (&["install=\"pod\""], "/install", "'static-pod'"),
+];
+
+#[test]
+fn values_that_contradict_each_other_are_refused_by_name() {
+    let Some(helm) = Helm::new() else { return };
+    for (values, place, reason) in CONTRADICTIONS {
+        let error = helm.manifest(values).expect_err("it is refused");
+        assert!(error.contains(place) && error.contains(reason), "{values:?}: {error}");
+    }
+    let error = helm.run(&["template", "weir", helm.chart().to_str().unwrap(), "--namespace", "edge"]).stderr;
+    assert!(String::from_utf8_lossy(&error).contains("clientCA.configMap"), "the CA is in another namespace");
+}
+
+#[test]
+fn lint_finds_nothing() {
+    let Some(helm) = Helm::new() else { return };
+    for install in ["daemonset", "static-pod", "systemd"] {
+        let install = format!("install={install}");
+        let _ = helm.prints(&[
+            "lint",
+            "--strict",
+            "--quiet",
+            "--namespace",
+            "kube-system",
+            "--set",
+            &install,
+            helm.chart().to_str().unwrap(),
+        ]);
+    }
+}
+
+/// An object without what only one of the two ways to install has: labels of Helm, the checksum that restarts pods, and the
+/// way in which rules and the filters are written.
+fn normalized(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+        labels.retain(|label, _| label == "app.kubernetes.io/name");
+    }
+    if object["rules"].is_array() {
+        object["rules"] = json!(permissions(&object));
+    }
+    if let Some(filters) = object["data"]["filters.yaml"].as_str() {
+        object["data"]["filters.yaml"] = serde_saphyr::from_str(filters).unwrap();
+    }
+    if let Some(template) = object["spec"]["template"]["metadata"].as_object_mut() {
+        template.remove("annotations");
+    }
+    object
+}
+
+fn by_name(objects: &[Value]) -> Vec<(String, Value)> {
+    let name = |object: &Value| {
+        let metadata = &object["metadata"];
+        format!("{} {}/{}", object["kind"], metadata["namespace"], metadata["name"])
+    };
+    let mut named: Vec<_> = objects.iter().map(|object| (name(object), normalized(object))).collect();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    named
+}
+
+#[test]
+fn the_chart_renders_what_the_kustomization_has() {
+    let Some(helm) = Helm::new() else { return };
+    let kustomization: Value = serde_saphyr::from_str(&text("kustomization.yaml")).unwrap();
+    let files = kustomization["resources"].as_array().unwrap().iter();
+    let objects: Vec<_> =
+        files.flat_map(|file| weir_store::read_objects(&text(file.as_str().unwrap())).unwrap()).collect();
+    let (rendered, committed) = (by_name(&helm.objects(&[])), by_name(&objects));
+    assert_eq!(
+        rendered.iter().map(|object| &object.0).collect::<Vec<_>>(),
+        committed.iter().map(|object| &object.0).collect::<Vec<_>>()
+    );
+    for (rendered, committed) in rendered.iter().zip(&committed) {
+        assert_eq!(rendered, committed);
+    }
+    let users = helm.objects(&["impersonation.users=[\"system:node:edge-a\"]"]);
+    let committed = weir_store::read_objects(&text("impersonation.yaml")).unwrap();
+    let role = object(&users, "ClusterRole", "weir-impersonation").unwrap();
+    assert_eq!(normalized(role), normalized(&committed[0]));
+}
+
+#[test]
+fn the_files_for_nodes_are_those_of_this_folder() {
+    let Some(helm) = Helm::new() else { return };
+    let pod = helm.objects(&["install=\"static-pod\""]);
+    let files = &object(&pod, "ConfigMap", "weir-node-files").unwrap()["data"];
+    let rendered: Value = serde_saphyr::from_str(files["weir.yaml"].as_str().unwrap()).unwrap();
+    let committed: Value = serde_saphyr::from_str(&text("static-pod.yaml")).unwrap();
+    assert_eq!(rendered, committed);
+    let unit = helm.objects(&["install=\"systemd\""]);
+    let files = &object(&unit, "ConfigMap", "weir-node-files").unwrap()["data"];
+    for name in ["weir.service", "weir.socket"] {
+        assert_eq!(files[name].as_str().unwrap().trim_end(), text(name).trim_end(), "{name}");
+    }
+    assert!(object(&pod, "DaemonSet", "weir").is_none() && object(&unit, "DaemonSet", "weir").is_none());
+}
+
+/// What a module declares to look up with these settings, as `weir inspect` prints it.
+fn declared(module: &str, settings: &Value) -> BTreeSet<String> {
+    let output = Command::new(built::weir())
+        .arg("inspect")
+        .arg(built::modules().join(module))
+        .args(["--settings", &settings.to_string()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{module}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (_, rest) = text.split_once("\nlookups ").unwrap();
+    let (lookups, _) = rest.split_once("\nimports ").unwrap();
+    let resources = lookups.lines().map(|line| line.trim().split(',').next().unwrap().to_owned());
+    resources.filter(|resource| resource != "none").collect()
+}
+
+/// The resources of the role for lookups.
+fn granted(objects: &[Value]) -> BTreeSet<String> {
+    let permissions = permissions(object(objects, "ClusterRole", "weir-lookups").unwrap());
+    let listed = permissions.iter().filter_map(|permission| permission.strip_prefix("list "));
+    listed.map(|resource| resource.trim_end_matches("/*").trim_end_matches('.').to_owned()).collect()
+}
+
+#[test]
+fn the_service_account_may_read_exactly_what_the_enabled_filters_look_up() {
+    let Some(helm) = Helm::new() else { return };
+    let values: Value = serde_saphyr::from_str(&text("helm/weir/values.yaml")).unwrap();
+    let known: Value = serde_saphyr::from_str(&text("helm/weir/files/lookups.yaml")).unwrap();
+    let names = |modules: &mut dyn Iterator<Item = String>| modules.collect::<BTreeSet<_>>();
+    let built = std::fs::read_dir(built::modules()).unwrap();
+    let mut built = built.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+    assert_eq!(names(&mut known.as_object().unwrap().keys().cloned()), names(&mut built));
+    for filter in values["filters"].as_array().unwrap() {
+        let module = filter["module"].as_str().unwrap();
+        let sources = known[module]["settings"]["poolSource"].as_object();
+        for source in sources.map_or(vec!["default"], |_| vec!["default", "nodepools", "nodebuckets", "nodelabels"]) {
+            let mut settings = filter.get("settings").and_then(Value::as_object).cloned().unwrap_or_default();
+            settings.remove("poolSource");
+            if source != "default" {
+                settings.insert("poolSource".to_owned(), json!(source));
+            }
+            let settings = Value::Object(settings);
+            let mut filter = filter.clone();
+            filter["settings"] = settings.clone();
+            let objects = helm.objects(&[&format!("filters=[{filter}]"), "disabledFilters=[]"]);
+            assert_eq!(granted(&objects), declared(module, &settings), "{module} {settings}");
+        }
+    }
+    let other = json!([{"name": "a", "module": "configmap://mine", "digest": format!("sha256:{:064}", 0),
+        "lookups": ["widgets.example.com"]}]);
+    let objects = helm.objects(&[&format!("filters={other}"), "lookups=[\"secrets.example.com\"]"]);
+    assert_eq!(granted(&objects), ["secrets.example.com".to_owned(), "widgets.example.com".to_owned()].into());
+    let role = permissions(object(&objects, "Role", "weir-filters").unwrap());
+    assert!(role.contains(&"get configmaps./mine".to_owned()), "{role:?}");
+    let map = object(&objects, "ConfigMap", "weir-filters").unwrap()["data"]["filters.yaml"].as_str().unwrap();
+    assert!(map.contains("configmap://mine") && !map.contains("widgets"), "lookups are for the chart alone: {map}");
+    assert!(granted(&helm.objects(&["filters=[]"])).is_empty());
+}
+
+#[test]
+fn the_chart_knows_what_is_cached_by_default() {
+    let known: Value = serde_saphyr::from_str(&text("helm/weir/files/cached.yaml")).unwrap();
+    let known: Vec<_> = known["resources"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let cached: Vec<_> = CachedResources::default().named().iter().map(ToString::to_string).collect();
+    assert_eq!(known, cached);
+    let Some(helm) = Helm::new() else { return };
+    let objects = helm.objects(&["cache.resources=[\"pods\",\"services\"]"]);
+    let role = permissions(object(&objects, "ClusterRole", "weir-cache").unwrap());
+    assert_eq!(role, ["get apiservices.apiregistration.k8s.io/*", "list services./*", "watch services./*"]);
+    let arguments =
+        object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"]["containers"][0]["args"].clone();
+    assert!(arguments.as_array().unwrap().contains(&json!("--cache-resources=pods,services")), "{arguments}");
+}
+
+/// The keys of a filter in the generated table of deploy/README.md, with `lookups`, which is the chart's own.
+#[test]
+fn the_schema_knows_the_keys_of_a_filter() {
+    let document = text("README.md");
+    let (_, table) = document.split_once("<!-- BEGIN GENERATED: configuration keys -->").unwrap();
+    let (table, _) = table.split_once("<!-- END").unwrap();
+    let keys = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let mut keys: BTreeSet<_> = keys.filter(|key| !key.contains('.')).collect();
+    keys.insert("lookups");
+    let schema: Value = serde_json::from_str(&text("helm/weir/values.schema.json")).unwrap();
+    let known = schema["properties"]["filters"]["items"]["properties"].as_object().unwrap();
+    assert_eq!(known.keys().map(String::as_str).collect::<BTreeSet<_>>(), keys);
+}
+
+#[test]
+fn without_a_pod_address_the_daemon_needs_no_privilege() {
+    let Some(helm) = Helm::new() else { return };
+    let objects = helm.objects(&["podAddress=\"\"", "clientCA.enabled=false"]);
+    let spec = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"];
+    assert_eq!(spec["securityContext"]["runAsUser"], 65532);
+    assert_eq!(spec["containers"][0]["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+    assert!(object(&objects, "ClusterRole", "weir-certificate").is_none());
+    let arguments = spec["containers"][0]["args"].to_string();
+    assert!(!arguments.contains("--pod-") && !arguments.contains("--client-ca-file"), "{arguments}");
+}
+
+#[test]
+fn chart_and_manifests_name_the_version_of_the_daemon() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart: Value = serde_saphyr::from_str(&text("helm/weir/Chart.yaml")).unwrap();
+    assert_eq!(chart["appVersion"], version);
+    for file in ["daemonset.yaml", "static-pod.yaml"] {
+        assert!(text(file).contains(&format!("image: weir:{version}\n")), "{file}");
+    }
+}

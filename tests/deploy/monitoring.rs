@@ -1,0 +1,210 @@
+//! The alerts and the dashboard of the chart: promtool accepts them, and the daemon exports what they name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use weir_tests::chart::{Helm, object, text, tool};
+use weir_tests::daemon::Setup;
+use weir_tests::edge::edge;
+
+/// Labels that Prometheus adds.
+const OF_PROMETHEUS: &[&str] = &["instance", "job"];
+
+fn rules() -> Vec<Value> {
+    let file: Value = serde_saphyr::from_str(&text("helm/weir/files/rules.yaml")).unwrap();
+    file["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+/// The queries of the dashboard by the title of their panel, with the variables replaced.
+fn queries() -> Vec<(String, String)> {
+    let dashboard: Value = serde_json::from_str(&text("helm/weir/files/dashboard.json")).unwrap();
+    let mut queries = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m").replace("$instance", ".*");
+            assert!(!query.contains('$'), "an unknown variable: {query}");
+            queries.push((panel["title"].as_str().unwrap().to_owned(), query));
+        }
+    }
+    assert!(queries.len() > 20);
+    queries
+}
+
+fn promtool(arguments: &[&str], folder: &Path) {
+    let Some(promtool) = tool("promtool") else { return };
+    let output = Command::new(promtool).args(arguments).current_dir(folder).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "promtool {arguments:?}: {}", String::from_utf8_lossy(&text));
+}
+
+#[test]
+fn promtool_accepts_the_alerts_and_their_tests_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rules.yaml"), text("helm/weir/files/rules.yaml")).unwrap();
+    std::fs::write(folder.path().join("alerts.yaml"), include_str!("alerts.yaml")).unwrap();
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], folder.path());
+    promtool(&["test", "rules", "alerts.yaml"], folder.path());
+}
+
+#[test]
+fn each_alert_has_a_test_in_which_it_fires() {
+    let file: Value = serde_saphyr::from_str(include_str!("alerts.yaml")).unwrap();
+    let mut fires = BTreeSet::new();
+    for test in file["tests"].as_array().unwrap() {
+        for case in test["alert_rule_test"].as_array().unwrap() {
+            if !case["exp_alerts"].as_array().unwrap().is_empty() {
+                fires.insert(case["alertname"].as_str().unwrap());
+            }
+        }
+    }
+    let rules = rules();
+    assert_eq!(fires, rules.iter().map(|rule| rule["alert"].as_str().unwrap()).collect());
+    for rule in &rules {
+        assert!(["critical", "warning"].iter().any(|severity| rule["labels"]["severity"] == *severity), "{rule}");
+        assert!(rule["annotations"]["summary"].is_string() && rule["annotations"]["description"].is_string(), "{rule}");
+    }
+}
+
+#[test]
+fn promtool_accepts_the_queries_of_the_dashboard() {
+    let rule = |(n, (_, query)): (usize, &(String, String))| {
+        format!("  - record: weir:panel:{n}\n    expr: {}\n", serde_json::to_string(query).unwrap())
+    };
+    let rules: String = queries().iter().enumerate().map(rule).collect();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("panels.yaml"), format!("groups:\n- name: panels\n  rules:\n{rules}")).unwrap();
+    promtool(&["check", "rules", "panels.yaml"], folder.path());
+}
+
+/// The labels of each metric, from the table of deploy/README.md, which is generated from the code.
+fn exported() -> BTreeMap<String, BTreeSet<String>> {
+    let document = text("README.md");
+    let (_, table) = document.split_once("<!-- BEGIN GENERATED: metrics -->").unwrap();
+    let (table, _) = table.split_once("<!-- END").unwrap();
+    let mut exported = BTreeMap::new();
+    for line in table.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = line.split(" | ").collect();
+        let labels = cells[2].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        exported.insert(cells[0].trim_matches(['|', ' ', '`']).to_owned(), labels);
+    }
+    assert!(exported.len() > 30, "{exported:?}");
+    exported
+}
+
+/// The metrics of this daemon that a query names, each with the labels that its selector names.
+fn named(query: &str) -> Vec<(String, Vec<String>)> {
+    let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let mut named = Vec::new();
+    let mut rest = query;
+    while let Some(at) = rest.find("weir_").into_iter().chain(rest.find("process_")).min() {
+        let starts = !rest[..at].ends_with(is_word);
+        let word = &rest[at..];
+        let end = word.find(|character| !is_word(character)).unwrap_or(word.len());
+        let (name, after) = word.split_at(end);
+        let selector = after.strip_prefix('{').and_then(|selector| selector.split('}').next()).unwrap_or_default();
+        let labels = selector.split(',').filter_map(|matcher| matcher.split(['=', '!']).next());
+        let labels = labels.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()).collect();
+        if starts {
+            named.push((name.to_owned(), labels));
+        }
+        rest = after;
+    }
+    named
+}
+
+#[test]
+fn the_daemon_exports_each_metric_and_label_that_they_name() {
+    let exported = exported();
+    let alerts = rules();
+    let alerts = alerts.iter().map(|rule| (rule["alert"].to_string(), rule["expr"].as_str().unwrap().to_owned()));
+    let mut found = 0;
+    for (place, query) in alerts.chain(queries()) {
+        let mut known: BTreeSet<_> = OF_PROMETHEUS.iter().map(|label| (*label).to_owned()).collect();
+        for (metric, labels) in named(&query) {
+            let own = exported.get(&metric).unwrap_or_else(|| panic!("{place}: there is no metric {metric}"));
+            for label in labels {
+                let is_known = own.contains(&label) || OF_PROMETHEUS.contains(&label.as_str());
+                assert!(is_known, "{place}: {metric} has no label {label}");
+            }
+            known.extend(own.iter().cloned());
+            found += 1;
+        }
+        for group in query.split("by (").skip(1) {
+            for label in group.split(')').next().unwrap().split(',').map(str::trim) {
+                assert!(known.contains(label), "{place}: nothing in {query} has a label {label}");
+            }
+        }
+    }
+    assert!(found > 40, "{found}");
+    assert_eq!(
+        named("a_weir_b + weir_c{d=\"1\", e!~\"2\"}"),
+        [("weir_c".to_owned(), vec!["d".to_owned(), "e".to_owned()])]
+    );
+}
+
+#[tokio::test]
+async fn promtool_finds_nothing_wrong_with_the_names_of_the_metrics() {
+    let Some(promtool) = tool("promtool") else { return };
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
+    let text = weir.admin().get("/metrics").await.text();
+    // promtool reads the older text format, in which the type of a counter has the name of its series.
+    let mut older = String::new();
+    for line in text.lines() {
+        let words: Vec<_> = line.splitn(4, ' ').collect();
+        match words.as_slice() {
+            ["#", "UNIT", ..] | ["#", "EOF"] => {}
+            ["#", kind @ ("HELP" | "TYPE"), name, rest] => {
+                let is_counter = text.contains(&format!("# TYPE {name} counter\n"));
+                let suffix = if is_counter { "_total" } else { "" };
+                older += &format!("# {kind} {name}{suffix} {rest}\n");
+            }
+            _ => older += &format!("{line}\n"),
+        }
+    }
+    let mut child = tokio::process::Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut input, older.as_bytes()).await.unwrap();
+    drop(input);
+    let output = child.wait_with_output().await.unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success(), "{said}\n{older}");
+}
+
+#[test]
+fn the_chart_renders_alerts_dashboard_and_monitor() {
+    let Some(helm) = Helm::new() else { return };
+    let objects = helm.objects(&[
+        "monitoring.serviceMonitor={\"enabled\":true,\"labels\":{\"release\":\"prometheus\"}}",
+        "monitoring.prometheusRule.enabled=true",
+        "monitoring.dashboard.enabled=true",
+        "admin.address=\"0.0.0.0\"",
+    ]);
+    let rendered = &object(&objects, "PrometheusRule", "weir").unwrap()["spec"]["groups"][0]["rules"];
+    assert_eq!(rendered, &Value::from(rules()));
+    let dashboard = object(&objects, "ConfigMap", "weir-dashboard").unwrap();
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(
+        dashboard["data"]["weir.json"].as_str().unwrap().trim_end(),
+        text("helm/weir/files/dashboard.json").trim_end()
+    );
+    let monitor = object(&objects, "ServiceMonitor", "weir").unwrap();
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    let service = object(&objects, "Service", "weir-metrics").unwrap();
+    let labels = service["metadata"]["labels"].as_object().unwrap();
+    for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(labels.get(label), Some(value), "the monitor selects the Service");
+    }
+    let pods = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"];
+    assert_eq!(service["spec"]["selector"], pods["metadata"]["labels"], "the Service selects the pods");
+    let ports = pods["spec"]["containers"][0]["ports"].as_array().unwrap();
+    assert!(ports.iter().any(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]));
+}

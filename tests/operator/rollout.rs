@@ -1,0 +1,157 @@
+//! Upgrades: pool by pool, and none after a failure; templates of ConfigMaps.
+
+use serde_json::{Value, json};
+
+use super::cluster::{APPLIED, Cluster, DEPLOYMENTS, INGRESSES, reason_of, spec};
+use super::process::Operator;
+
+const TEMPLATES: &str = "/api/v1/namespaces/weir-operator/configmaps";
+const POOL: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: 'mine-${name}'}
+spec:
+  replicas: '${replicas}'
+  selector: {matchLabels: {app: 'mine-${name}'}}
+  template:
+    metadata: {labels: {app: 'mine-${name}'}}
+    spec:
+      nodeSelector: {'${poolLabel}': '${pool}'}
+      containers: [{name: main, image: 'registry.test/mine:${version}'}]
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: {name: '${pool}'}
+spec: {controller: 'example.com/mine'}
+";
+
+fn template(version: &str, pool: &str) -> Value {
+    let labels = json!({"weir.openyurt.io/ingress-template": "mine"});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine", "labels": labels},
+        "data": {"template.yaml": format!("version: {version:?}"), "pool.yaml": pool}})
+}
+
+async fn image(cluster: &Cluster, pool: &str) -> String {
+    let deployment = cluster.get(&format!("{DEPLOYMENTS}/mine-{pool}")).await.unwrap();
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
+}
+
+async fn wait_for_image(cluster: &Cluster, pool: &str, version: &str) {
+    let image = format!("registry.test/mine:{version}");
+    let has = |deployment: Option<&Value>| {
+        (deployment?["spec"]["template"]["spec"]["containers"][0]["image"] == *image).then_some(())
+    };
+    cluster.wait(DEPLOYMENTS, &format!("mine-{pool}"), has).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_goes_pool_by_pool_and_pauses_after_a_failure() {
+    let Some(cluster) = Cluster::start().await else { return };
+    for pool in ["a", "b", "c"] {
+        cluster.add_pool(pool).await;
+    }
+    // A third template, without a new build.
+    cluster.create(TEMPLATES, template("1", POOL)).await;
+    let operator = Operator::start(&cluster, &[]).await;
+    let mut with_mine = spec(&["a", "b", "c"]);
+    with_mine["controller"] = "mine".into();
+    cluster.add_ingress("edge", with_mine).await;
+    for pool in ["a", "b", "c"] {
+        cluster.pool_is("edge", pool, "Deploying").await;
+        cluster.deployed(&format!("mine-{pool}")).await;
+    }
+    cluster.status("edge", |status| (status["readyNum"] == 3).then_some(())).await;
+
+    cluster.merge(&format!("{TEMPLATES}/mine"), template("2", POOL)).await;
+    wait_for_image(&cluster, "a", "2").await;
+    assert_eq!(cluster.pool_is("edge", "b", "RolloutWaiting").await, "upgrades after pool a");
+    assert_eq!(image(&cluster, "b").await, "registry.test/mine:1");
+    cluster.deployed("mine-a").await;
+    wait_for_image(&cluster, "b", "2").await;
+    assert_eq!(image(&cluster, "c").await, "registry.test/mine:1");
+    // A restart in the middle continues there.
+    operator.kill().await;
+    let operator = Operator::start(&cluster, &[]).await;
+
+    cluster.stuck("mine-b").await;
+    let message = cluster.pool_is("edge", "b", "DeploymentFailed").await;
+    assert!(message.contains("no pod came up"), "{message}");
+    cluster.pool_is("edge", "c", "RolloutPaused").await;
+    cluster.status("edge", |status| (reason_of(status, "Progressing")? == "RolloutPaused").then_some(())).await;
+    assert!(cluster.event("RolloutPaused").await.contains('b'));
+    assert_eq!(image(&cluster, "c").await, "registry.test/mine:1");
+
+    // The next version goes to the pools that work first.
+    cluster.merge(&format!("{TEMPLATES}/mine"), template("3", POOL)).await;
+    for pool in ["a", "c", "b"] {
+        wait_for_image(&cluster, pool, "3").await;
+        cluster.deployed(&format!("mine-{pool}")).await;
+    }
+    cluster.status("edge", |status| (status["readyNum"] == 3).then_some(())).await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn another_template_replaces_the_objects_of_the_one_before() {
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.add_pool("a").await;
+    cluster.create(TEMPLATES, template("1", POOL)).await;
+    let operator = Operator::start(&cluster, &[]).await;
+    let mut nginx = spec(&["a"]);
+    nginx["controller"] = "ingress-nginx".into();
+    cluster.add_ingress("edge", nginx).await;
+    cluster.pool_is("edge", "a", "Deploying").await;
+    // The admission webhook is there once, beside the pool's own Deployment.
+    assert_eq!(cluster.applied(DEPLOYMENTS).await, ["ingress-nginx-a", "ingress-nginx-admission"]);
+    cluster.deployed("ingress-nginx-a").await;
+    cluster.pool_is("edge", "a", "Ready").await;
+    cluster.merge(&format!("{INGRESSES}/edge"), json!({"spec": {"controller": "mine"}})).await;
+    cluster.wait(DEPLOYMENTS, "mine-a", |deployment| deployment.map(drop)).await;
+    for name in ["ingress-nginx-a", "ingress-nginx-admission"] {
+        cluster.wait(DEPLOYMENTS, name, |deployment| deployment.is_none().then_some(())).await;
+    }
+    let gone = async |collection: &str| cluster.applied(collection).await;
+    super::cluster::until("only the new template's objects are left", async || {
+        let mut left = Vec::new();
+        for collection in APPLIED {
+            left.extend(gone(collection).await);
+        }
+        (left == ["mine-a", "a"]).then_some(())
+    })
+    .await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_template_that_cannot_be_used_changes_nothing_and_is_reported() {
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.add_pool("a").await;
+    cluster.create(TEMPLATES, template("1", POOL)).await;
+    let operator = Operator::start(&cluster, &[]).await;
+    let mut with_mine = spec(&["a"]);
+    with_mine["controller"] = "mine".into();
+    cluster.add_ingress("edge", with_mine).await;
+    cluster.pool_is("edge", "a", "Deploying").await;
+    for (pool, reason) in [
+        (POOL.replace("${version}", "${vision}"), "there is no variable \"vision\""),
+        (
+            POOL.replace("{name: 'mine-${name}'}", "{name: 'mine-${name}', namespace: kube-system}"),
+            "in the namespace kube-system",
+        ),
+        ("{".to_owned(), "not YAML"),
+    ] {
+        cluster.merge(&format!("{TEMPLATES}/mine"), template("2", &pool)).await;
+        let found = cluster.status("edge", |status| {
+            let (kind, message) = super::cluster::state_of(status, "a")?;
+            (kind == "TemplateInvalid" && message.contains(reason)).then_some(message)
+        });
+        let message = found.await;
+        assert!(message.starts_with("template mine: "), "{message}");
+        assert_eq!(image(&cluster, "a").await, "registry.test/mine:1", "nothing is half applied");
+    }
+    assert!(cluster.event("TemplateInvalid").await.contains("template mine"));
+    cluster.delete(&format!("{TEMPLATES}/mine")).await;
+    cluster.pool_is("edge", "a", "TemplateNotFound").await;
+    assert_eq!(cluster.applied(DEPLOYMENTS).await, ["mine-a"], "what runs goes on");
+    operator.stop().await;
+}

@@ -1,0 +1,177 @@
+//! The Helm chart and a real API server: it takes every object, and a daemon with the arguments of the DaemonSet follows an
+//! installation from the manifests to the chart, an upgrade and a roll-back.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use weir_tests::built;
+use weir_tests::chart::{Helm, object, tool};
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::plane::{Plane, skipped};
+
+/// Runs kubectl as the administrator, with this input.
+fn kubectl(plane: &Plane, arguments: &[&str], input: &str) -> Output {
+    use std::io::Write as _;
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(plane.kubeconfig("admin")).args(arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// Such a command must succeed. Returns what it prints.
+fn prints(plane: &Plane, arguments: &[&str], input: &str) -> String {
+    let output = kubectl(plane, arguments, input);
+    assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn has_kubectl() -> bool {
+    let found = Command::new("kubectl").args(["version", "--client"]).output();
+    let has = found.is_ok_and(|output| output.status.success());
+    if !has {
+        skipped("there is no kubectl on PATH");
+    }
+    has
+}
+
+#[test]
+fn the_api_server_takes_every_object_of_the_chart() {
+    let Some(helm) = Helm::new().filter(|_| has_kubectl()) else { return };
+    let (Some(plane), Some(crds)) = (Plane::shared(), tool("crds")) else { return };
+    let _ = prints(plane, &["apply", "--server-side", "--filename", crds.to_str().unwrap()], "");
+    let _ = prints(plane, &["wait", "--for=condition=Established", "--filename", crds.to_str().unwrap()], "");
+    let dry = ["apply", "--dry-run=server", "--validate=strict", "--filename", "-"];
+    let users = "impersonation.users=[\"system:node:edge-a\"]";
+    let monitoring = [
+        "monitoring.serviceMonitor.enabled=true",
+        "monitoring.prometheusRule.enabled=true",
+        "monitoring.dashboard.enabled=true",
+        "admin.address=\"0.0.0.0\"",
+    ];
+    let secret = [
+        "servingCertificate.secretName=\"weir-tls\"",
+        "nodeSelector.edge=\"yes\"",
+        "image.pullSecrets=[{\"name\":\"a\"}]",
+    ];
+    let unprivileged = ["podAddress=\"\"", "clientCA.enabled=false"];
+    for values in [&["install=\"daemonset\"", users][..], &monitoring, &secret, &unprivileged] {
+        let manifest = helm.manifest(values).unwrap();
+        let taken = prints(plane, &dry, &manifest);
+        assert!(taken.contains("daemonset.apps/weir ") && taken.lines().count() >= 9, "{values:?}: {taken}");
+    }
+    for install in ["static-pod", "systemd"] {
+        let objects = helm.objects(&[&format!("install=\"{install}\"")]);
+        for object in &objects {
+            let _ = prints(plane, &dry, &object.to_string());
+        }
+        let files = &object(&objects, "ConfigMap", "weir-node-files").unwrap()["data"];
+        if let Some(pod) = files["weir.yaml"].as_str() {
+            // kubelet has no part here: as a pod of its own it needs the same fields.
+            assert!(prints(plane, &dry, pod).contains("pod/weir created (server dry run)"));
+        }
+    }
+    let wrong = helm.manifest(&[]).unwrap().replace("hostNetwork: true", "hostNetwrok: true");
+    assert!(!kubectl(plane, &dry, &wrong).status.success(), "an unknown field is refused");
+}
+
+/// The URL of the API server and the token of the daemon's service account, as its kubeconfig has them.
+fn server_and_token(plane: &Plane) -> [String; 2] {
+    let config = std::fs::read_to_string(plane.kubeconfig("weir")).unwrap();
+    let config: Value = serde_saphyr::from_str(&config).unwrap();
+    [&config["clusters"][0]["cluster"]["server"], &config["users"][0]["user"]["token"]]
+        .map(|text| text.as_str().unwrap().to_owned())
+}
+
+/// A daemon with the arguments and the environment of the DaemonSet in the cluster. Only paths and addresses are the test's own.
+fn deployed(plane: &Plane) -> Setup {
+    let get = |kind: &str, name: &str| -> Value {
+        let text = prints(plane, &["--namespace=kube-system", "get", kind, name, "--output=json"], "");
+        serde_json::from_str(&text).unwrap()
+    };
+    let container = get("daemonset", "weir")["spec"]["template"]["spec"]["containers"][0].clone();
+    let own = |path: std::path::PathBuf| path.display().to_string();
+    let account = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let mut arguments = Vec::new();
+    for argument in container["args"].as_array().unwrap().iter().skip(1) {
+        let argument = argument.as_str().unwrap();
+        let (flag, value) = argument.split_once('=').unwrap();
+        let value = match (flag, value) {
+            ("--node-name", "$(NODE_NAME)") => "edge-a".to_owned(),
+            ("--certificate-authority", path) if path.starts_with(account) => own(plane.ca()),
+            ("--token-file", path) if path.starts_with(account) => continue,
+            ("--client-ca-file", "/client-ca/client-ca.crt") => own(plane.ca()),
+            ("--modules-dir", "/modules") => own(built::modules()),
+            ("--cache-dir", "/var/cache/weir/cache") => continue,
+            (_, value) => value.to_owned(),
+        };
+        arguments.push((flag.to_owned(), value));
+    }
+    assert_eq!(container["args"][0], "serve");
+    assert!(container["args"].as_array().unwrap().contains(&json!(format!("--token-file={account}/token"))));
+    assert_eq!(container["env"][1]["name"], "WEIR_SERVER");
+    let servers = get("configmap", "weir-node")["data"]["server"].as_str().unwrap().to_owned();
+    let [_, token] = server_and_token(plane);
+    Setup::exactly(&arguments).env("WEIR_SERVER", &servers).file("--token-file", "token", &token)
+}
+
+async fn filters(weir: &Daemon) -> Vec<String> {
+    let shown = weir.admin().json("/filters").await;
+    shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_back() {
+    let Some(helm) = Helm::new().filter(|_| has_kubectl()) else { return };
+    // Its own cluster: other tests use the ConfigMap of the filters, too.
+    let Some(plane) = Plane::own() else { return };
+    let kubeconfig = plane.kubeconfig("admin").display().to_string();
+    let folder = built::workspace().join("deploy").display().to_string();
+    let _ = prints(&plane, &["apply", "--kustomize", &folder], "");
+    let system = ["--namespace", "kube-system", "--kubeconfig", kubeconfig.as_str()];
+    let [url, _] = server_and_token(&plane);
+    let servers = format!("servers={}", json!([url]));
+    let release = |command: &[&str]| helm.prints(&[command, &system].concat());
+    let image = || {
+        let path = "--output=jsonpath={.spec.template.spec.containers[0].image}";
+        prints(&plane, &["--namespace=kube-system", "get", "daemonset", "weir", path], "")
+    };
+
+    // The older version has one filter, and no node's server in its values.
+    let older = helm.copy("0.0.9");
+    let older = older.to_str().unwrap();
+    let one = "filters=[{\"name\":\"discardcloudservice\"}]";
+    let refused = helm.run(&[&["install", "weir", older, "--set-json", &servers][..], &system].concat());
+    assert!(!refused.status.success(), "what kubectl has applied is not Helm's");
+    let _ = release(&["install", "weir", older, "--take-ownership", "--set-json", &servers, "--set-json", one]);
+    assert_eq!(image(), "weir:0.0.9");
+    let cache = tempfile::tempdir().unwrap();
+    let directory = cache.path().display().to_string();
+    let weir = deployed(&plane).flag("--cache-dir", &directory).start_ready().await;
+    assert_eq!(filters(&weir).await, ["discardcloudservice"]);
+
+    let from = weir.log_length();
+    let chart = helm.chart().to_str().unwrap();
+    let _ = release(&["upgrade", "weir", chart, "--reset-values", "--set-json", &servers]);
+    assert_eq!(image(), format!("weir:{}", env!("CARGO_PKG_VERSION")));
+    let _ = weir.logged_after(from, "filter set activated").await;
+    let all = ["servicetopology", "endpoints", "discardcloudservice", "nodeportisolation", "nodeportaddresses"];
+    assert_eq!(filters(&weir).await, all, "a running daemon takes the filters of the upgrade");
+    assert!(!weir.log_text().contains("forbidden"), "the permissions came with them: {}", weir.log_text());
+    // The pod is replaced: the next daemon has the arguments of the new version, and the cache of its predecessor.
+    weir.kill().await;
+    let weir = deployed(&plane).flag("--cache-dir", &directory).start_ready().await;
+    assert_eq!(filters(&weir).await, all);
+
+    let from = weir.log_length();
+    let _ = release(&["rollback", "weir", "1"]);
+    assert_eq!(image(), "weir:0.0.9");
+    let _ = weir.logged_after(from, "filter set activated").await;
+    assert_eq!(filters(&weir).await, ["discardcloudservice"], "and those of the roll-back");
+    let history: Value = serde_json::from_str(&release(&["history", "weir", "--output", "json"])).unwrap();
+    let states: Vec<_> =
+        history.as_array().unwrap().iter().map(|revision| revision["status"].as_str().unwrap()).collect();
+    assert_eq!(states, ["superseded", "superseded", "deployed"]);
+    let _ = release(&["uninstall", "weir"]);
+    assert!(!kubectl(&plane, &["--namespace=kube-system", "get", "configmap", "weir-filters"], "").status.success());
+}
