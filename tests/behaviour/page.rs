@@ -122,6 +122,7 @@ async fn the_page_stops_while_it_is_hidden_and_is_readable_on_a_phone() {
     println!("loaded within {page} ms, and a page without content within {nothing} ms");
     assert!(page < 20.0 * nothing.max(5.0), "{page} ms, {nothing} ms");
 
+    open(&mut browser, &weir).await;
     // `visibilitychange` as the browser fires it when the tab is hidden.
     let hide = |hidden: bool| {
         format!(
