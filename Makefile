@@ -15,13 +15,19 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build modules image dist dist-aarch64 sbom neon templates test test-checked controlplane controllers registry deploy-tools traefik crd converge kills soak replay demo node-parts node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build otlp modules image dist dist-aarch64 sbom neon templates test test-checked controlplane controllers registry deploy-tools traefik crd converge kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 build: modules ## target/release/weir, its debug information in weir.debug, weir-operator, and target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
 	objcopy --only-keep-debug $(RELEASE)/weir $(RELEASE)/weir.debug
 	objcopy --strip-all --add-gnu-debuglink=$(RELEASE)/weir.debug $(RELEASE)/weir $(RELEASE)/weir.stripped
 	mv $(RELEASE)/weir.stripped $(RELEASE)/weir
+
+# For the tests of traces, and for who wants them. `build` puts the daemon without them back in its place.
+otlp: ## target/otlp/weir: the daemon with traces
+	cargo build --release --locked $(HOST) --features weir/otlp --bin weir
+	@mkdir -p $(TARGET)/otlp
+	cp $(RELEASE)/weir $(TARGET)/otlp/weir
 
 modules: guest-target
 	cargo build --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest
@@ -63,7 +69,7 @@ dist: build dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64, t
 	sh deploy/release/archive.sh $(TARGET)/dist/weir-aarch64 $(TARGET)/modules weir-$(VERSION)-aarch64-linux $(TARGET)/dist
 	cd $(TARGET)/dist && sha256sum weir-$(VERSION)-*.tar.gz weir.cdx.json > SHA256SUMS && cat SHA256SUMS
 
-test: check-format schema-check deny build controlplane controllers registry deploy-tools browser traefik lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
+test: check-format schema-check deny otlp build controlplane controllers registry deploy-tools browser traefik lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
@@ -111,15 +117,20 @@ node-parts: build controllers
 	cd tests/node/coredns && go build -p 2 -ldflags "-s -w" -o $(abspath $(TARGET))/node/bin/coredns .
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/debian
 
+# Another release of Kubernetes for the control plane and the conformance suite: 1.36, or a patch of it. kubelet stays.
+KUBERNETES ?=
+kubernetes: # half an hour the first time
+	sh tests/controlplane/release.sh $(KUBERNETES) $(abspath $(TARGET))/kubernetes/$(KUBERNETES)
+
 # Skipped aloud without root, or without what it needs of the kernel.
-node: node-parts ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt)
-	$(RELEASE)/weir-node
+node: node-parts $(if $(KUBERNETES),kubernetes) ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt); KUBERNETES=1.36: with a control plane of that release
+	KUBERNETES='$(KUBERNETES)' $(RELEASE)/weir-node
 
 # The suite's programs stay in the target folder. What agnhost runs comes from Debian's packages, with their libraries.
 conformance: node-parts conformance-parts ## Kubernetes' conformance suite on that node, directly and through Weir; FOCUS=sig-cli,... RELOADS=1 DIRECT=0
-	FOCUS='$(FOCUS)' RELOADS='$(RELOADS)' CACHED='$(CACHED)' DIRECT='$(DIRECT)' WEIR_FLAGS='$(WEIR_FLAGS)' $(RELEASE)/weir-node conformance
+	KUBERNETES='$(KUBERNETES)' FOCUS='$(FOCUS)' RELOADS='$(RELOADS)' CACHED='$(CACHED)' DIRECT='$(DIRECT)' WEIR_FLAGS='$(WEIR_FLAGS)' $(RELEASE)/weir-node conformance
 
-conformance-parts:
+conformance-parts: $(if $(KUBERNETES),kubernetes)
 	sh tests/node/e2e/build.sh $(abspath $(TARGET))/node/e2e
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/e2e/debian "bash curl bind9-dnsutils dash libc-bin netcat-openbsd" '^lib.*[0-9]|^bind9-'
 
@@ -129,7 +140,7 @@ conformance-short: node-parts ## some thirty tests of the suite through Weir, wh
 	timeout $(SUITE_TIMEOUT) $(MAKE) --no-print-directory conformance-parts; result=$$?; \
 	if [ $$result = 124 ]; then \
 	    echo "!!! SKIPPED: the conformance suite was not built within $(SUITE_TIMEOUT) s; the next build continues !!!"; \
-	elif [ $$result = 0 ]; then FOCUS=short RELOADS=1 DIRECT=failed $(RELEASE)/weir-node conformance; \
+	elif [ $$result = 0 ]; then KUBERNETES='$(KUBERNETES)' FOCUS=short RELOADS=1 DIRECT=failed $(RELEASE)/weir-node conformance; \
 	else exit $$result; fi
 SUITE_TIMEOUT ?= 600
 
@@ -150,6 +161,7 @@ check-format:
 
 lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	cargo clippy --release --locked $(HOST) --features weir/otlp --lib -- -D warnings
 	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest -- -D warnings
 
 docs: ## every link in the documentation, private items too

@@ -51,6 +51,7 @@ mod behaviour {
     mod status;
     mod streams;
     mod tls;
+    mod traces;
     mod uplinks;
     mod watch;
     mod writes;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use weir_store::{PeerClient, Peers};
 use weir_upstream::{
     Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
@@ -10,6 +11,7 @@ use weir_upstream::{
 };
 
 use crate::config::ServeConfig;
+use crate::traces::pass_context_on;
 
 /// How long the start waits for an exec plugin of the node credential. Other clients do not need it.
 const NODE_CREDENTIAL: Duration = Duration::from_secs(5);
@@ -26,6 +28,7 @@ pub(crate) async fn connect(
     let mut upstream_config = UpstreamConfig::new(loaded.config);
     upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
     upstream_config.server_mode = config.server_mode;
+    upstream_config.trace_context = config.otlp_endpoint.as_ref().map(|_| pass_context_on as fn(&mut HeaderMap));
     if config.relay_rate.is_some() {
         let relay = |peer: &PeerClient| Relay { node: peer.node().clone(), peer: peer.upstream().clone() };
         upstream_config.relays = peers.in_own_order().map(relay).collect();

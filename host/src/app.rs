@@ -38,6 +38,7 @@ use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
 use crate::time_file::TimeFile;
+use crate::traces::{Traces, TracesError};
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +79,9 @@ pub enum ServeError {
     /// The plain port is not allowed on this address.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// Traces cannot be sent.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// This machine cannot run compiled modules.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -88,11 +92,14 @@ pub enum ServeError {
 /// # Errors
 /// The daemon cannot start. After the start, only a signal ends it.
 pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
-    log_to_stderr(config.log);
+    let traces = Traces::start(config.otlp_endpoint.as_ref(), &config.node_name)?;
+    log_to_stderr(config.log, &traces);
     // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
-    runtime.map_err(system("cannot start the tokio runtime"))?.block_on(run(config))
+    let result = runtime.map_err(system("cannot start the tokio runtime"))?.block_on(run(config));
+    traces.end();
+    result
 }
 
 /// Binds the ports first, so that a conflict ends the start before anything else has begun. The ports accept connections

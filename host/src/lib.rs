@@ -34,4 +34,5 @@ pub mod reload;
 mod revalidate;
 pub mod sockets;
 mod time_file;
+pub mod traces;
 pub mod view;

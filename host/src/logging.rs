@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 use std::sync::{Mutex, PoisonError};
 
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::traces::{SPANS, Traces};
 
 /// What becomes of a line that was shown before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +63,8 @@ pub(crate) fn log_for_people(verbosity: u8, repeated: Repeated) {
     };
 }
 
-/// Sends the log of this process to stderr.
-pub(crate) fn log_to_stderr(config: LogConfig) {
+/// Sends the log of this process to stderr, and its spans to where traces go.
+pub(crate) fn log_to_stderr(config: LogConfig, traces: &Traces) {
     let others = match config.verbosity {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -70,13 +72,12 @@ pub(crate) fn log_to_stderr(config: LogConfig) {
     };
     // A target is a prefix: `weir` is all crates of Weir.
     let levels = Targets::new().with_default(others).with_target("weir", own_level(config.verbosity));
-    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(io::stderr);
+    let levels = levels.with_target(SPANS, LevelFilter::OFF);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let process = tracing_subscriber::registry().with(traces.layer());
     match config.format {
-        LogFormat::Json => lines.json().with_current_span(false).finish().with(levels).init(),
-        LogFormat::Text => {
-            let colours = io::stderr().is_terminal();
-            lines.with_ansi(colours).finish().with(levels).init();
-        }
+        LogFormat::Json => process.with(lines.json().with_current_span(false).with_filter(levels)).init(),
+        LogFormat::Text => process.with(lines.with_ansi(io::stderr().is_terminal()).with_filter(levels)).init(),
     }
 }
 

@@ -21,6 +21,7 @@ mod headers;
 mod identity;
 mod in_flight;
 mod metrics;
+mod request_span;
 mod respond;
 mod response;
 mod resume;

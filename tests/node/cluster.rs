@@ -13,7 +13,9 @@ use crate::kubectl::Kubectl;
 use crate::machine::{Machine, replace, run};
 use crate::parts::Part;
 use crate::runner::until;
-use crate::{CLOUD_ADDRESS, NEIGHBOUR, NEIGHBOUR_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, folder, images};
+use crate::{
+    CLOUD_ADDRESS, NEIGHBOUR, NEIGHBOUR_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, control_plane, folder, images,
+};
 
 /// The kubelet's certificate and key, in kubeadm's location.
 const KUBELET_PAIR: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
@@ -47,7 +49,7 @@ impl Cloud {
         let deploy = built::workspace().join("deploy");
         let mut process = Command::new("nsenter")
             .arg("--net=/run/netns/cloud")
-            .arg(built::target().join("controlplane").join("controlplane"))
+            .arg(control_plane("controlplane"))
             .args(["--real-node", "--address", CLOUD_ADDRESS])
             .args(["--names", &format!("{SERVER_NAME},{CLOUD_ADDRESS},{NODE_ADDRESS},{NEIGHBOUR_ADDRESS}")])
             .arg("--data-dir")
@@ -194,11 +196,16 @@ pub(crate) fn start_kubelet(machine: &Machine, upstream: Upstream) -> Part {
     Part::start(machine, "kubelet", &program("kubelet"), &words)
 }
 
-/// A program of `tests/controlplane/node`. It is one binary that acts by its name, which is also its User-Agent.
+/// A program of `tests/controlplane/node`. It is one binary that acts by its name, which is also its User-Agent. kubelet's
+/// release may be older than the control plane's.
 fn program(name: &str) -> String {
     let link = PathBuf::from("/run").join(name);
     if !link.exists() {
-        std::os::unix::fs::symlink(folder().join("bin").join("node"), &link).unwrap();
+        let binary = match name {
+            "kubelet" => folder().join("bin").join("node"),
+            _ => control_plane("node"),
+        };
+        std::os::unix::fs::symlink(binary, &link).unwrap();
     }
     link.display().to_string()
 }

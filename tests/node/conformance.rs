@@ -13,11 +13,10 @@ mod suite;
 
 use std::path::PathBuf;
 
-use weir_tests::built;
-
 use self::report::{Results, compare};
 use self::suite::{Suite, Target};
 use crate::checks::{World, prepare};
+use crate::control_plane;
 use crate::machine::Machine;
 use crate::runner::Runner;
 
@@ -42,7 +41,7 @@ const SHORT: &[&str] = &[
 
 /// The folder of the suite's programs, and of the results of direct runs.
 fn programs() -> PathBuf {
-    built::target().join("node").join("e2e")
+    control_plane("e2e")
 }
 
 /// A variable, unless it is empty.

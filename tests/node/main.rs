@@ -54,6 +54,18 @@ fn folder() -> PathBuf {
     built::target().join("node")
 }
 
+/// A program of the control plane, or of the conformance suite: of the release that the variable `KUBERNETES` names, which
+/// `tests/controlplane/release.sh` has built, else of kubelet's release.
+fn control_plane(name: &str) -> PathBuf {
+    let release = std::env::var("KUBERNETES").ok().filter(|release| !release.is_empty());
+    match (release, name) {
+        (Some(release), _) => built::target().join("kubernetes").join(release).join(name),
+        (None, "controlplane") => built::target().join("controlplane").join(name),
+        (None, "node") => folder().join("bin").join(name),
+        (None, _) => folder().join(name),
+    }
+}
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == INSIDE) {

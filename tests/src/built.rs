@@ -17,6 +17,12 @@ pub fn weir() -> PathBuf {
     present(target().join("release").join("weir"))
 }
 
+/// The daemon with traces, if `make otlp` has built it.
+#[must_use]
+pub fn weir_with_traces() -> PathBuf {
+    target().join("otlp").join("weir")
+}
+
 /// The module of a bundled filter.
 #[must_use]
 pub fn module(name: &str) -> PathBuf {

@@ -20,6 +20,7 @@ use crate::pki::{Authority, Pair};
 /// The settings of a daemon before it starts.
 #[derive(Debug)]
 pub struct Setup {
+    program: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
     folder: tempfile::TempDir,
@@ -32,6 +33,7 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
+    program: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
     network: Option<String>,
@@ -71,7 +73,8 @@ impl Setup {
     fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        Self { arguments: Vec::new(), environment: Vec::new(), folder, socket: None, network: None, open_files: None }
+        let (program, arguments, environment) = (built::weir(), Vec::new(), Vec::new());
+        Self { program, arguments, environment, folder, socket: None, network: None, open_files: None }
     }
 
     fn upstream(flag: &str, value: &str) -> Self {
@@ -204,6 +207,13 @@ impl Setup {
         self.folder.path().join("modules")
     }
 
+    /// Starts another build of the daemon.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = program;
+        self
+    }
+
     /// Sets an environment variable. The daemon inherits none.
     #[must_use]
     pub fn env(mut self, name: &'static str, value: &str) -> Self {
@@ -249,17 +259,17 @@ impl Setup {
         let mut command = match this.socket {
             None if this.network.is_some() => {
                 let mut command = Command::new("ip");
-                command.args(["netns", "exec"]).args(&this.network).arg(built::weir()).stdin(Stdio::null());
+                command.args(["netns", "exec"]).args(&this.network).arg(&this.program).stdin(Stdio::null());
                 command
             }
             None if let Some((soft, hard)) = this.open_files => {
                 let mut command = Command::new("/bin/sh");
                 let script = format!(r#"ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$0" "$@""#);
-                command.args(["-c", &script]).arg(built::weir()).stdin(Stdio::null());
+                command.args(["-c", &script]).arg(&this.program).stdin(Stdio::null());
                 command
             }
             None => {
-                let mut command = Command::new(built::weir());
+                let mut command = Command::new(&this.program);
                 command.stdin(Stdio::null());
                 command
             }
@@ -267,7 +277,7 @@ impl Setup {
                 // `exec` keeps the process ID of the shell, which LISTEN_PID must name.
                 let script = r#"LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@" 3<&0 </dev/null"#;
                 let mut command = Command::new("/bin/sh");
-                command.args(["-c", script]).arg(built::weir()).stdin(Stdio::from(socket));
+                command.args(["-c", script]).arg(&this.program).stdin(Stdio::from(socket));
                 command
             }
         };
@@ -297,6 +307,7 @@ impl Setup {
         });
         let mut daemon = Daemon {
             child,
+            program: this.program,
             arguments: this.arguments,
             environment: this.environment,
             network: this.network,
@@ -529,6 +540,7 @@ impl Daemon {
 
     fn into_setup(self) -> Setup {
         Setup {
+            program: self.program,
             arguments: self.arguments,
             environment: self.environment,
             folder: self.folder,

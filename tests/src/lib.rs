@@ -16,6 +16,7 @@ pub mod browser;
 pub mod built;
 pub mod chart;
 pub mod client;
+pub mod collector;
 pub mod daemon;
 pub mod edge;
 pub mod guests;

@@ -25,6 +25,25 @@ pub enum Verb {
     Other,
 }
 
+impl Verb {
+    /// Returns the name in RBAC rules; `None` for a method that the API does not use.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Proxy => "proxy",
+            Self::Other => return None,
+        })
+    }
+}
+
 /// A group of verbs that match rules treat alike.
 ///
 /// Get, list and watch share one class, so that the same chain of filters runs for a list and for its watch.

@@ -84,6 +84,21 @@ pub(crate) struct BatchCounts {
     pub(crate) replayed: u64,
 }
 
+impl BatchCounts {
+    /// Records the counts in the span of the batch.
+    pub(crate) fn record(self, span: &tracing::Span) {
+        if span.is_disabled() {
+            return;
+        }
+        let Self { kept, edited, hidden, failed, replayed } = self;
+        let counts =
+            [("kept", kept), ("edited", edited), ("hidden", hidden), ("failed", failed), ("replayed", replayed)];
+        for (name, count) in counts {
+            span.record(name, count);
+        }
+    }
+}
+
 /// What one filter has done since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FilterCounts {

@@ -284,6 +284,9 @@ pub(super) struct ServeFlags {
     /// Longest time to finish open requests after SIGTERM or SIGINT
     #[arg(long, env = "WEIR_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
     pub(super) drain_timeout: String,
+    /// OTLP/HTTP endpoint that gets a trace of each request, as http://localhost:4318; needs a Weir that is built with the feature otlp [default: no traces]
+    #[arg(long, env = "WEIR_OTLP_ENDPOINT", value_name = "URL")]
+    pub(super) otlp_endpoint: Option<http::Uri>,
     /// Format of log lines on standard error
     #[arg(long, env = "WEIR_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(super) log_format: LogFormat,

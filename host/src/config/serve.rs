@@ -79,6 +79,8 @@ pub struct ServeConfig {
     pub uplink_rate: Option<NonZeroU64>,
     /// Total bytes of the recent events of watch caches.
     pub watch_memory: usize,
+    /// The OTLP/HTTP endpoint that gets traces. `None` sends none.
+    pub otlp_endpoint: Option<http::Uri>,
     /// Format and level of the log.
     pub log: LogConfig,
 }
@@ -192,6 +194,7 @@ impl ServeConfig {
             let rate = &flags.relay_rate;
             errors.push(format!("--relay-rate: {rate:?} is not a number of bytes: write it as 1Mi, or 0 for no relay"));
         }
+        check_otlp_endpoint(flags.otlp_endpoint.as_ref(), &mut errors);
         let durations = offline_grace.zip(start_wait).zip(drain).zip(peer_silence);
         let node_condition = match flags.node_condition {
             // The node credential may change no other Node. The daemon's own could change all of them.
@@ -236,6 +239,7 @@ impl ServeConfig {
                 response_memory,
                 uplink_rate,
                 watch_memory,
+                otlp_endpoint: flags.otlp_endpoint,
                 log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
             }),
             _ => Err(errors),
@@ -263,6 +267,18 @@ fn parse_memory(flag: &str, text: &str, example: &str, errors: &mut Vec<String>)
         errors.push(format!("{flag}: {text:?} is not an amount of memory: write it as {example}"));
     }
     parsed.unwrap_or_default()
+}
+
+/// Refuses an endpoint that no trace could be sent to.
+fn check_otlp_endpoint(endpoint: Option<&http::Uri>, errors: &mut Vec<String>) {
+    let Some(endpoint) = endpoint else { return };
+    if !cfg!(feature = "otlp") {
+        errors.push("--otlp-endpoint: this Weir is built without traces: build it with `--features otlp`".to_owned());
+    } else if !matches!(endpoint.scheme_str(), Some("http" | "https")) || endpoint.query().is_some() {
+        errors.push(format!(
+            "--otlp-endpoint: {endpoint} is not an http or https URL: write it as http://localhost:4318"
+        ));
+    }
 }
 
 fn config_map(text: &str, errors: &mut Vec<String>) -> Option<ConfigSource> {

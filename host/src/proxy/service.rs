@@ -13,6 +13,7 @@ use super::body::{Meter, ResponseBody, guarded};
 use super::credential::credential_owner;
 use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
+use super::request_span::{describe, in_span};
 use super::respond::StatusError;
 use super::response::answer_memory::AnswerKey;
 use super::response::cached::CacheableRequest;
@@ -60,6 +61,14 @@ impl Proxy {
     /// Handles one request. Any error is a response, too.
     pub(super) async fn handle(
         self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        peer: Peer,
+    ) -> Response<ResponseBody> {
+        in_span(request, |request| self.handle_in_span(request, peer)).await
+    }
+
+    async fn handle_in_span(
+        self: &Arc<Self>,
         mut request: http::Request<Incoming>,
         peer: Peer,
     ) -> Response<ResponseBody> {
@@ -80,6 +89,7 @@ impl Proxy {
                 return meter.attach(error.response(Encoding::for_errors(request.headers())));
             }
         };
+        describe(&context.parsed, &context.component);
         let client = self.clients.begin(&context.component, context.is_watch());
         let response = self.respond(request, context, peer, started).await;
         client.answered(response.status());

@@ -23,10 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Method, Response};
+use http::{HeaderMap, Method, Response};
 use http_body::Body as _;
 use kube::config::AuthInfo;
 use tokio::sync::watch;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 pub use self::config::{Relay, ServerRole, UpstreamConfig};
 pub use self::credential_reload::ReloadedCredential;
@@ -46,6 +48,9 @@ use crate::{Connectivity, Identity, Purpose, RequestHead, UpstreamBody, Upstream
 /// The largest body of a write that probes may give up. A larger one may itself delay the probes on a thin link.
 const MAX_ABANDONED_BODY: u64 = 64 << 10;
 
+/// The target of spans that are sent as traces.
+const SPANS: &str = "weir_trace";
+
 /// How often a request is sent again that the server did not process.
 const MAX_REPEATS: u32 = 3;
 
@@ -60,6 +65,8 @@ pub struct Upstream {
     /// For [`Identity::Node`].
     node: ArcSwap<NodeCredential>,
     role: ServerRole,
+    /// [`UpstreamConfig::trace_context`].
+    trace_context: Option<fn(&mut HeaderMap)>,
     /// Whether a server is up.
     reachable: watch::Sender<bool>,
     /// [`Servers::in_use`].
@@ -120,6 +127,7 @@ impl Upstream {
             daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, &servers, timeout)?),
             node: ArcSwap::from_pointee(node),
             role: config.role,
+            trace_context: config.trace_context,
             reachable: watch::Sender::new(true),
             in_use: watch::Sender::new(0),
             servers,
@@ -186,9 +194,40 @@ impl Upstream {
         &self,
         identity: Identity,
         purpose: Purpose,
+        head: RequestHead,
+        body: RequestBody,
+    ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let span = tracing::info_span!(
+            target: SPANS,
+            "upstream",
+            otel.kind = "client",
+            otel.name = %format_args!("{} upstream", head.method),
+            otel.status_code = Empty,
+            http.request.method = %head.method,
+            url.path = head.path.path(),
+            http.response.status_code = Empty,
+        );
+        if span.is_disabled() {
+            return self.send_in_span(identity, purpose, head, body).await;
+        }
+        let result = self.send_in_span(identity, purpose, head, body).instrument(span.clone()).await;
+        match &result {
+            Ok(response) => span.record("http.response.status_code", response.status().as_u16()),
+            Err(_) => span.record("otel.status_code", "ERROR"),
+        };
+        result
+    }
+
+    async fn send_in_span(
+        &self,
+        identity: Identity,
+        purpose: Purpose,
         mut head: RequestHead,
         body: RequestBody,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        if let Some(pass_context_on) = self.trace_context {
+            pass_context_on(&mut head.headers);
+        }
         let transport = self.transport(identity)?;
         if identity == Identity::Daemon {
             set_user_agent(&mut head.headers);

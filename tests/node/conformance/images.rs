@@ -49,7 +49,7 @@ pub(super) fn import(machine: &Machine) {
 }
 
 fn agnhost(image: Image) {
-    let (folder, debian) = (programs(), programs().join("debian"));
+    let (folder, debian) = (programs(), crate::folder().join("e2e").join("debian"));
     image.program(&folder.join("agnhost"), "/agnhost");
     for (program, inside) in PROGRAMS {
         image.unpacked_program(&debian, &debian.join("usr/bin").join(program), inside);

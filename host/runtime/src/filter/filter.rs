@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 use weir_document::{Document, Path};
 
 use self::batch::Batch;
@@ -30,6 +32,8 @@ use crate::{FailurePolicy, FilterEntry, MatchRule, Mode, Share, Writes};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 
+/// The target of spans that are sent as traces.
+const SPANS: &str = "weir_trace";
 /// One object of this many is filtered again by a fresh instance, to compare the outcomes.
 const SPOT_CHECK: u64 = 1024;
 /// The minimum time between two spot checks. A fresh instance costs as much as filtering a hundred objects, too much
@@ -300,7 +304,23 @@ impl DocumentFilter for Filter {
     }
 
     fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()> {
-        Batch::begin(&self.state, guarded).run(batch).boxed()
+        let span = tracing::info_span!(
+            target: SPANS,
+            "filter",
+            otel.name = %self.state.name,
+            filter = %self.state.name,
+            digest = %self.state.digest,
+            objects = batch.len(),
+            kept = Empty,
+            edited = Empty,
+            hidden = Empty,
+            failed = Empty,
+            replayed = Empty,
+        );
+        match span.is_disabled() {
+            true => Batch::begin(&self.state, guarded).run(batch).boxed(),
+            false => Batch::begin(&self.state, guarded).run(batch).instrument(span).boxed(),
+        }
     }
 
     fn explain(&self, document: Document, guarded: bool) -> BoxFuture<'_, FilterExplanation> {

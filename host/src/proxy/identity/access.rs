@@ -122,18 +122,7 @@ fn selected_name(request: &RequestInfo) -> Option<&str> {
 }
 
 fn rbac_verb(verb: Verb, method: &Method) -> String {
-    match verb {
-        Verb::Get => "get".to_owned(),
-        Verb::List => "list".to_owned(),
-        Verb::Watch => "watch".to_owned(),
-        Verb::Create => "create".to_owned(),
-        Verb::Update => "update".to_owned(),
-        Verb::Patch => "patch".to_owned(),
-        Verb::Delete => "delete".to_owned(),
-        Verb::DeleteCollection => "deletecollection".to_owned(),
-        Verb::Proxy => "proxy".to_owned(),
-        Verb::Other => method.as_str().to_ascii_lowercase(),
-    }
+    verb.name().map_or_else(|| method.as_str().to_ascii_lowercase(), str::to_owned)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+
 use super::Upstream;
 use crate::server::ServerMode;
 
@@ -23,6 +25,8 @@ pub struct UpstreamConfig {
     pub role: ServerRole,
     /// Peers that relay connections to the API servers while no direct way is up, in the order to try them.
     pub relays: Vec<Relay>,
+    /// Makes the headers of a request name the current span, for traces that go on at the server.
+    pub trace_context: Option<fn(&mut HeaderMap)>,
     /// The timeout of connecting to a server, including TLS.
     pub connect_timeout: Duration,
 }
@@ -65,6 +69,7 @@ impl UpstreamConfig {
             node_credential: None,
             role: ServerRole::ApiServer,
             relays: Vec::new(),
+            trace_context: None,
             connect_timeout: Duration::from_secs(10),
         }
     }

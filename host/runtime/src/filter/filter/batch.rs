@@ -73,6 +73,7 @@ impl<'a> Batch<'a> {
         if let Some(checkout) = checkout {
             filter.pool.give_back(checkout);
         }
+        counts.record(&tracing::Span::current());
         filter.tally.add(counts);
         filter.metrics.batch(&filter.name, observes, counts, began.elapsed());
         if observes {
