@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 use weir_tests::browser::Browser;
 use weir_tests::daemon::{Daemon, Setup};
 
-use super::{NO_LOAD_BALANCERS, edge};
+use super::{NO_LOAD_BALANCERS, edge, service};
 
 /// A filter whose module fails on each object, with a text of its choice.
 const HOSTILE: &str = "<script>alert(1)</script>";
+/// The name of an object. The API allows it for resources whose names are path segments.
+const OBJECT: &str = "<script>alert(1)";
 
 /// Opens the status page of a daemon, and waits for the first answer.
 async fn open(browser: &mut Browser, weir: &Daemon) {
@@ -90,6 +92,21 @@ async fn hostile_names_and_messages_are_shown_as_text() {
         .value("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
         .await;
     assert_eq!(browser.value("typeof window.ran").await, "undefined");
+}
+
+#[tokio::test]
+async fn an_explanation_of_an_object_named_script_is_no_document() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    server.store().put(service(OBJECT, "ClusterIP")).unwrap();
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let name = OBJECT.replace('<', "%3C").replace('>', "%3E");
+    let path = format!("explain/api/v1/namespaces/default/services/{name}?component=kube-proxy");
+    browser.open(&format!("{}/{path}", weir.admin_url())).await;
+    assert_eq!(browser.value("document.contentType").await, "application/json");
+    let text = browser.text().await;
+    assert!(text.contains(OBJECT) && text.contains("discardcloudservice"), "{text}");
+    assert_eq!(browser.value("document.querySelectorAll('script').length").await, 0);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod local_status;
 mod neighbour;
 mod offline;
 mod rules;
+mod upgrade;
 
 use serde_json::Value;
 
@@ -72,6 +73,7 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::tells(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
+    runner.check("upgrade_keeps_disk_certificate_and_clients", || upgrade::replaced_by_the_next_version(world));
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
     runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
 }

@@ -19,7 +19,9 @@ pub(crate) const TEST: &str = "weir.test/busybox:1";
 const KUBE_PROXY: &str = "weir.test/kube-proxy:1";
 const COREDNS: &str = "weir.test/coredns:1";
 /// The image that `deploy/` names.
-const WEIR: &str = "docker.io/library/weir:0.1.0";
+pub(crate) const WEIR: &str = "docker.io/library/weir:0.1.0";
+/// The daemon that an upgrade replaces.
+pub(crate) const PREVIOUS: &str = "weir.test/weir:previous";
 
 /// The files of an image, and the command of its containers.
 pub(crate) struct Image {
@@ -32,9 +34,17 @@ pub(crate) struct Image {
 
 /// Builds and imports all images.
 pub(crate) fn import(machine: &Machine) {
-    for image in [pause(machine), test(machine), weir(machine), kube_proxy(machine), coredns(machine)] {
+    for image in
+        [pause(machine), test(machine), weir(machine, WEIR, &built::target()), kube_proxy(machine), coredns(machine)]
+    {
         image.import();
     }
+}
+
+/// Imports the daemon of a checkout of the last version, else this one under its name.
+pub(crate) fn import_previous(machine: &Machine, checkout: Option<&Path>) {
+    let target = checkout.map_or_else(built::target, |checkout| checkout.join("target"));
+    weir(machine, PREVIOUS, &target).import();
 }
 
 fn pause(machine: &Machine) -> Image {
@@ -59,10 +69,10 @@ fn test(machine: &Machine) -> Image {
 
 /// The content of `deploy/Dockerfile` without its base image: the binary, its libraries and the modules. It has no CA
 /// bundle, because the manifests name the cluster's own CA.
-fn weir(machine: &Machine) -> Image {
-    let image = Image::new(machine, WEIR, &["/usr/local/bin/weir"]);
-    image.program(&built::weir(), "/usr/local/bin/weir");
-    for entry in std::fs::read_dir(built::modules()).unwrap() {
+fn weir(machine: &Machine, name: &str, target: &Path) -> Image {
+    let image = Image::new(machine, name, &["/usr/local/bin/weir"]);
+    image.program(&target.join("release").join("weir"), "/usr/local/bin/weir");
+    for entry in std::fs::read_dir(target.join("modules")).unwrap() {
         let path = entry.unwrap().path();
         image.file(&path.display().to_string(), &format!("/modules/{}", path.file_name().unwrap().display()));
     }

@@ -1,0 +1,68 @@
+//! The daemon of the last version is replaced by this one, with its disk, its certificate and its clients.
+//!
+//! The variable `PREVIOUS` names a checkout of the last version in which `make build` has run. Without it, this version stands in:
+//! the pod, its image and its manifest change all the same.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::{WEIR_PODS, World, clients, items};
+use crate::cluster::deploy;
+use crate::images;
+use crate::kubectl::holds;
+
+/// kube-proxy's pod.
+const KUBE_PROXY: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-proxy"];
+const ROLLED_OUT: &[&str] = &["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"];
+
+pub(super) fn replaced_by_the_next_version(world: &World<'_>) {
+    let admin = &world.admin;
+    let previous = std::env::var_os("PREVIOUS").filter(|path| !path.is_empty()).map(PathBuf::from);
+    images::import_previous(world.machine, previous.as_deref());
+    let folder = previous.map_or_else(|| deploy(""), |checkout| checkout.join("deploy"));
+    let manifests = admin.run(&["kustomize", &folder.display().to_string()]);
+    let current = images::WEIR.trim_start_matches("docker.io/library/");
+    let former = manifests.replace(&format!("image: {current}"), &format!("image: {}", images::PREVIOUS));
+    assert_ne!(former, manifests, "the manifests name {current}");
+    admin.apply(&former);
+    admin.run(ROLLED_OUT);
+    assert_eq!(image(world), images::PREVIOUS);
+    clients::restart_kube_proxy(world);
+    world.kube_proxy_follows();
+    let state = || (world.requests(), lists(world), restarts(&admin.json(KUBE_PROXY).unwrap()));
+    let before = state();
+
+    admin.run(&["apply", "-k", &deploy("").display().to_string()]);
+    admin.run(ROLLED_OUT);
+    world.weir_is_ready();
+    assert_ne!(image(world), images::PREVIOUS);
+    world.kube_proxy_follows();
+    // No certificate was requested; the cache on disk went on with a watch; no client started or listed again.
+    assert_eq!(state(), before, "certificate requests, lists of EndpointSlices, restarts of kube-proxy");
+}
+
+/// The image of Weir's pod.
+fn image(world: &World<'_>) -> String {
+    let pods = world.admin.json(WEIR_PODS).unwrap();
+    let running = items(&pods).iter().find(|pod| holds(pod, "Ready")).expect("a pod is Ready");
+    running["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
+}
+
+/// How many lists of EndpointSlices the API server has answered.
+fn lists(world: &World<'_>) -> String {
+    let metrics = world.admin.run(&["get", "--raw", "/metrics"]);
+    let counted = metrics.lines().filter(|line| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains(r#"resource="endpointslices""#)
+            && line.contains(r#"verb="LIST""#)
+    });
+    counted.collect::<Vec<_>>().join("\n")
+}
+
+/// The identity and the restarts of the pods of a list.
+fn restarts(pods: &Value) -> Vec<(Value, Value)> {
+    let of =
+        |pod: &Value| (pod["metadata"]["uid"].clone(), pod["status"]["containerStatuses"][0]["restartCount"].clone());
+    items(pods).iter().map(of).collect()
+}
