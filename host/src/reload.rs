@@ -312,7 +312,7 @@ impl Reloader {
                 && before.filters().iter().zip(&filters).all(|(old, new)| Arc::ptr_eq(old, new))
         });
         let names: Vec<_> = filters.iter().map(|filter| filter.name().to_string()).collect();
-        self.loader.retain(|digest| filters.iter().any(|filter| filter.digest() == digest));
+        self.loader.retain(&filters);
         // Order: the set is active before `/filters` shows it, and `/filters` shows it before the log reports it.
         if !unchanged {
             let set = match before {

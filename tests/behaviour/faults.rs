@@ -6,7 +6,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::guests::hostile;
 
-use super::{edge, service};
+use super::{NO_LOAD_BALANCERS, edge, service};
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -92,6 +92,13 @@ async fn the_breaker_opens_and_calls_stop() {
     let spared = weir.metric("weir_filter_failures_total{filter=\"endless-loop\",class=\"breaker-open\"}").await;
     assert!((5.0..24.0).contains(&calls) && spared > 0.0, "{calls} calls, {spared} spared");
     assert_eq!(weir.filter("endless-loop").await["state"], "suspended");
+    let series = "weir_filter_breaker_open{filter=\"endless-loop\"}";
+    assert_eq!(weir.metric(series).await, 1.0);
+    // Who takes the filter out has done what the alert asks for.
+    let from = weir.log_length();
+    weir.put_filters(NO_LOAD_BALANCERS);
+    weir.logged_after(from, "filter set activated").await;
+    assert_eq!(weir.metric(series).await, 0.0);
 }
 
 #[tokio::test]

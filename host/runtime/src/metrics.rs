@@ -197,6 +197,14 @@ impl RuntimeMetrics {
         let _ = self.breaker_changes.0.send(BreakerChange { filter: filter.clone(), is_open: open });
     }
 
+    /// Keeps the circuit breakers of these filters alone. One that was replaced while its breaker was open does not close it.
+    pub(crate) fn retain_breakers<'a>(&self, active: impl Iterator<Item = (&'a Arc<str>, bool)>) {
+        self.breaker_open.clear();
+        for (filter, open) in active.filter(|(_, open)| *open) {
+            self.breaker_open.get_or_create(&FilterLabel { filter: filter.clone() }).set(i64::from(open));
+        }
+    }
+
     /// Returns the sender of circuit breakers that open and close, to subscribe to.
     #[must_use]
     pub fn breaker_changes(&self) -> &broadcast::Sender<BreakerChange> {

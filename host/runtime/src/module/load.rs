@@ -183,9 +183,12 @@ impl Loader {
         AssertUnwindSafe(probe).catch_unwind().await.map_err(|panic| panicked(&*panic))?.map_err(LoadError::Start)
     }
 
-    /// Drops the code of modules whose digest is not used any more.
-    pub fn retain(&self, used: impl Fn(&Digest) -> bool) {
+    /// Drops what belongs to other filters than those that are active now: the code of their modules, and the series of their
+    /// circuit breakers.
+    pub fn retain(&self, active: &[Arc<Filter>]) {
+        let used = |digest: &Digest| active.iter().any(|filter| filter.digest() == digest);
         self.linked.lock().unwrap_or_else(PoisonError::into_inner).retain(|digest, _| used(digest));
+        self.metrics.retain_breakers(active.iter().map(|filter| (filter.name(), filter.is_suspended())));
     }
 
     async fn link(&self, digest: Digest, module: &Bytes) -> Result<Linked, LoadError> {
