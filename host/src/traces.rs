@@ -12,11 +12,11 @@ mod otlp;
 #[cfg(not(feature = "otlp"))]
 pub use self::none::TracesError;
 #[cfg(not(feature = "otlp"))]
-pub(crate) use self::none::{Traces, adopt_context, pass_context_on};
+pub(crate) use self::none::{Traces, adopt_context, pass_context_on, rename};
 #[cfg(feature = "otlp")]
 pub use self::otlp::TracesError;
 #[cfg(feature = "otlp")]
-pub(crate) use self::otlp::{Traces, adopt_context, pass_context_on};
+pub(crate) use self::otlp::{Traces, adopt_context, pass_context_on, rename};
 
 /// The target of the spans that are sent: the same word in `weir_runtime` and `weir_upstream`. The log does not show them.
 pub(crate) const SPANS: &str = "weir_trace";

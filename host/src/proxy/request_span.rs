@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use tracing::field::{Empty, display};
+use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use super::body::{AbortError, ResponseBody};
-use crate::traces::{SPANS, adopt_context};
+use crate::traces::{SPANS, adopt_context, rename};
 use weir_kube::RequestInfo;
 
 /// Runs the handler of a request in a span.
@@ -56,7 +56,7 @@ pub(super) fn describe(parsed: &RequestInfo, component: &str) {
     span.record("weir.component", component);
     let Some(resource) = parsed.resource() else { return };
     let (verb, name) = (resource.verb.name().unwrap_or("other"), resource.resource.to_string());
-    span.record("otel.name", display(format_args!("{verb} {name}")));
+    rename(&span, format!("{verb} {name}"));
     span.record("k8s.verb", verb);
     span.record("k8s.resource", &name);
     if let Some(namespace) = &resource.namespace {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::TextMapPropagator as _;
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
 use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
@@ -69,7 +69,8 @@ impl Traces {
             .with_location(false)
             .with_threads(false)
             .with_target(false)
-            .with_tracked_inactivity(false);
+            .with_tracked_inactivity(false)
+            .with_context_activation(false);
         let targets = Targets::new().with_target(SPANS, LevelFilter::INFO).with_target("weir", LevelFilter::WARN);
         Some(layer.with_filter(targets))
     }
@@ -87,6 +88,11 @@ pub(crate) fn adopt_context(span: &Span, headers: &HeaderMap) {
         // An error says that nobody takes spans.
         let _ = span.set_parent(TraceContextPropagator::new().extract(&HeaderExtractor(headers)));
     }
+}
+
+/// Renames a span that has begun. Recording `otel.name` renames none that has a child already.
+pub(crate) fn rename(span: &Span, name: String) {
+    span.context().span().update_name(name);
 }
 
 /// Makes headers name the current span as the one to continue. Changes nothing where there is none.
