@@ -13,6 +13,7 @@ mod changes;
 pub mod client;
 mod clock;
 pub mod config;
+mod events;
 pub mod evictions;
 #[cfg(test)]
 mod fake_server;
