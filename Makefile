@@ -87,8 +87,9 @@ traefik: ## an ingress controller for the tests of the operator: minutes the fir
 	elif ! (cd tests/traefik && timeout 600 go mod download github.com/traefik/traefik/v3); then echo "traefik: skipped, its Go modules cannot be had"; \
 	else sh tests/traefik/build.sh $(abspath $(TARGET))/traefik; fi
 
-crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator
+crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator, and the chart's copies
 	$(RELEASE)/weir-operator crd > deploy/operator/crd.yaml
+	cp deploy/operator/crd.yaml deploy/operator/roles.yaml deploy/helm/weir/files/operator/
 
 registry: ## a registry (distribution), cosign and oras for the tests: minutes the first time (needs Go)
 	@if ! command -v go >/dev/null; then echo "registry: skipped, Go is not installed"; \
