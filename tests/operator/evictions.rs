@@ -143,7 +143,7 @@ async fn pods_of_annotated_nodes_stay_and_others_are_evicted() {
         cluster.wait(PODS, pod, |pod| is_evicted(pod).then_some(())).await;
     }
     // A node that is really dead is released by its duration.
-    let evicted = cluster.wait(PODS, "pod-brief", |pod| Some(time(&pod?["metadata"]["deletionTimestamp"])?)).await;
+    let evicted = cluster.wait(PODS, "pod-brief", |pod| time(&pod?["metadata"]["deletionTimestamp"])).await;
     let brief = cluster.get(&format!("{NODES}/brief")).await.unwrap();
     let taints = brief["spec"]["taints"].as_array().unwrap().iter();
     let added = taints.filter(|taint| taint["effect"] == "NoExecute").find_map(|taint| time(&taint["timeAdded"]));
