@@ -37,9 +37,12 @@ modules: guest-target
 
 # The libraries of the image are those of this machine, which has to be a Debian.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-image: build ## target/image/oci/image: the image as an OCI layout; target/image/oci/debug: its debug information, as an artefact
+image: build ## target/image/oci/image: the image as an OCI layout; target/image/oci/debug: its debug information, as an artefact; target/image/operator: those of weir-operator
 	sh deploy/release/layers.sh $(RELEASE)/weir $(TARGET)/modules $(TARGET)/image/layers
 	sh deploy/release/oci.sh $(TARGET)/image/layers deploy/Dockerfile $(RELEASE)/weir.debug $(VERSION) $(TARGET)/image/oci
+	sh deploy/release/split.sh $(RELEASE)/weir-operator $(TARGET)/image/operator
+	sh deploy/release/layers.sh $(TARGET)/image/operator/weir-operator "" $(TARGET)/image/operator/layers
+	sh deploy/release/oci.sh $(TARGET)/image/operator/layers deploy/operator/Dockerfile $(TARGET)/image/operator/weir-operator.debug $(VERSION) $(TARGET)/image/operator/oci
 
 # Debian's cross compiler and qemu, unpacked in the target folder where they are not installed. What is built for aarch64 has a
 # folder of its own: it would make the next build for this machine build its tools again.
@@ -93,8 +96,9 @@ traefik: ## an ingress controller for the tests of the operator: minutes the fir
 	elif ! (cd tests/traefik && timeout 600 go mod download github.com/traefik/traefik/v3); then echo "traefik: skipped, its Go modules cannot be had"; \
 	else sh tests/traefik/build.sh $(abspath $(TARGET))/traefik; fi
 
-crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator
+crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator, and the chart's copies
 	$(RELEASE)/weir-operator crd > deploy/operator/crd.yaml
+	cp deploy/operator/crd.yaml deploy/operator/roles.yaml deploy/helm/weir/files/operator/
 
 registry: ## a registry (distribution), cosign and oras for the tests: minutes the first time (needs Go)
 	@if ! command -v go >/dev/null; then echo "registry: skipped, Go is not installed"; \

@@ -17,7 +17,9 @@ mod operator {
     mod evictions;
     mod failures;
     mod ingresses;
+    mod manifests;
     mod process;
+    mod refusals;
     mod rollout;
     mod scale;
     mod traefik;

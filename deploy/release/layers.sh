@@ -1,8 +1,9 @@
 #!/bin/sh
-# The content of the image, a folder for each layer: sh layers.sh WEIR MODULES FOLDER. Makes FOLDER/base with glibc, CA
-# certificates and the user, FOLDER/modules, and FOLDER/weir. Libraries and certificates are those of the Debian machine.
+# The content of an image, a folder for each layer: sh layers.sh PROGRAM MODULES FOLDER. Makes FOLDER/base with glibc, CA
+# certificates and the user, FOLDER/modules unless MODULES is empty, and a folder of the program's name. Libraries and
+# certificates are those of the Debian machine.
 set -eu
-weir=$1 modules=$2 folder=$3
+program=$1 modules=$2 folder=$3 name=$(basename "$1")
 here=$(cd "$(dirname "$0")/../.." && pwd)
 command -v dpkg-query >/dev/null || { echo "layers.sh: there is no dpkg-query: the libraries of the image are Debian's" >&2; exit 1; }
 rm -rf "$folder"
@@ -10,7 +11,7 @@ umask 022
 base=$folder/base
 
 # What the binary is linked with, under the names by which the loader looks it up.
-libraries=$(ldd "$weir" | sed -n 's|^.*[[:space:]]\(/[^ ]*\) (0x[0-9a-f]*)$|\1|p')
+libraries=$(ldd "$program" | sed -n 's|^.*[[:space:]]\(/[^ ]*\) (0x[0-9a-f]*)$|\1|p')
 for library in $libraries; do
     install -D -m 755 "$(readlink -f "$library")" "$base$library"
 done
@@ -34,6 +35,8 @@ done | sort -u | while read -r package; do
 done
 install -D -m 644 "$here/LICENSE" "$base/usr/share/doc/weir/LICENSE"
 
-mkdir -p "$folder/modules/modules"
-for module in "$modules"/*.wasm; do install -m 644 "$module" "$folder/modules/modules/"; done
-install -D -m 755 "$weir" "$folder/weir/usr/local/bin/weir"
+if [ -n "$modules" ]; then
+    mkdir -p "$folder/modules/modules"
+    for module in "$modules"/*.wasm; do install -m 644 "$module" "$folder/modules/modules/"; done
+fi
+install -D -m 755 "$program" "$folder/$name/usr/local/bin/$name"

@@ -3,7 +3,7 @@
 # stage of the Dockerfile says which are copied in which order, the user and the entry point. FOLDER gets `image`, and `debug`
 # with the debug file as an artefact that refers to the image. Equal input gives equal bytes.
 set -eu
-layers=$1 dockerfile=$2 debug=$3 version=$4 folder=$5
+layers=$1 dockerfile=$2 debug=$3 version=$4 folder=$5 title=$(basename "$3" .debug)
 case $(uname -m) in x86_64) architecture=amd64 ;; aarch64) architecture=arm64 ;; *) architecture=$(uname -m) ;; esac
 rm -rf "$folder"
 
@@ -29,7 +29,7 @@ start=$(echo "$stage" | sed -n 's/^ENTRYPOINT //p')
 image=$folder/image
 mkdir -p "$image"
 descriptors='' contents=''
-for layer in $(echo "$stage" | sed -n 's|^COPY --from=build .*/layers/\([a-z]*\) /$|\1|p'); do
+for layer in $(echo "$stage" | sed -n 's|^COPY --from=build .*/layers/\([a-z-]*\) /$|\1|p'); do
     tar --create --directory "$layers/$layer" --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner \
         --file "$folder/layer.tar" .
     contents="$contents,\"sha256:$(sha256sum "$folder/layer.tar" | cut -d' ' -f1)\""
@@ -40,8 +40,8 @@ printf '{"architecture":"%s","os":"linux","config":{"User":"%s","Entrypoint":%s}
     "$architecture" "$user" "$start" "${contents#,}" >"$folder/config"
 config=$(put "$image" application/vnd.oci.image.config.v1+json "$folder/config")
 manifest=application/vnd.oci.image.manifest.v1+json
-printf '{"schemaVersion":2,"mediaType":"%s","config":%s},"layers":[%s],"annotations":{"org.opencontainers.image.title":"weir","org.opencontainers.image.version":"%s","org.opencontainers.image.licenses":"Apache-2.0"}}' \
-    "$manifest" "$config" "${descriptors#,}" "$version" >"$folder/manifest"
+printf '{"schemaVersion":2,"mediaType":"%s","config":%s},"layers":[%s],"annotations":{"org.opencontainers.image.title":"%s","org.opencontainers.image.version":"%s","org.opencontainers.image.licenses":"Apache-2.0"}}' \
+    "$manifest" "$config" "${descriptors#,}" "$title" "$version" >"$folder/manifest"
 subject=$(put "$image" "$manifest" "$folder/manifest")
 index "$image" "$subject,\"platform\":{\"architecture\":\"$architecture\",\"os\":\"linux\"}" "$version"
 
@@ -50,7 +50,7 @@ gzip -6nc "$debug" >"$folder/file"
 file=$(put "$folder/debug" application/gzip "$folder/file")
 printf '{}' >"$folder/config"
 config=$(put "$folder/debug" application/vnd.oci.empty.v1+json "$folder/config")
-printf '{"schemaVersion":2,"mediaType":"%s","artifactType":"application/vnd.weir.debug","config":%s},"layers":[%s,"annotations":{"org.opencontainers.image.title":"weir.debug.gz"}}],"subject":%s}}' \
-    "$manifest" "$config" "$file" "$subject" >"$folder/manifest"
+printf '{"schemaVersion":2,"mediaType":"%s","artifactType":"application/vnd.weir.debug","config":%s},"layers":[%s,"annotations":{"org.opencontainers.image.title":"%s.debug.gz"}}],"subject":%s}}' \
+    "$manifest" "$config" "$file" "$title" "$subject" >"$folder/manifest"
 index "$folder/debug" "$(put "$folder/debug" "$manifest" "$folder/manifest"),\"artifactType\":\"application/vnd.weir.debug\"" "$version-debug"
 echo "$subject}" | sed 's|.*"digest":"\([^"]*\)".*|weir:'"$version"'@\1|'

@@ -43,6 +43,8 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     ),
     (&["filters=[{\"name\":\"a\",\"module\":\"configmap://a\"}]"], "/filters/0", "'digest'"),
     (&["filters=[{\"name\":\"a\",\"modul\":\"a.wasm\"}]"], "/filters/0", "'modul'"),
+    (&["operator.enable=true"], "/operator", "'enable'"),
+    (&["operator.podAPIServer=\"169.254.20.10\""], "/operator/podAPIServer", "does not match pattern"),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
 ];
@@ -92,7 +94,30 @@ fn normalized(object: &Value) -> Value {
     if let Some(template) = object["spec"]["template"]["metadata"].as_object_mut() {
         template.remove("annotations");
     }
+    if object["metadata"]["annotations"] == json!({"helm.sh/resource-policy": "keep"}) {
+        object["metadata"].as_object_mut().unwrap().remove("annotations");
+    }
     object
+}
+
+/// The objects of a folder's kustomization.
+fn committed(folder: &str) -> Vec<Value> {
+    let kustomization: Value = serde_saphyr::from_str(&text(&format!("{folder}kustomization.yaml"))).unwrap();
+    let files = kustomization["resources"].as_array().unwrap().iter();
+    let objects =
+        files.flat_map(|file| weir_store::read_objects(&text(&format!("{folder}{}", file.as_str().unwrap()))).unwrap());
+    objects.collect()
+}
+
+fn assert_equal(rendered: &[Value], committed: &[Value]) {
+    let (rendered, committed) = (by_name(rendered), by_name(committed));
+    assert_eq!(
+        rendered.iter().map(|object| &object.0).collect::<Vec<_>>(),
+        committed.iter().map(|object| &object.0).collect::<Vec<_>>()
+    );
+    for (rendered, committed) in rendered.iter().zip(&committed) {
+        assert_eq!(rendered, committed);
+    }
 }
 
 fn by_name(objects: &[Value]) -> Vec<(String, Value)> {
@@ -108,22 +133,102 @@ fn by_name(objects: &[Value]) -> Vec<(String, Value)> {
 #[test]
 fn the_chart_renders_what_the_kustomization_has() {
     let Some(helm) = Helm::new() else { return };
-    let kustomization: Value = serde_saphyr::from_str(&text("kustomization.yaml")).unwrap();
-    let files = kustomization["resources"].as_array().unwrap().iter();
-    let objects: Vec<_> =
-        files.flat_map(|file| weir_store::read_objects(&text(file.as_str().unwrap())).unwrap()).collect();
-    let (rendered, committed) = (by_name(&helm.objects(&[])), by_name(&objects));
-    assert_eq!(
-        rendered.iter().map(|object| &object.0).collect::<Vec<_>>(),
-        committed.iter().map(|object| &object.0).collect::<Vec<_>>()
-    );
-    for (rendered, committed) in rendered.iter().zip(&committed) {
-        assert_eq!(rendered, committed);
-    }
+    assert_equal(&helm.objects(&[]), &committed(""));
     let users = helm.objects(&["impersonation.users=[\"system:node:edge-a\"]"]);
     let committed = weir_store::read_objects(&text("impersonation.yaml")).unwrap();
     let role = object(&users, "ClusterRole", "weir-impersonation").unwrap();
     assert_eq!(normalized(role), normalized(&committed[0]));
+}
+
+#[test]
+fn the_operator_of_the_chart_is_that_of_its_kustomization() {
+    for file in ["crd.yaml", "roles.yaml"] {
+        let copy = text(&format!("helm/weir/files/operator/{file}"));
+        assert!(copy == text(&format!("operator/{file}")), "run `make crd`: the chart has another {file}");
+    }
+    let Some(helm) = Helm::new() else { return };
+    let mut objects = helm.objects(&["operator.enabled=true"]);
+    let without = helm.objects(&[]);
+    objects.retain(|object| !without.contains(object));
+    assert_equal(&objects, &committed("operator/"));
+    let kept = objects.iter().filter(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep");
+    let kept: Vec<_> = kept.map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(
+        kept,
+        ["Namespace", "Namespace", "CustomResourceDefinition"],
+        "an uninstalled release leaves no orphans"
+    );
+}
+
+/// Every value of the operator arrives, as a flag that it knows or as a permission.
+#[test]
+fn values_of_the_operator_are_flags_and_permissions() {
+    let Some(helm) = Helm::new() else { return };
+    let objects = helm.objects(&[
+        "operator.enabled=true",
+        "operator.namespace=\"a\"",
+        "operator.ingressNamespace=\"b\"",
+        "operator.createNamespaces=false",
+        "operator.poolSource=\"nodelabels\"",
+        "operator.poolLabel=\"example.com/pool\"",
+        "operator.podAPIServer=\"[fd00::1]:10268\"",
+        "operator.evictions=false",
+        "operator.templateValues={\"traefik\":{\"image\":\"mirror/traefik:1\"}}",
+        "operator.bindRoles=[\"mine\"]",
+        "operator.extraArgs=[\"--requests-per-second=5\"]",
+        "operator.image.digest=\"sha256:0000000000000000000000000000000000000000000000000000000000000000\"",
+    ]);
+    let deployment = object(&objects, "Deployment", "weir-operator").unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].as_array().unwrap().iter();
+    let arguments: Vec<_> = arguments.map(|argument| argument.as_str().unwrap()).collect();
+    assert_eq!(
+        arguments,
+        [
+            "serve",
+            "--log-json",
+            "--operator-namespace=a",
+            "--namespace=b",
+            "--pool-source=nodelabels",
+            "--pool-label=example.com/pool",
+            "--pod-api-server=[fd00::1]:10268",
+            "--no-evictions",
+            "--set=traefik.image=mirror/traefik:1",
+            "--requests-per-second=5",
+        ]
+    );
+    // A usage error would be 64: it is the cluster that is missing.
+    let operator = built::target().join("release").join("weir-operator");
+    let output = Command::new(operator).args(&arguments).args(["--kubeconfig", "/nonexistent"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("/nonexistent"), "{error}");
+    assert!(pod["containers"][0]["image"].as_str().unwrap().contains("@sha256:0"));
+    let affinity = pod["affinity"].to_string();
+    assert!(affinity.contains("example.com/pool") && !affinity.contains("openyurt"), "{affinity}");
+    let role = permissions(object(&objects, "ClusterRole", "weir-operator").unwrap());
+    assert!(role.contains(&"bind clusterroles.rbac.authorization.k8s.io/mine".to_owned()), "{role:?}");
+    assert!(!role.iter().any(|permission| permission.contains("nodepools")), "{role:?}");
+    assert!(object(&objects, "ClusterRole", "weir-operator-evictions").is_none());
+    assert!(object(&objects, "Namespace", "a").is_none());
+    let own = objects.iter().filter(|object| object["metadata"]["name"] == "weir-operator");
+    let places: BTreeSet<_> = own.filter_map(|object| object["metadata"]["namespace"].as_str()).collect();
+    assert_eq!(places, ["a", "b", "default"].into());
+    for binding in objects.iter().filter(|object| object["roleRef"]["name"] == "weir-operator") {
+        assert_eq!(binding["subjects"][0]["namespace"], "a");
+    }
+}
+
+#[test]
+fn namespaces_that_the_operator_must_not_share_are_refused() {
+    let Some(helm) = Helm::new() else { return };
+    for (values, reason) in [
+        ("operator.ingressNamespace=\"weir-operator\"", "it is operator.namespace"),
+        ("operator.namespace=\"default\"", "neither can be default"),
+    ] {
+        let error = helm.manifest(&["operator.enabled=true", values]).expect_err("it is refused");
+        assert!(error.contains("operator.ingressNamespace: ") && error.contains(reason), "{error}");
+        let _ = helm.manifest(&[values]).expect("without the operator it does not matter");
+    }
 }
 
 #[test]
@@ -247,7 +352,9 @@ fn chart_and_manifests_name_the_version_of_the_daemon() {
     let version = env!("CARGO_PKG_VERSION");
     let chart: Value = serde_saphyr::from_str(&text("helm/weir/Chart.yaml")).unwrap();
     assert_eq!(chart["appVersion"], version);
-    for file in ["daemonset.yaml", "static-pod.yaml"] {
-        assert!(text(file).contains(&format!("image: weir:{version}\n")), "{file}");
+    for (file, image) in
+        [("daemonset.yaml", "weir"), ("static-pod.yaml", "weir"), ("operator/deployment.yaml", "weir-operator")]
+    {
+        assert!(text(file).contains(&format!("image: {image}:{version}\n")), "{file}");
     }
 }

@@ -1,9 +1,11 @@
 //! The checks, in the order in which a node is set up: kubelet with a static pod only; kubelet with its certificate;
-//! the other clients; the node without its control plane; a neighbour; `deploy/` as a DaemonSet, and its replacement; then changes of the objects that the clients see.
+//! the other clients; the node without its control plane; a neighbour; evictions; `deploy/` as a DaemonSet, and its
+//! replacement; then changes of the objects that the clients see.
 //!
 //! After each watch that fails or expires, client-go waits longer, up to a minute. Only a restart resets this
 //! back-off. So kube-proxy is restarted before each check that needs it to react soon.
 
+mod autonomy;
 mod clients;
 mod local_status;
 mod neighbour;
@@ -32,6 +34,7 @@ pub(crate) struct World<'a> {
     containerd: Option<Part>,
     record: Option<local_status::Record>,
     neighbour: Option<neighbour::Neighbour>,
+    autonomy: Option<autonomy::Autonomy>,
 }
 
 /// Sets up a node whose kubelet, kube-proxy and CoreDNS are clients of Weir.
@@ -48,6 +51,7 @@ pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<W
             containerd: Some(containerd),
             record: None,
             neighbour: None,
+            autonomy: None,
         }
     })?;
     runner.check("static_pod_serves_kubelet_with_the_node_credential", || world.by_node_credential());
@@ -71,6 +75,9 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("a_neighbour_joins", || neighbour::joins(world));
     runner.check("a_node_without_its_uplink_stays_ready_through_the_neighbour", || neighbour::relays(world));
     runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::tells(world));
+    runner.check("the_operator_sets_the_tolerations_of_an_annotated_node", || autonomy::begins(world));
+    runner.check("offline_pods_of_an_annotated_node_keep_their_containers", || autonomy::stays(world));
+    runner.check("offline_pods_of_a_plain_node_are_evicted", || autonomy::evicted(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("upgrade_keeps_disk_certificate_and_clients", || upgrade::replaced_by_the_next_version(world));

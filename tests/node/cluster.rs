@@ -28,7 +28,8 @@ const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 /// The control plane, in the network namespace at the other end of the link.
 pub(crate) struct Cloud {
     _process: Child,
-    _controllers: [Part; 2],
+    _scheduler: Part,
+    controllers: Option<Part>,
     folder: PathBuf,
 }
 
@@ -63,28 +64,29 @@ impl Cloud {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let _ready: Value = serde_json::from_str(&line).expect("the control plane starts; it says above what is wrong");
-        let file = |name: &str| data.join(name).display().to_string();
-        let part = |name: &'static str, words: &[String]| {
-            let first = ["--net=/run/netns/cloud".to_owned(), program(name)];
-            Part::start(machine, name, "nsenter", &[&first, words].concat())
-        };
-        let controllers = part(
-            "kube-controller-manager",
-            &[
-                format!("--kubeconfig={}", file("controller-manager.kubeconfig")),
-                "--use-service-account-credentials".to_owned(),
-                format!("--service-account-private-key-file={}", file("accounts.key")),
-                format!("--root-ca-file={}", file("ca.crt")),
-                format!("--cluster-signing-cert-file={}", file("ca.crt")),
-                format!("--cluster-signing-key-file={}", file("ca.key")),
-                "--leader-elect=false".to_owned(),
-            ],
-        );
-        let scheduler = part(
-            "kube-scheduler",
-            &[format!("--kubeconfig={}", file("scheduler.kubeconfig")), "--leader-elect=false".to_owned()],
-        );
-        Self { _process: process, _controllers: [controllers, scheduler], folder: data }
+        let kubeconfig = data.join("scheduler.kubeconfig").display().to_string();
+        let words = [format!("--kubeconfig={kubeconfig}"), "--leader-elect=false".to_owned()];
+        let scheduler = in_cloud(machine, "kube-scheduler", &words);
+        let mut cloud = Self { _process: process, _scheduler: scheduler, controllers: None, folder: data };
+        cloud.restart_controllers(machine, &[]);
+        cloud
+    }
+
+    /// Starts kube-controller-manager with more flags, instead of the one that runs.
+    pub(crate) fn restart_controllers(&mut self, machine: &Machine, flags: &[&str]) {
+        drop(self.controllers.take());
+        let file = |name: &str| self.file(name).display().to_string();
+        let mut words = vec![
+            format!("--kubeconfig={}", file("controller-manager.kubeconfig")),
+            "--use-service-account-credentials".to_owned(),
+            format!("--service-account-private-key-file={}", file("accounts.key")),
+            format!("--root-ca-file={}", file("ca.crt")),
+            format!("--cluster-signing-cert-file={}", file("ca.crt")),
+            format!("--cluster-signing-key-file={}", file("ca.key")),
+            "--leader-elect=false".to_owned(),
+        ];
+        words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self.controllers = Some(in_cloud(machine, "kube-controller-manager", &words));
     }
 
     /// The path of a file of the control plane.
@@ -100,6 +102,12 @@ impl Cloud {
     pub(crate) fn admin(&self) -> Kubectl {
         Kubectl::new(&self.file("admin.kubeconfig"))
     }
+}
+
+/// Starts a program of the control plane.
+fn in_cloud(machine: &Machine, name: &'static str, words: &[String]) -> Part {
+    let first = ["--net=/run/netns/cloud".to_owned(), program(name)];
+    Part::start(machine, name, "nsenter", &[&first, words].concat())
 }
 
 /// Starts containerd and imports the images of the pods.
@@ -164,9 +172,14 @@ pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
     }
     let own = Kubectl::new(&cloud.file("weir.kubeconfig")).run(&["config", "view", "--raw", "--flatten"]);
     replace("/etc/weir/kubeconfig", &own);
-    let config = include_str!("manifests/kubelet.yaml").replace("CGROUP", &machine.cgroup);
-    replace("/var/lib/kubelet/config.yaml", &config);
+    kubelet_config(machine, "");
     std::fs::create_dir_all("/etc/kubernetes/manifests").unwrap();
+}
+
+/// Writes kubelet's configuration, with more lines.
+pub(crate) fn kubelet_config(machine: &Machine, more: &str) {
+    let config = include_str!("manifests/kubelet.yaml").replace("CGROUP", &machine.cgroup);
+    replace("/var/lib/kubelet/config.yaml", &(config + more));
 }
 
 /// A kubeconfig with kubelet's certificate.

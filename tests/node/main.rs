@@ -16,6 +16,7 @@
 mod checks;
 mod cluster;
 mod conformance;
+mod heartbeat;
 mod images;
 mod kubectl;
 mod machine;
@@ -70,6 +71,11 @@ fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == INSIDE) {
         return inside(words.iter().any(|word| word == CONFORMANCE));
+    }
+    if let [first, folder, node] = words.as_slice()
+        && first == heartbeat::HEARTBEAT
+    {
+        return heartbeat::run(folder.as_ref(), node);
     }
     let is_question = words.first().is_some_and(|word| word == REQUIREMENTS);
     if let Some(missing) = machine::missing() {

@@ -57,9 +57,7 @@ impl Cluster {
     pub(super) async fn empty() -> Option<Self> {
         let one = ONE.lock().await;
         let plane = Plane::own()?;
-        let text = std::fs::read_to_string(plane.kubeconfig("admin")).unwrap();
-        let config: Value = serde_saphyr::from_str(&text).unwrap();
-        let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned();
+        let server = server_of(&plane.kubeconfig("admin"));
         let ca = std::fs::read_to_string(plane.ca()).unwrap();
         let (certificate, key) = plane.certificate("admin");
         let [certificate, key] = [certificate, key].map(|path| std::fs::read_to_string(path).unwrap());
@@ -84,7 +82,8 @@ impl Cluster {
     pub(super) async fn request(&self, method: Method, path: &str, kind: &str, body: &Value) -> (u16, Value) {
         let client = self.admin.clone().with("content-type", kind_of(kind));
         let answer = whole(client.send(method, path, body.to_string()).await).await.unwrap();
-        (answer.status.as_u16(), answer.json())
+        // A resource that is not served has a response in plain text.
+        (answer.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 
     pub(super) async fn create(&self, path: &str, object: Value) -> Value {
@@ -228,9 +227,19 @@ impl Cluster {
 
     /// Kills the API server and waits for the new one.
     pub(super) async fn restart(&self) {
+        self.proxy("restart").await;
+    }
+
+    /// What becomes of the connections through the proxy: `down`, `silent` or `up`.
+    pub(super) async fn proxy(&self, state: &str) {
         let control = Client::new(self.plane.control(), "test");
-        let answer = control.send(Method::POST, "/restart", "").await;
+        let answer = control.send(Method::POST, &format!("/{state}"), "").await;
         assert_eq!(answer.status(), 200);
+    }
+
+    /// The URL of the API server behind a proxy that tests can cut.
+    pub(super) fn proxied_server(&self) -> String {
+        server_of(&self.plane.kubeconfig("admin-cut"))
     }
 }
 
@@ -266,6 +275,13 @@ pub(super) fn is_true(object: &Value, kind: &str) -> bool {
 pub(super) fn reason_of(status: &Value, kind: &str) -> Option<String> {
     let condition = status["standardConditions"].as_array()?.iter().find(|condition| condition["type"] == kind)?;
     condition["reason"].as_str().map(str::to_owned)
+}
+
+/// The URL in a kubeconfig.
+fn server_of(kubeconfig: &std::path::Path) -> String {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let config: Value = serde_saphyr::from_str(&text).unwrap();
+    config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
 }
 
 fn kind_of(kind: &str) -> &'static str {

@@ -17,6 +17,10 @@ const AUTONOMY: &str = "node.openyurt.io/autonomy-duration";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// What pods tolerate without the operator.
 const SECONDS: i64 = 2;
+/// The autonomy of the node `brief`.
+const BRIEF: i64 = 5;
+/// The default of terminationGracePeriodSeconds.
+const GRACE: i64 = 30;
 
 /// kube-controller-manager. Dropping it kills the process.
 struct Controllers(Child);
@@ -98,6 +102,11 @@ async fn wait_for_seconds(cluster: &Cluster, pod: &str, wanted: Option<i64>) {
     cluster.wait(PODS, pod, |pod| (seconds(pod?) == [wanted; 2]).then_some(())).await;
 }
 
+/// A time of an object, in seconds.
+fn time(value: &Value) -> Option<i64> {
+    Some(value.as_str()?.parse::<jiff::Timestamp>().unwrap().as_second())
+}
+
 /// Whether a pod is gone or going: without a kubelet, nobody ends it.
 fn is_evicted(pod: Option<&Value>) -> bool {
     pod.is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
@@ -111,9 +120,13 @@ async fn pods_of_annotated_nodes_stay_and_others_are_evicted() {
     cluster
         .merge(&format!("{}/b", super::cluster::POOLS), json!({"metadata": {"annotations": {AUTONOMY: "1h"}}}))
         .await;
-    for (node, annotation, pool) in
-        [("forever", Some("0"), "a"), ("plain", None, "a"), ("pooled", None, "b"), ("wrong", Some("soon"), "a")]
-    {
+    for (node, annotation, pool) in [
+        ("forever", Some("0"), "a"),
+        ("plain", None, "a"),
+        ("pooled", None, "b"),
+        ("wrong", Some("soon"), "a"),
+        ("brief", Some("5s"), "a"),
+    ] {
         add_node(&cluster, node, annotation, pool).await;
         add_pod(&cluster, &format!("pod-{node}"), node).await;
     }
@@ -121,12 +134,23 @@ async fn pods_of_annotated_nodes_stay_and_others_are_evicted() {
     wait_for_seconds(&cluster, "pod-forever", None).await;
     wait_for_seconds(&cluster, "pod-pooled", Some(3600)).await;
     operator.logged("is not a duration such as 2h30m").await;
+    assert!(cluster.event("InvalidAutonomyDuration").await.contains("\"soon\" is not a duration"));
+    wait_for_seconds(&cluster, "pod-brief", Some(BRIEF)).await;
 
     keep_alive(&cluster, "alive").await;
     let Some(_controllers) = Controllers::start(&cluster) else { return };
     for pod in ["pod-plain", "pod-wrong"] {
         cluster.wait(PODS, pod, |pod| is_evicted(pod).then_some(())).await;
     }
+    // A node that is really dead is released by its duration.
+    let evicted = cluster.wait(PODS, "pod-brief", |pod| time(&pod?["metadata"]["deletionTimestamp"])).await;
+    let brief = cluster.get(&format!("{NODES}/brief")).await.unwrap();
+    let taints = brief["spec"]["taints"].as_array().unwrap().iter();
+    let added = taints.filter(|taint| taint["effect"] == "NoExecute").find_map(|taint| time(&taint["timeAdded"]));
+    // A deletion names the end of the pod's grace period. Times have whole seconds.
+    let stayed = evicted - added.unwrap() - GRACE;
+    println!("a pod with {BRIEF} s stayed {stayed} s, and one with {SECONDS} s was evicted before");
+    assert!(stayed >= BRIEF - 1, "{stayed}");
     // The others have the same taint, for longer than the time of their pods.
     let tainted = |node: Option<&Value>| {
         let taints = node?["spec"]["taints"].as_array()?;

@@ -25,6 +25,46 @@ async fn the_operator_survives_the_api_server() {
 }
 
 #[tokio::test]
+async fn without_the_api_server_nothing_is_half_deleted() {
+    let Some(cluster) = Cluster::start().await else { return };
+    for pool in POOLS {
+        cluster.add_pool(pool).await;
+    }
+    let operator = Operator::behind_proxy(&cluster, &[]).await;
+    operator.ready().await;
+    cluster.add_ingress("edge", spec(&POOLS)).await;
+    cluster
+        .status("edge", |status| (status["conditions"]["unreadypools"].as_array()?.len() == POOLS.len()).then_some(()))
+        .await;
+    cluster.delete(&format!("{INGRESSES}/edge")).await;
+    until("some are gone", async || (cluster.applied(DEPLOYMENTS).await.len() < POOLS.len()).then_some(())).await;
+    cluster.proxy("down").await;
+    // It cannot renew its Lease: another replica may act, so that this one ends.
+    let (code, reason) = operator.ended().await;
+    assert_eq!(code, Some(1));
+    assert!(reason.contains("the Lease weir-operator was lost"), "{reason}");
+    let left = cluster.applied(DEPLOYMENTS).await.len();
+    assert!(left > 0, "it was not done");
+    assert!(cluster.get(&format!("{INGRESSES}/edge")).await.is_some(), "the finalizer holds it");
+    // A replica that starts now waits, and says for what.
+    let operator = Operator::behind_proxy(&cluster, &[]).await;
+    until("it reports why it waits", async || operator.not_ready().await.contains("leader election").then_some(()))
+        .await;
+    assert!(operator.live().await);
+    // Nothing answers, which is not the same as a refused connection.
+    cluster.proxy("silent").await;
+    until("it reports the silence", async || operator.not_ready().await.contains("does not respond").then_some(()))
+        .await;
+    assert_eq!(cluster.applied(DEPLOYMENTS).await.len(), left);
+    cluster.proxy("up").await;
+    cluster.wait(INGRESSES, "edge", |ingress| ingress.is_none().then_some(())).await;
+    for collection in APPLIED {
+        assert_eq!(cluster.applied(collection).await, [""; 0], "{collection}");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn a_restart_in_the_middle_of_anything_ends_in_the_same_state() {
     let Some(cluster) = Cluster::start().await else { return };
     for pool in POOLS {
@@ -54,7 +94,8 @@ async fn a_restart_in_the_middle_of_anything_ends_in_the_same_state() {
             left += cluster.applied(collection).await.len();
         }
         // ServiceAccount, ConfigMap, binding, class, Service and Deployment of each.
-        (left == 3 * 6).then_some(())
+        // And the revision of the template.
+        (left == 3 * 6 + 1).then_some(())
     })
     .await;
     // In the middle of the deletion.

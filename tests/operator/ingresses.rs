@@ -17,10 +17,13 @@ async fn each_pool_gets_an_ingress_controller_and_the_status_tells() {
     cluster.add_pool("hangzhou").await;
     let operator = Operator::start(&cluster, &["--pod-api-server=169.254.20.10:10268"]).await;
     operator.settled().await;
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), operator.requests().await);
     cluster.add_ingress("edge", spec(&["hangzhou", "shanghai"])).await;
     let deployment = cluster.wait(DEPLOYMENTS, HANGZHOU, |deployment| deployment.cloned()).await;
-    println!("from the YurtIngress to the last of a pool's objects: {:?}", begun.elapsed());
+    let (took, requests) = (begun.elapsed(), operator.requests().await - before);
+    println!("from the YurtIngress to the last of a pool's objects: {took:?}, {requests} requests");
+    // As many as are sent without a pause. A renewal of the Lease may be between its two requests.
+    assert!(requests <= 11.0, "{requests}");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["env"][0], json!({"name": "KUBERNETES_SERVICE_HOST", "value": "169.254.20.10"}));
     assert_eq!(deployment["metadata"]["ownerReferences"][0]["name"], "edge");

@@ -31,8 +31,19 @@ impl Operator {
 
     /// Starts the operator.
     pub(super) async fn begin(cluster: &Cluster, flags: &[&str]) -> Self {
+        Self::begin_at(cluster, flags, &cluster.server).await
+    }
+
+    /// Starts the operator, which reaches the API server through the proxy only.
+    pub(super) async fn behind_proxy(cluster: &Cluster, flags: &[&str]) -> Self {
+        Self::begin_at(cluster, flags, &cluster.proxied_server()).await
+    }
+
+    async fn begin_at(cluster: &Cluster, flags: &[&str], server: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = cluster.kubeconfig(folder.path(), "weir-operator", "weir-operator").await;
+        let text = std::fs::read_to_string(&kubeconfig).unwrap();
+        std::fs::write(&kubeconfig, text.replace(&cluster.server, server)).unwrap();
         let short = !flags.iter().any(|flag| flag.starts_with("--lease-seconds"));
         let mut child = Command::new(built::target().join("release").join("weir-operator"))
             .args(["serve", "--admin-address=127.0.0.1:0", "--verbose", "--kubeconfig"])
@@ -127,6 +138,15 @@ impl Operator {
     /// Kills the process, as a crash does.
     pub(super) async fn kill(mut self) {
         self.child.kill().await.unwrap();
+    }
+
+    /// Waits until it ends by itself. Returns its exit code and the last line of its log.
+    pub(super) async fn ended(mut self) -> (Option<i32>, String) {
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        // The reader of the log reaches its end a moment later.
+        let mut lines = self.lines.clone();
+        while lines.changed().await.is_ok() {}
+        (status.code(), self.log.lock().unwrap().last().cloned().unwrap_or_default())
     }
 
     /// Sends SIGTERM and waits for the end.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::{APPLIED, Cluster, DEPLOYMENTS, INGRESSES, reason_of, spec};
+use super::cluster::{APPLIED, CLASSES, Cluster, DEPLOYMENTS, INGRESSES, MAPS, reason_of, spec};
 use super::process::Operator;
 
 const TEMPLATES: &str = "/api/v1/namespaces/weir-operator/configmaps";
@@ -91,6 +91,98 @@ async fn an_upgrade_goes_pool_by_pool_and_pauses_after_a_failure() {
     operator.stop().await;
 }
 
+/// Three pools, of which `a` is broken in the second version and `b` is still of the first.
+async fn paused(cluster: &Cluster) -> Operator {
+    for pool in ["a", "b"] {
+        cluster.add_pool(pool).await;
+    }
+    cluster.create(TEMPLATES, template("1", POOL)).await;
+    let operator = Operator::start(cluster, &[]).await;
+    let mut with_mine = spec(&["a", "b"]);
+    with_mine["controller"] = "mine".into();
+    cluster.add_ingress("edge", with_mine).await;
+    for pool in ["a", "b"] {
+        cluster.pool_is("edge", pool, "Deploying").await;
+        cluster.deployed(&format!("mine-{pool}")).await;
+    }
+    cluster.status("edge", |status| (status["readyNum"] == 2).then_some(())).await;
+    cluster.merge(&format!("{TEMPLATES}/mine"), template("2", POOL)).await;
+    wait_for_image(cluster, "a", "2").await;
+    cluster.stuck("mine-a").await;
+    cluster.pool_is("edge", "b", "RolloutPaused").await;
+    operator
+}
+
+#[tokio::test]
+async fn a_held_pool_is_put_back_and_scaled_as_its_own_revision() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let operator = paused(&cluster).await;
+    let deployment = format!("{DEPLOYMENTS}/mine-b");
+    let replicas =
+        |wanted: i64| move |deployment: Option<&Value>| (deployment?["spec"]["replicas"] == wanted).then_some(());
+    cluster.merge(&deployment, json!({"spec": {"replicas": 9}})).await;
+    cluster.wait(DEPLOYMENTS, "mine-b", replicas(1)).await;
+    cluster.delete(&format!("{CLASSES}/b")).await;
+    cluster.wait(CLASSES, "b", |class| class.map(drop)).await;
+    let scaled = json!({"spec": {"pools": [{"name": "a"}, {"name": "b", "replicas": 3}]}});
+    cluster.merge(&format!("{INGRESSES}/edge"), scaled).await;
+    cluster.wait(DEPLOYMENTS, "mine-b", replicas(3)).await;
+    assert_eq!(image(&cluster, "b").await, "registry.test/mine:1");
+
+    // The same while the template cannot be used, after a restart, and for a pool that goes.
+    cluster.merge(&format!("{TEMPLATES}/mine"), template("3", "{")).await;
+    cluster.pool_is("edge", "b", "TemplateInvalid").await;
+    operator.kill().await;
+    let operator = Operator::start(&cluster, &[]).await;
+    cluster.merge(&deployment, json!({"spec": {"replicas": 9}})).await;
+    cluster.wait(DEPLOYMENTS, "mine-b", replicas(3)).await;
+    cluster.merge(&format!("{INGRESSES}/edge"), json!({"spec": {"pools": [{"name": "a"}]}})).await;
+    cluster.wait(DEPLOYMENTS, "mine-b", |deployment| deployment.is_none().then_some(())).await;
+    assert_eq!(image(&cluster, "a").await, "registry.test/mine:2");
+    // A revision that nobody has any more goes when the template can be used again.
+    cluster.merge(&format!("{TEMPLATES}/mine"), template("2", POOL)).await;
+    cluster.pool_is("edge", "a", "DeploymentFailed").await;
+    super::cluster::until("one revision is kept", async || (cluster.applied(MAPS).await.len() == 1).then_some(()))
+        .await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_whose_objects_are_refused_pauses_the_upgrade() {
+    let Some(cluster) = Cluster::start().await else { return };
+    for pool in ["a", "b"] {
+        cluster.add_pool(pool).await;
+    }
+    cluster.create(TEMPLATES, template("1", POOL)).await;
+    let operator = Operator::start(&cluster, &[]).await;
+    let mut with_mine = spec(&["a", "b"]);
+    with_mine["controller"] = "mine".into();
+    cluster.add_ingress("edge", with_mine).await;
+    for pool in ["a", "b"] {
+        cluster.pool_is("edge", pool, "Deploying").await;
+        cluster.deployed(&format!("mine-{pool}")).await;
+    }
+    cluster.status("edge", |status| (status["readyNum"] == 2).then_some(())).await;
+
+    // The second version has one object more, whose name somebody else has.
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extra-a"}});
+    cluster.create(MAPS, foreign).await;
+    let second = format!("{POOL}---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: 'extra-${{name}}'}}}}\n");
+    cluster.merge(&format!("{TEMPLATES}/mine"), template("2", &second)).await;
+    cluster.pool_is("edge", "a", "NotOurs").await;
+    cluster.deployed("mine-a").await;
+    let message = cluster.pool_is("edge", "b", "RolloutPaused").await;
+    assert_eq!(message, "keeps its revision: the upgrade of pool a failed");
+    // All events so far are looked at when this change is put back.
+    cluster.merge(&format!("{DEPLOYMENTS}/mine-b"), json!({"spec": {"replicas": 9}})).await;
+    cluster.wait(DEPLOYMENTS, "mine-b", |it| (it?["spec"]["replicas"] == 1).then_some(())).await;
+    assert_eq!(image(&cluster, "b").await, "registry.test/mine:1");
+    cluster.delete(&format!("{MAPS}/extra-a")).await;
+    cluster.pool_is("edge", "a", "Ready").await;
+    wait_for_image(&cluster, "b", "2").await;
+    operator.stop().await;
+}
+
 #[tokio::test]
 async fn another_template_replaces_the_objects_of_the_one_before() {
     let Some(cluster) = Cluster::start().await else { return };
@@ -103,6 +195,10 @@ async fn another_template_replaces_the_objects_of_the_one_before() {
     cluster.pool_is("edge", "a", "Deploying").await;
     // The admission webhook is there once, beside the pool's own Deployment.
     assert_eq!(cluster.applied(DEPLOYMENTS).await, ["ingress-nginx-a", "ingress-nginx-admission"]);
+    // The API server accepts all objects of the template.
+    for (collection, count) in APPLIED.into_iter().zip([2, 2, 3, 1, 2, 2, 3, 2, 1]) {
+        assert_eq!(cluster.applied(collection).await.len(), count, "{collection}");
+    }
     cluster.deployed("ingress-nginx-a").await;
     cluster.pool_is("edge", "a", "Ready").await;
     cluster.merge(&format!("{INGRESSES}/edge"), json!({"spec": {"controller": "mine"}})).await;
@@ -116,7 +212,9 @@ async fn another_template_replaces_the_objects_of_the_one_before() {
         for collection in APPLIED {
             left.extend(gone(collection).await);
         }
-        (left == ["mine-a", "a"]).then_some(())
+        // The revision is kept for as long as a pool has it.
+        left.retain(|name| !name.starts_with("weir-ingress-revision-"));
+        (left == ["mine-a", "a"] && cluster.applied(MAPS).await.len() == 1).then_some(())
     })
     .await;
     operator.stop().await;

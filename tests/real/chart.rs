@@ -55,7 +55,13 @@ fn the_api_server_takes_every_object_of_the_chart() {
         "image.pullSecrets=[{\"name\":\"a\"}]",
     ];
     let unprivileged = ["podAddress=\"\"", "clientCA.enabled=false"];
-    for values in [&["install=\"daemonset\"", users][..], &monitoring, &secret, &unprivileged] {
+    // A dry run creates no namespaces for its other objects.
+    for name in ["weir-operator", "ingress-nginx"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let _ = prints(plane, &["apply", "--filename", "-"], &namespace.to_string());
+    }
+    let operator = ["operator.enabled=true", "operator.image.pullSecrets=[{\"name\":\"a\"}]"];
+    for values in [&["install=\"daemonset\"", users][..], &monitoring, &secret, &unprivileged, &operator] {
         let manifest = helm.manifest(values).unwrap();
         let taken = prints(plane, &dry, &manifest);
         assert!(taken.contains("daemonset.apps/weir ") && taken.lines().count() >= 9, "{values:?}: {taken}");
@@ -152,7 +158,9 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
 
     let from = weir.log_length();
     let chart = helm.chart().to_str().unwrap();
-    let _ = release(&["upgrade", "weir", chart, "--reset-values", "--set-json", &servers]);
+    let with_operator = ["--set-json", &servers, "--set-json", "operator.enabled=true"];
+    let _ = release(&[&["upgrade", "weir", chart, "--reset-values"][..], &with_operator].concat());
+    let _ = prints(&plane, &["--namespace=weir-operator", "get", "deployment", "weir-operator"], "");
     assert_eq!(image(), format!("weir:{}", env!("CARGO_PKG_VERSION")));
     let _ = weir.logged_after(from, "filter set activated").await;
     let all = ["servicetopology", "endpoints", "discardcloudservice", "nodeportisolation", "nodeportaddresses"];
@@ -174,4 +182,9 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     assert_eq!(states, ["superseded", "superseded", "deployed"]);
     let _ = release(&["uninstall", "weir"]);
     assert!(!kubectl(&plane, &["--namespace=kube-system", "get", "configmap", "weir-filters"], "").status.success());
+    assert!(
+        !kubectl(&plane, &["--namespace=weir-operator", "get", "deployment", "weir-operator"], "").status.success()
+    );
+    // Users' YurtIngresses stay, and with them what only the operator deletes.
+    let _ = prints(&plane, &["get", "crd/yurtingresses.apps.openyurt.io", "namespace/ingress-nginx"], "");
 }

@@ -221,13 +221,13 @@ mod tests {
 
     use super::*;
 
-    /// The committed manifest is that of the types. `weir-operator crd > deploy/operator/crd.yaml` rewrites it.
+    /// The committed manifest is that of the types. `make crd` rewrites it.
     #[test]
     fn the_committed_definition_is_that_of_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/crd.yaml");
         let committed = std::fs::read_to_string(path).unwrap();
         let generated = crate::template::yaml::write(&YurtIngress::crd()).unwrap();
-        assert!(committed == generated, "run `weir-operator crd > deploy/operator/crd.yaml`\n{generated}");
+        assert!(committed == generated, "run `make crd`\n{generated}");
     }
 
     #[test]

@@ -75,7 +75,8 @@ pub async fn serve(flags: ServeFlags) -> Result<(), ServeError> {
         starting(&health, &flags);
         let evictions = async {
             if !flags.no_evictions {
-                EvictionController::new(pods, inventory, flags.pods_per_second, metrics.clone()).run(&health).await;
+                let rate = flags.pods_per_second;
+                EvictionController::new(pods, inventory, rate, &identity, metrics.clone()).run(&health).await;
             }
         };
         let work = async { tokio::join!(inventory_watch.run(&health), ingresses.run(&health), evictions) };

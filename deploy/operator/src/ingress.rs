@@ -1,7 +1,8 @@
 //! The controller of YurtIngresses: one acts, and each of its pools gets the objects of an ingress controller.
 //!
 //! [`objects`] knows what is in the cluster, [`desired`] what should be, [`apply`] closes the gap, [`rollout`] lets pools upgrade
-//! one by one, [`status`] reports. [`controller`] runs all of it.
+//! one by one, [`revision`] keeps what the others were made from, [`status`] reports. [`reconcile`] and [`pool_work`] are one look at
+//! a YurtIngress. [`controller`] runs all of it.
 
 mod apply;
 pub mod controller;
@@ -10,7 +11,9 @@ mod drift;
 mod notices;
 mod objects;
 mod pool_state;
+mod pool_work;
 mod reconcile;
+mod revision;
 mod rollout;
 mod status;
 mod templates;

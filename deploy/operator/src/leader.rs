@@ -157,3 +157,75 @@ fn taken(written: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake_server::{self, Reply};
+
+    const DURATION: Duration = Duration::from_secs(15);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn candidate(client: Client) -> Candidate {
+        Candidate::new(client, "operator", "lease", "own", DURATION)
+    }
+
+    fn lease(holder: &str, version: u64) -> Value {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "lease", "namespace": "operator", "resourceVersion": version.to_string()},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": DURATION.as_secs()}})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_cannot_be_renewed_is_given_up_before_another_replica_may_take_it() {
+        for (reply, reason) in
+            [(|| Reply::Refused, "refused"), (|| Reply::Silence, "does not respond")] as [(fn() -> Reply, &str); 2]
+        {
+            let (begun, health) = (Instant::now(), Health::default());
+            let lost = candidate(fake_server::client(move |_| reply())).hold(&health).await;
+            assert!(begun.elapsed() < DURATION, "{:?}", begun.elapsed());
+            assert!(lost.to_string().contains(reason) && health.report().contains(reason), "{lost}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_takes_the_lease_when_the_api_server_is_back_after_an_hour() {
+        let (begun, health) = (Instant::now(), Health::starting([PART]));
+        let client = fake_server::client(move |(method, _, body)| match (begun.elapsed(), method) {
+            (outage, _) if outage < HOUR => Reply::Silence,
+            (_, &Method::POST) => Reply::Json(201, body),
+            _ => Reply::Json(
+                404,
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "-"}),
+            ),
+        });
+        let candidate = candidate(client);
+        let outage = async {
+            tokio::time::sleep(HOUR / 2).await;
+            assert!(health.report().contains("does not respond"), "{}", health.report());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = candidate.acquire(&health) => {}
+            () = outage => {}
+        }
+        assert!(begun.elapsed() < HOUR + DURATION, "{:?}", begun.elapsed());
+        assert_eq!(health.report(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_taken_when_its_holder_did_not_renew_it_for_its_duration() {
+        // The other replica renews it for a minute.
+        let (begun, minute) = (Instant::now(), Duration::from_secs(60));
+        let client = fake_server::client(move |(method, _, body)| match method {
+            &Method::PUT => Reply::Json(200, body),
+            _ => Reply::Json(200, lease("other", 1 + begun.elapsed().min(minute).as_secs() / 5)),
+        });
+        candidate(client).acquire(&Health::default()).await;
+        let took = begun.elapsed();
+        assert!(took >= minute + DURATION && took < minute + DURATION * 2, "{took:?}");
+    }
+}

@@ -8,11 +8,15 @@
 pub mod admin;
 pub mod api;
 pub mod app;
+mod backoff;
 mod changes;
 pub mod client;
 mod clock;
 pub mod config;
+mod events;
 pub mod evictions;
+#[cfg(test)]
+mod fake_server;
 mod follow;
 pub mod health;
 pub mod ingress;

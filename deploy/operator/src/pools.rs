@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::Stream;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 
 use crate::changes::Changes;
 use crate::config::PoolSource;
@@ -99,6 +99,12 @@ impl Inventory {
                 self.nodes.find(|node| node.labels().get(&*self.pool_label).is_some_and(|pool| pool == name)).is_some()
             }
         }
+    }
+
+    /// A Node as the object of an Event; `None` for an unknown one.
+    #[must_use]
+    pub fn node_reference(&self, name: &str) -> Option<ObjectReference> {
+        Some(self.nodes.get(&ObjectRef::new(name))?.object_ref(&()))
     }
 
     /// What a Node and its pool say; `None` for an unknown Node.

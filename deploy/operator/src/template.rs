@@ -14,17 +14,18 @@ pub mod yaml;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 pub use self::check::RenderedObject;
-pub use self::kinds::{KINDS, Kind, kind_of};
+pub use self::kinds::{CONFIG_MAP, KINDS, Kind, kind_of};
 pub use self::parse::{BUILT_IN, built_in};
 pub use self::render::render;
 pub use self::substitute::Variables;
 
 /// The manifests of an ingress controller.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Template {
     /// The name, as in `spec.controller`.
     pub name: String,
@@ -63,7 +64,7 @@ pub struct PoolValues<'a> {
 }
 
 /// What all objects are made for: the operator's configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Surroundings {
     /// The namespace of all objects that have one.
     pub namespace: String,
@@ -121,7 +122,8 @@ impl Template {
         short_hash(hash)
     }
 
-    fn owns(&self, key: &str) -> bool {
+    /// Whether a value of the operator's flags, `template.variable`, is for this template.
+    pub(crate) fn owns(&self, key: &str) -> bool {
         key.split_once('.').is_some_and(|(template, _)| template == self.name)
     }
 

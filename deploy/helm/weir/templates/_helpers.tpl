@@ -5,9 +5,53 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- define "weir.operatorLabels" -}}
+app.kubernetes.io/name: weir-operator
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
 {{- define "weir.image" -}}
-{{- with .Values.image -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
+{{ include "weir.imageOf" (dict "image" .Values.image "version" .Chart.AppVersion) }}
+{{- end }}
+
+{{/* The reference of an image, whose default tag is a version. */}}
+{{- define "weir.imageOf" -}}
+{{- with .image -}}
+{{ .repository }}:{{ .tag | default $.version }}{{ with .digest }}@{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The arguments of the operator's container as YAML: what is not the default. */}}
+{{- define "weir.operatorArgs" -}}
+- serve
+- --log-json
+{{- if ne .namespace "weir-operator" }}
+- --operator-namespace={{ .namespace }}
+{{- end }}
+{{- if ne .ingressNamespace "ingress-nginx" }}
+- --namespace={{ .ingressNamespace }}
+{{- end }}
+{{- if ne .poolSource "nodepools" }}
+- --pool-source={{ .poolSource }}
+{{- end }}
+{{- if ne .poolLabel "apps.openyurt.io/nodepool" }}
+- --pool-label={{ .poolLabel }}
+{{- end }}
+{{- with .podAPIServer }}
+- {{ printf "--pod-api-server=%s" . | quote }}
+{{- end }}
+{{- if not .evictions }}
+- --no-evictions
+{{- end }}
+{{- range $template, $variables := .templateValues }}
+{{- range $variable, $value := $variables }}
+- {{ printf "--set=%s.%s=%v" $template $variable $value | quote }}
+{{- end }}
+{{- end }}
+{{- range .extraArgs }}
+- {{ . | quote }}
 {{- end }}
 {{- end }}
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
@@ -15,6 +14,8 @@ use super::duration::stay;
 use super::pod::{PodApi, PodKey, PodRecord, WatchedPod, resource};
 use super::queue::Queue;
 use super::tolerations::{Change, change};
+use crate::backoff::with_backoff;
+use crate::events::Notices;
 use crate::health::{Health, explain, explain_watch};
 use crate::ingress::MANAGER;
 use crate::metrics::{Action, Metrics};
@@ -36,8 +37,11 @@ pub struct EvictionController {
     /// Those of a list that is not complete yet.
     listed: HashMap<PodKey, PodRecord>,
     queue: Queue,
-    /// Nodes whose annotation is no duration: the log says so once.
+    /// Nodes whose annotation is no duration: an Event and the log say so once.
     reported: HashMap<Box<str>, String>,
+    /// Those that an Event is still to name.
+    unpublished: Vec<Box<str>>,
+    notices: Notices,
 }
 
 /// What became of a patch.
@@ -51,8 +55,9 @@ enum Patched {
 impl EvictionController {
     /// A controller with so many changes of existing pods in a second. `client` should not bound requests itself.
     #[must_use]
-    pub fn new(client: Client, inventory: Inventory, rate: NonZeroU32, metrics: Metrics) -> Self {
+    pub fn new(client: Client, inventory: Inventory, rate: NonZeroU32, identity: &str, metrics: Metrics) -> Self {
         Self {
+            notices: Notices::new(client.clone(), identity),
             client,
             inventory,
             metrics,
@@ -60,6 +65,7 @@ impl EvictionController {
             listed: HashMap::new(),
             queue: Queue::new(rate),
             reported: HashMap::new(),
+            unpublished: Vec::new(),
         }
     }
 
@@ -68,7 +74,7 @@ impl EvictionController {
         // Otherwise the pods of all nodes would seem to be on unknown ones.
         self.inventory.ready().await;
         let api: Api<WatchedPod> = Api::all_with(self.client.clone(), &resource());
-        let mut events = pin!(watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff());
+        let mut events = pin!(with_backoff(watcher(api, watcher::Config::default().page_size(PAGE))));
         let mut nodes = pin!(self.inventory.changes());
         loop {
             tokio::select! {
@@ -81,6 +87,16 @@ impl EvictionController {
                 key = self.queue.pop() => self.set(key, health).await,
             }
             self.metrics.pods_waiting(self.queue.len());
+            self.publish().await;
+        }
+    }
+
+    /// Publishes an Event on each Node whose annotation is no duration.
+    async fn publish(&mut self) {
+        for name in std::mem::take(&mut self.unpublished) {
+            if let Some((reason, node)) = self.reported.get(&name).zip(self.inventory.node_reference(&name)) {
+                self.notices.warn(&node, "InvalidAutonomyDuration", reason).await;
+            }
         }
     }
 
@@ -144,6 +160,7 @@ impl EvictionController {
                 let before = self.reported.insert(pod.node.clone(), reason.clone());
                 if before.as_ref() != Some(&reason) {
                     tracing::warn!(node = &*pod.node, reason, "the tolerations of the node's pods are left alone");
+                    self.unpublished.push(pod.node.clone());
                 }
                 None
             }

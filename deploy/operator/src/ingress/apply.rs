@@ -34,6 +34,9 @@ pub(super) enum ApplyError {
     /// The API server cannot be reached, or is busy: it mends by itself.
     #[error("{0}")]
     Unavailable(String),
+    /// The object is being deleted, and something keeps it. Its end is a change, after which it is created.
+    #[error("{0}")]
+    Terminating(String),
 }
 
 impl ApplyError {
@@ -44,6 +47,7 @@ impl ApplyError {
             Self::Forbidden(_) => "Forbidden",
             Self::Rejected(_) => "Rejected",
             Self::Unavailable(_) => "Unavailable",
+            Self::Terminating(_) => "Terminating",
         }
     }
 
@@ -89,7 +93,12 @@ impl Applier {
                     owner_of(live)
                 )));
             }
-            if live.metadata.deletion_timestamp.is_some() || self.is_up_to_date(live, desired) {
+            if live.metadata.deletion_timestamp.is_some() {
+                let keepers = live.finalizers().join(", ");
+                let (kind, name) = (desired.kind.kind, &desired.name);
+                return Err(ApplyError::Terminating(format!("{kind} {name} is being deleted; finalizers: {keepers}")));
+            }
+            if self.is_up_to_date(live, desired) {
                 return Ok(());
             }
             if must_be_replaced(live, desired) {
@@ -106,6 +115,11 @@ impl Applier {
         let patch = Patch::Apply(&desired.object);
         let applied = within(TIMEOUT, &what, api.patch(&desired.name, &parameters, &patch)).await;
         match applied {
+            Ok(object) if live.is_none() && has_other_managers(&object) => {
+                self.metrics.object(Action::failed);
+                self.take_back(desired).await?;
+                Err(ApplyError::NotOurs(format!("{what} was created by somebody else this moment")))
+            }
             Ok(object) => {
                 self.metrics.object(Action::applied);
                 tracing::info!(kind = desired.kind.kind, name = desired.name, "applied");
@@ -119,6 +133,20 @@ impl Applier {
                 Err(error)
             }
         }
+    }
+
+    /// Takes the operator's fields out of an object that turned out to be somebody else's. Without force, an apply changes no
+    /// value of another field manager, but it adds fields.
+    async fn take_back(&self, desired: &Desired) -> Result<(), ApplyError> {
+        let what = format!("{} {}", desired.kind.kind, desired.name);
+        let nothing = serde_json::json!({
+            "apiVersion": desired.kind.api_version(),
+            "kind": desired.kind.kind,
+            "metadata": {"name": desired.name},
+        });
+        let api = self.api(desired.kind, desired.namespace());
+        let (parameters, patch) = (PatchParams::apply(MANAGER), Patch::Apply(&nothing));
+        within(TIMEOUT, &what, api.patch(&desired.name, &parameters, &patch)).await.map(drop)
     }
 
     /// Deletes an object. Returns whether it is gone.
@@ -167,6 +195,11 @@ impl Applier {
     }
 }
 
+/// Whether an object that was to be created existed already: with fields of others.
+fn has_other_managers(object: &DynamicObject) -> bool {
+    object.managed_fields().iter().any(|entry| entry.manager.as_deref() != Some(MANAGER))
+}
+
 /// Whether a field changes that the API server does not let anybody change. The objects of these kinds can be missing for a
 /// moment; a Deployment cannot, and is reported instead.
 fn must_be_replaced(live: &DynamicObject, desired: &Desired) -> bool {
@@ -189,5 +222,44 @@ pub(super) async fn within<T>(
     match tokio::time::timeout(timeout, request).await {
         Ok(result) => result.map_err(|error| ApplyError::of(what, &error)),
         Err(_) => Err(ApplyError::Unavailable(format!("{what}: the API server does not respond"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake_server::{self, Reply};
+    use crate::template::CONFIG_MAP;
+
+    /// A watch shows an object a moment after it was created.
+    #[tokio::test]
+    async fn an_object_that_somebody_creates_this_moment_is_given_back() {
+        let patches = Arc::new(Mutex::new(Vec::new()));
+        let sent = patches.clone();
+        let client = fake_server::client(move |(_, path, body)| {
+            sent.lock().unwrap().push((path.to_owned(), body.clone()));
+            let mut object: Value = body;
+            let managers = [json!({"manager": MANAGER}), json!({"manager": "kubectl"})];
+            object["metadata"]["managedFields"] = managers.into();
+            Reply::Json(200, object)
+        });
+        let (objects, _) = Objects::new(client.clone(), "n");
+        let applier = Applier::new(client, objects, Metrics::default());
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}, "data": {"a": "b"}});
+        let desired = Desired { kind: &CONFIG_MAP, name: "a".to_owned(), hash: "1".to_owned(), object: object.clone() };
+        let error = applier.apply(&desired, "uid").await.unwrap_err();
+        assert_eq!(
+            (error.reason(), error.to_string().as_str()),
+            ("NotOurs", "ConfigMap a was created by somebody else this moment")
+        );
+        let patches = patches.lock().unwrap();
+        let [(first, applied), (second, given_back)] = patches.as_slice() else { panic!("{patches:?}") };
+        assert!(!first.contains("force") && !second.contains("force"), "{first}, {second}");
+        assert_eq!(*applied, object);
+        assert_eq!(*given_back, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
     }
 }

@@ -11,12 +11,12 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Client};
 
 use super::apply::Applier;
-use super::notices::Notices;
 use super::objects::{self, Objects};
-use super::reconcile::{Context, ReconcileError, reconcile};
+use super::reconcile::{Context, RETRY, ReconcileError, reconcile};
 use super::templates::{TEMPLATES, Templates};
 use crate::api::YurtIngress;
 use crate::changes::Changes;
+use crate::events::Notices;
 use crate::follow::Follower;
 use crate::health::{Health, report};
 use crate::metrics::Metrics;
@@ -86,12 +86,13 @@ impl IngressController {
             while let Some(result) = results.next().await {
                 match result {
                     // The other watch of the same resource reports it.
-                    Ok(_) | Err(controller::Error::QueueError(_)) => {}
-                    Err(controller::Error::ReconcilerFailed(error, _)) => {
-                        tracing::warn!(reason = report(&error), "a YurtIngress is looked at again later");
+                    Err(controller::Error::QueueError(_)) => {}
+                    Err(controller::Error::ReconcilerFailed(error, ingress)) => {
+                        health.fails(&part_of(&ingress.name), report(&error));
                     }
-                    // It is deleted meanwhile.
-                    Err(controller::Error::ObjectNotFound(_)) => {}
+                    // It was deleted meanwhile.
+                    Err(controller::Error::ObjectNotFound(ingress)) => health.works(&part_of(&ingress.name)),
+                    Ok((ingress, _)) => health.works(&part_of(&ingress.name)),
                     Err(error) => tracing::warn!(reason = report(&error), "the controller of YurtIngresses failed"),
                 }
             }
@@ -106,6 +107,11 @@ impl IngressController {
     }
 }
 
-fn after_error(_: Arc<YurtIngress>, _: &ReconcileError, _: Arc<Context>) -> Action {
-    Action::requeue(PAUSE)
+/// The part of one YurtIngress in `/readyz`.
+fn part_of(name: &str) -> String {
+    format!("{INGRESSES}: {name}")
+}
+
+fn after_error(_: Arc<YurtIngress>, error: &ReconcileError, _: Arc<Context>) -> Action {
+    Action::requeue(if error.mends_by_itself() { PAUSE } else { RETRY })
 }

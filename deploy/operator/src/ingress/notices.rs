@@ -1,37 +1,20 @@
 //! Events on a YurtIngress: one for each transition that somebody should see.
 
-use kube::runtime::events::{Event, EventType, Recorder};
-use kube::{Client, Resource as _};
+use kube::Resource as _;
+use kube::runtime::events::EventType;
 
-use super::MANAGER;
 use crate::api::{UnreadyKind, YurtIngress, YurtIngressStatus};
-use crate::health::explain;
+use crate::events::{Notice, Notices};
 
-/// Publishes Events.
-pub(super) struct Notices(Recorder);
-
-impl Notices {
-    pub(super) fn new(client: Client, identity: &str) -> Self {
-        let reporter =
-            kube::runtime::events::Reporter { controller: MANAGER.to_owned(), instance: Some(identity.to_owned()) };
-        Self(Recorder::new(client, reporter))
-    }
-
-    /// Publishes what changed from one status to the next. Nothing depends on an Event: an error is logged only.
-    pub(super) async fn publish(&self, ingress: &YurtIngress, after: &YurtIngressStatus) {
-        let reference = ingress.object_ref(&());
-        for (type_, reason, note) in changes(ingress.status.as_ref(), after) {
-            let action = "Reconcile".to_owned();
-            let event = Event { type_, reason, note: Some(note.chars().take(1000).collect()), action, secondary: None };
-            if let Err(error) = self.0.publish(&event, &reference).await {
-                tracing::warn!(reason = explain(&error), "an Event is not published");
-            }
-        }
+/// Publishes what changed from one status to the next.
+pub(super) async fn publish(notices: &Notices, ingress: &YurtIngress, after: &YurtIngressStatus) {
+    for notice in changes(ingress.status.as_ref(), after) {
+        notices.publish(&ingress.object_ref(&()), notice).await;
     }
 }
 
-/// Type, reason and note of the Events for a transition.
-fn changes(before: Option<&YurtIngressStatus>, after: &YurtIngressStatus) -> Vec<(EventType, String, String)> {
+/// The Events for a transition.
+fn changes(before: Option<&YurtIngressStatus>, after: &YurtIngressStatus) -> Vec<Notice> {
     let mut events = Vec::new();
     for condition in &after.standard_conditions {
         let is_new = !before.is_some_and(|status| {
@@ -50,7 +33,8 @@ fn changes(before: Option<&YurtIngressStatus>, after: &YurtIngressStatus) -> Vec
             _ => continue,
         };
         if is_new {
-            events.push((type_, condition.reason.clone(), condition.message.clone()));
+            let (reason, note) = (condition.reason.clone(), condition.message.clone());
+            events.push(Notice { type_, reason, note, pool: None });
         }
     }
     for pool in &after.conditions.unready_pools {
@@ -63,7 +47,8 @@ fn changes(before: Option<&YurtIngressStatus>, after: &YurtIngressStatus) -> Vec
             UnreadyKind::Pending => EventType::Normal,
         };
         if is_new {
-            events.push((type_, pool.reason.clone(), format!("pool {}: {}", pool.name, pool.message)));
+            let note = format!("pool {}: {}", pool.name, pool.message);
+            events.push(Notice { type_, reason: pool.reason.clone(), note, pool: Some(pool.name.clone()) });
         }
     }
     events

@@ -29,7 +29,7 @@ impl PoolState {
     /// The state after an error. What mends by itself is no failure.
     pub(super) fn of_error(error: &ApplyError) -> Self {
         match error {
-            ApplyError::Unavailable(text) => Self::pending(error.reason(), text),
+            ApplyError::Unavailable(text) | ApplyError::Terminating(text) => Self::pending(error.reason(), text),
             _ => Self::failure(error.reason(), error.to_string()),
         }
     }
@@ -65,9 +65,14 @@ impl Deployed {
         deployed
     }
 
+    /// Whether the pool has this revision.
+    pub(super) fn has(&self, revision: &str) -> bool {
+        self.revisions.iter().any(|own| own == revision)
+    }
+
     /// Whether the pool has this revision, or none yet.
     pub(super) fn may_apply(&self, revision: &str) -> bool {
-        self.revisions.is_empty() || self.revisions.iter().any(|own| own == revision)
+        self.revisions.is_empty() || self.has(revision)
     }
 
     pub(super) fn is_ready(&self) -> bool {

@@ -32,6 +32,10 @@ pub(super) fn objects(
         };
         let Some(object) = variables.apply(manifest).map_err(place)? else { continue };
         let object = object_of(object, surroundings, pool).map_err(place)?;
+        if pool.is_some() && !is_named_by_pool(manifest) {
+            let (kind, name) = (object.kind.kind, &object.name);
+            return Err(place(format!("{kind} {name} does not have ${{name}} in its name: pools would share it")));
+        }
         if objects.iter().any(|other| other.kind == object.kind && other.name == object.name) {
             return Err(place(format!("{} {} occurs twice", object.kind.kind, object.name)));
         }
@@ -39,6 +43,12 @@ pub(super) fn objects(
     }
     objects.sort_by_key(|object| KINDS.iter().position(|kind| kind == object.kind));
     Ok(objects)
+}
+
+/// Whether the pool is in the name. The manifest decides: a rendered name may contain that of a pool by chance.
+fn is_named_by_pool(manifest: &Value) -> bool {
+    let name = manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    name.contains("${name}") || name == "${pool}"
 }
 
 fn object_of(
@@ -61,12 +71,6 @@ fn object_of(
     let Some(name) = metadata.get("name").and_then(Value::as_str).map(str::to_owned) else {
         return Err(format!("{kind_name} has no name"));
     };
-    if let Some((pool, short)) = pool
-        && !name.contains(short)
-        && name != pool
-    {
-        return Err(format!("{kind_name} {name} does not have the pool in its name: pools would share it"));
-    }
     namespace(kind, &name, metadata, surroundings)?;
     if kind.kind == "Deployment" {
         of_this_pool(&object, &name, surroundings, pool)?;

@@ -21,10 +21,13 @@ const fn kind(group: &'static str, kind: &'static str, plural: &'static str, nam
     Kind { group, version: "v1", kind, plural, namespaced }
 }
 
+/// ConfigMaps, in which the operator itself keeps revisions of templates, too.
+pub const CONFIG_MAP: Kind = kind("", "ConfigMap", "configmaps", true);
+
 /// All kinds, in the order in which objects are applied: what others refer to comes first.
 pub const KINDS: [Kind; 9] = [
     kind("", "ServiceAccount", "serviceaccounts", true),
-    kind("", "ConfigMap", "configmaps", true),
+    CONFIG_MAP,
     kind("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", true),
     kind("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", false),
     kind("networking.k8s.io", "IngressClass", "ingressclasses", false),

@@ -141,7 +141,9 @@ fn what_the_operator_must_not_apply_is_rejected_by_name() {
             "in the namespace kube-system",
         ),
         (and("{apiVersion: v1, kind: Secret, metadata: {name: 'x-${name}'}}"), "v1 Secret is not a kind"),
-        (and("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}"), "does not have the pool in its name"),
+        (and("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}"), "does not have ${name} in its name"),
+        // The pool is `a`.
+        (and("{apiVersion: v1, kind: ConfigMap, metadata: {name: traefik}}"), "does not have ${name} in its name"),
         (and("{apiVersion: v1, kind: ConfigMap, metadata: {name: '${nome}'}}"), "there is no variable \"nome\""),
         (and("{apiVersion: v1, kind: ConfigMap, metadata: {name: 'x-${name}'}, data: {a: '${'}}"), "without }"),
         (and("{apiVersion: v1, kind: ConfigMap}"), "no metadata"),
