@@ -126,7 +126,8 @@ impl Cluster {
         let mut last = None;
         let wait = async {
             loop {
-                let mut events = self.admin.watch(&path).await;
+                // After a restart the API server answers 429 until its cache of the resource is filled.
+                let mut events = until("a watch begins", async || self.admin.try_watch(&path).await.ok()).await;
                 last = self.get(&format!("{collection}/{name}")).await;
                 loop {
                     if let Some(result) = found(last.as_ref()) {

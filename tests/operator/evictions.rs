@@ -211,3 +211,29 @@ async fn a_thousand_pods_change_at_the_rate_and_a_new_one_at_once() {
     assert!(pods.iter().all(|pod| seconds(pod) == [Some(SECONDS); 2] && pod["metadata"]["annotations"].is_null()));
     operator.stop().await;
 }
+
+#[tokio::test]
+async fn a_missing_permission_on_pods_is_named_and_costs_few_requests() {
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/weir-operator-evictions";
+    let Some(cluster) = Cluster::start().await else { return };
+    let rules = cluster.get(ROLE).await.unwrap()["rules"].clone();
+    let mut fewer = rules.clone();
+    fewer[0]["verbs"] = json!(["list", "watch"]);
+    cluster.merge(ROLE, json!({"rules": fewer})).await;
+    add_node(&cluster, "n", Some("0"), "a").await;
+    for at in 0..30 {
+        add_pod(&cluster, &format!("p{at:02}"), "n").await;
+    }
+    let operator = Operator::begin(&cluster, &["--pods-per-second=100"]).await;
+    let rule = "cannot patch resource \"pods\"";
+    until("the missing rule is shown", async || operator.not_ready().await.contains(rule).then_some(())).await;
+    cluster.merge(ROLE, json!({"rules": rules})).await;
+    for at in 0..30 {
+        wait_for_seconds(&cluster, &format!("p{at:02}"), None).await;
+    }
+    operator.ready().await;
+    let failed = operator.metric("weir_operator_pods_total{action=\"failed\"}").await;
+    println!("30 pods and a missing permission: {failed} requests in vain");
+    assert!(failed < 10.0, "{failed}");
+    operator.stop().await;
+}

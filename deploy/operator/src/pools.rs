@@ -11,7 +11,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store, store};
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher::{self, DefaultBackoff, watcher};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 
 use crate::changes::Changes;
@@ -146,6 +146,7 @@ fn trim<K: kube::Resource>(object: &mut K) {
 
 /// Waits until the API server serves NodePools, and returns the version to read them in.
 async fn served_version(client: &Client, health: &Health) -> &'static str {
+    let mut pauses = DefaultBackoff::default();
     loop {
         let mut problem = None;
         for version in VERSIONS {
@@ -158,7 +159,7 @@ async fn served_version(client: &Client, health: &Health) -> &'static str {
         }
         let missing = "the API server has no NodePools: install OpenYurt's definition, or use --pool-source=nodelabels";
         health.fails(POOLS, problem.unwrap_or_else(|| missing.to_owned()));
-        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        tokio::time::sleep(pauses.next().unwrap_or_default()).await;
     }
 }
 

@@ -49,7 +49,23 @@ enum Patched {
     Done,
     /// The next event of the pod shows what to do.
     Outdated,
-    Failed(String),
+    /// The API server refuses the change of this pod.
+    Refused(String),
+    /// The API server cannot be reached, or permits no change of pods.
+    Unavailable(String),
+}
+
+impl Patched {
+    fn of_error(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => match status.code {
+                404 | 409 => Self::Outdated,
+                401 | 403 | 429 | 500.. => Self::Unavailable(explain(error)),
+                _ => Self::Refused(explain(error)),
+            },
+            _ => Self::Unavailable(explain(error)),
+        }
+    }
 }
 
 impl EvictionController {
@@ -176,9 +192,8 @@ impl EvictionController {
         let request = api.patch_metadata(&key.name, &parameters, &patch);
         let patched = match tokio::time::timeout(TIMEOUT, request).await {
             Ok(Ok(_)) => Patched::Done,
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Patched::Outdated,
-            Ok(Err(error)) => Patched::Failed(explain(&error)),
-            Err(_) => Patched::Failed("the API server does not respond".to_owned()),
+            Ok(Err(error)) => Patched::of_error(&error),
+            Err(_) => Patched::Unavailable("the API server does not respond".to_owned()),
         };
         let part = format!("{PODS}: tolerations");
         match patched {
@@ -186,13 +201,19 @@ impl EvictionController {
                 let action = if change.original.is_some() { Action::applied } else { Action::removed };
                 self.metrics.pod(action);
                 health.works(&part);
+                self.queue.resume();
                 tracing::debug!(namespace = key.namespace, pod = key.name, node = &*pod.node, "tolerations set");
             }
             Patched::Outdated => {}
-            Patched::Failed(reason) => {
+            Patched::Refused(reason) => {
                 self.metrics.pod(Action::failed);
                 health.fails(&part, format!("pod {}/{}: {reason}", key.namespace, key.name));
                 self.queue.push_failed(key);
+            }
+            Patched::Unavailable(reason) => {
+                self.metrics.pod(Action::failed);
+                health.fails(&part, reason);
+                self.queue.pause(key);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The pods whose tolerations are to be set: new ones at once, others at a bounded rate.
+//! The pods whose tolerations are to be set: new ones at once, others at a bounded rate, and none for a while if the API server
+//! permits or answers nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -8,8 +9,11 @@ use tokio::time::Instant;
 
 use super::pod::PodKey;
 
-/// The pause of a pod whose patch failed.
-const RETRY: Duration = Duration::from_secs(5);
+/// The pause of a pod whose patch was refused.
+const RETRY: Duration = Duration::from_secs(60);
+/// The first and the longest pause of all pods.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Pods that wait, each once.
 #[derive(Debug)]
@@ -19,6 +23,9 @@ pub(super) struct Queue {
     failed: VecDeque<(Instant, PodKey)>,
     interval: Duration,
     next: Instant,
+    /// The last pause of all pods; zero after a success.
+    pause: Duration,
+    paused_until: Instant,
 }
 
 impl Queue {
@@ -30,6 +37,8 @@ impl Queue {
             failed: VecDeque::new(),
             interval,
             next: Instant::now(),
+            pause: Duration::ZERO,
+            paused_until: Instant::now(),
         }
     }
 
@@ -53,6 +62,18 @@ impl Queue {
         self.failed.push_back((Instant::now() + RETRY, key));
     }
 
+    /// A pod whose patch would have failed for any other pod, too. All wait, longer each time.
+    pub(super) fn pause(&mut self, key: PodKey) {
+        self.push_urgent(key);
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.paused_until = Instant::now() + self.pause;
+    }
+
+    /// A patch succeeded.
+    pub(super) fn resume(&mut self) {
+        self.pause = Duration::ZERO;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.urgent.len() + self.others.len() + self.failed.len()
     }
@@ -60,6 +81,7 @@ impl Queue {
     /// Waits for the next pod whose turn it is. Cancel safe.
     pub(super) async fn pop(&mut self) -> PodKey {
         loop {
+            tokio::time::sleep_until(self.paused_until).await;
             if let Some(key) = self.urgent.pop_front() {
                 return key;
             }
@@ -118,5 +140,28 @@ mod tests {
         queue.push_failed(key("a"));
         assert_eq!(queue.pop().await, key("a"));
         assert!(begun.elapsed() >= RETRY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_api_server_all_pods_wait() {
+        let mut queue = Queue::new(NonZeroU32::new(20).unwrap());
+        let begun = Instant::now();
+        for at in 0..1000 {
+            queue.push(key(&format!("{at:03}")));
+        }
+        let mut attempts = 0;
+        while begun.elapsed() < Duration::from_secs(3600) {
+            let key = queue.pop().await;
+            queue.pause(key);
+            attempts += 1;
+        }
+        assert!((120..130).contains(&attempts), "{attempts} in an hour");
+        assert_eq!(queue.len(), 1000, "none is lost");
+        let mended = Instant::now();
+        for _ in 0..1000 {
+            queue.pop().await;
+            queue.resume();
+        }
+        assert!(mended.elapsed() < Duration::from_secs(30 + 51), "{:?}", mended.elapsed());
     }
 }
