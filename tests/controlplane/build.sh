@@ -8,10 +8,11 @@ set -eu
 folder=$1
 package=${2:-./cmd/...}
 cd "$(dirname "$0")"
+tags=${TAGS:-}
 if [ -x "${KUBEBUILDER_ASSETS:-}/kube-apiserver" ] && [ -x "$KUBEBUILDER_ASSETS/etcd" ]; then
-    tags=assets
+    tags=$tags,assets
 else
-    tags=builtin
+    tags=$tags,builtin
 fi
 unformatted=$(gofmt -l .)
 [ -z "$unformatted" ] || { echo "not formatted: $unformatted" >&2; exit 1; }

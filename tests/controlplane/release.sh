@@ -18,17 +18,15 @@ module=$(cd "$here" && go mod download -json "k8s.io/kubernetes@$full" | sed -n 
 # The modules that Kubernetes develops in its own repository. Each release adds some.
 staging=$(sed -n 's|.*\(k8s.io/[a-z0-9-]*\) => ./staging.*|\1|p' "$module" | sort -u)
 replace=$(for name in $staging; do echo "-replace=$name=$name@v0${full#v1}"; done)
+# What the real node does not need is written for one release: the Go clients, and the stub of a kubelet.
+rm -r "$sources/controlplane/cmd/client" "$sources/controlplane/cmd/controlplane/kubelet.go"
 for part in controlplane e2e; do
     cd "$sources/$part"
     # shellcheck disable=SC2086 # one argument each
     go mod edit $replace "-require=k8s.io/kubernetes@$full"
-    case $staging in
-    # 1.37 moved the streaming server of kubelet to a module of its own.
-    *k8s.io/cri-streaming*) find . -name '*.go' -exec sed -i 's|k8s.io/kubelet/pkg/cri/streaming|k8s.io/cri-streaming/pkg/streaming|' {} + ;;
-    esac
     go mod tidy
 done
-sh "$sources/controlplane/build.sh" "$folder"
-sh "$sources/controlplane/build.sh" "$folder" ./node
+TAGS=realnode KUBEBUILDER_ASSETS='' sh "$sources/controlplane/build.sh" "$folder" ./cmd/controlplane
+KUBEBUILDER_ASSETS='' sh "$sources/controlplane/build.sh" "$folder" ./node
 sh "$sources/e2e/build.sh" "$folder/e2e"
 echo "Kubernetes $full"

@@ -1,3 +1,5 @@
+//go:build !realnode
+
 package main
 
 import (
