@@ -15,6 +15,7 @@ static RESOURCE_VERSION: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("
 #[derive(Debug, Clone)]
 pub struct Document {
     encoded: Encoded,
+    /// The type of a JSON object that does not name it. A message has its own.
     type_meta: Option<Arc<TypeMeta>>,
     guards: Option<Arc<[Path]>>,
     read_only: bool,
@@ -38,7 +39,7 @@ enum Encoded {
 impl Document {
     /// Creates a document from JSON. The bytes are not checked yet: reads return errors for invalid bytes.
     pub fn json(bytes: Bytes) -> Document {
-        Document::new(Encoded::Json(json::Object::new(bytes)), None)
+        Document::new(Encoded::Json(json::Object::new(bytes)))
     }
 
     /// Creates a document from a protobuf message without its envelope. Reads and edits work as on the equivalent JSON
@@ -49,12 +50,12 @@ impl Document {
     /// that Go's JSON omits is absent. Setting a field to null makes it absent, and so does setting a plain field to
     /// its zero value.
     pub fn protobuf(bytes: Bytes, type_meta: Arc<TypeMeta>) -> Option<Document> {
-        let object = protobuf::Object::new(bytes, type_meta.clone())?;
-        Some(Document::new(Encoded::Protobuf(object), Some(type_meta)))
+        let object = protobuf::Object::new(bytes, type_meta)?;
+        Some(Document::new(Encoded::Protobuf(object)))
     }
 
-    fn new(encoded: Encoded, type_meta: Option<Arc<TypeMeta>>) -> Document {
-        Document { encoded, type_meta, guards: None, read_only: false, edited: false }
+    fn new(encoded: Encoded) -> Document {
+        Document { encoded, type_meta: None, guards: None, read_only: false, edited: false }
     }
 
     /// Returns whether the bytes are protobuf.
@@ -209,8 +210,7 @@ impl Document {
         // Both encodings compare as JSON, because a protobuf message carries no type. The JSON of a message contains
         // its type, and so must the new JSON.
         let encoded = Encoded::Json(json::Object::new(Bytes::from(json.to_owned())));
-        let type_meta = self.type_meta.clone().filter(|_| !self.is_protobuf());
-        let next = Document { encoded, type_meta, ..self.clone() };
+        let next = Document { encoded, ..self.clone() };
         for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
             if !self.same_values(&next, field)? {
                 return Err(Error::Protected { path: field.clone(), field: field.clone() });

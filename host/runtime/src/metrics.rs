@@ -87,9 +87,6 @@ pub(crate) struct BatchCounts {
 impl BatchCounts {
     /// Records the counts in the span of the batch.
     pub(crate) fn record(self, span: &tracing::Span) {
-        if span.is_disabled() {
-            return;
-        }
         let Self { kept, edited, hidden, failed, replayed } = self;
         let counts =
             [("kept", kept), ("edited", edited), ("hidden", hidden), ("failed", failed), ("replayed", replayed)];

@@ -23,6 +23,7 @@ mod paths;
 mod pool;
 mod state;
 mod trace;
+mod verdict;
 mod view;
 mod wasi;
 
@@ -34,11 +35,12 @@ pub use evaluate::{Scope, evaluate};
 pub use explanation::{Step, Steps};
 pub use fault::{FailureClass, Fault, one_line};
 pub use host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
-pub use instance::{Bounds, Called, Description, Instance, LinkError, Linked, RawPlan, StartError, Verdict};
+pub use instance::{Bounds, Called, Description, Instance, LinkError, Linked, RawPlan, StartError};
 pub use lookup::{Declared, LookupContext};
 pub use pool::{Checkout, Pool};
 pub use state::InstanceContext;
 pub use trace::{Extent, Trace};
+pub use verdict::Verdict;
 pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};
 
 #[cfg(test)]

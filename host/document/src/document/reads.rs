@@ -2,7 +2,7 @@
 
 use super::{Document, Encoded};
 use crate::{
-    Column, Error, Path, StringSet, Value,
+    Column, Error, Path, StringSet, TypeMeta, Value,
     json::{
         self,
         read::{Cells, Fingerprint, Lengths, MemberNames, One, Pick, RawRows},
@@ -217,10 +217,10 @@ impl Document {
 
     /// Returns the apiVersion or kind from [`Document::with_type`], if the bytes have none.
     fn implied(&self, segments: &[Segment]) -> Result<Option<&str>, Error> {
-        let Some(type_meta) = &self.type_meta else {
+        let [Segment::Name(name)] = segments else {
             return Ok(None);
         };
-        let [Segment::Name(name)] = segments else {
+        let Some(type_meta) = self.type_meta() else {
             return Ok(None);
         };
         let text = match name.as_str() {
@@ -240,6 +240,13 @@ impl Document {
             }
         };
         Ok(silent.then_some(text))
+    }
+
+    fn type_meta(&self) -> Option<&TypeMeta> {
+        match &self.encoded {
+            Encoded::Json(_) => self.type_meta.as_deref(),
+            Encoded::Protobuf(object) => Some(object.type_meta()),
+        }
     }
 
     fn text_at(&self, segments: &[Segment]) -> Result<Option<Cow<'_, str>>, Error> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 impl Document {
     fn with_marks(bytes: Bytes, marks: ItemMarks) -> Document {
-        Document::new(Encoded::Json(json::Object::with_marks(bytes, marks)), None)
+        Document::new(Encoded::Json(json::Object::with_marks(bytes, marks)))
     }
 }
 

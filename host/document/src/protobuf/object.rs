@@ -50,6 +50,10 @@ impl Object {
         &self.bytes
     }
 
+    pub(crate) fn type_meta(&self) -> &TypeMeta {
+        &self.type_meta
+    }
+
     pub(crate) fn message(&self) -> &'static Message {
         self.message
     }

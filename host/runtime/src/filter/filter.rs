@@ -242,9 +242,10 @@ impl Filter {
 }
 
 impl FilterState {
-    /// Returns the paths that the filter may not edit in the objects of a chain.
-    fn guards(&self, guarded: bool) -> Arc<[Path]> {
-        if guarded { self.guards.clone() } else { Arc::default() }
+    /// Returns an object of a chain with the paths that this filter may not edit in it. Another filter of the chain has set
+    /// its own.
+    fn guard(&self, object: Document, guarded: bool) -> Document {
+        if guarded { object.with_guards(self.guards.clone()) } else { object }
     }
 
     /// Handles two calls that read the same values and returned different results. The filter continues with a call for
@@ -317,9 +318,10 @@ impl DocumentFilter for Filter {
             failed = Empty,
             replayed = Empty,
         );
+        let run = Batch::begin(&self.state, guarded).run(batch);
         match span.is_disabled() {
-            true => Batch::begin(&self.state, guarded).run(batch).boxed(),
-            false => Batch::begin(&self.state, guarded).run(batch).instrument(span).boxed(),
+            true => run.map(drop).boxed(),
+            false => async move { run.instrument(span.clone()).await.record(&span) }.boxed(),
         }
     }
 

@@ -20,7 +20,7 @@ use weir_document::Document;
 
 pub(super) use self::tree::Contradiction;
 use self::tree::{Found, TraceTree};
-use crate::{Scope, Trace};
+use crate::{Scope, Trace, Verdict};
 
 /// The number of scopes that are kept for the next batches.
 const SCOPES: usize = 4;
@@ -58,13 +58,8 @@ pub(super) struct BatchCache<'a> {
 /// The result of a replay.
 #[derive(Debug)]
 pub(super) enum Replay {
-    /// The verdict, and the object as the filter leaves it.
-    Replayed {
-        /// Whether the client may see the object.
-        keep: bool,
-        /// The object after the filter's edits.
-        object: Document,
-    },
+    /// The verdict.
+    Replayed(Verdict),
     /// There is no verdict. The caller calls the module.
     Call {
         /// Whether its trace is worth recording.
@@ -109,9 +104,9 @@ impl BatchCache<'_> {
         let Some(scope) = self.scope.as_mut() else { return (Replay::Call { record: false }, None) };
         scope.begin(None);
         let replay = match self.tree.replay(object, scope) {
-            Found::Verdict(keep, object) => {
+            Found::Verdict(verdict) => {
                 self.replayed += 1;
-                Replay::Replayed { keep, object }
+                Replay::Replayed(verdict)
             }
             Found::Unknown if self.resting => {
                 self.unrecorded += 1;

@@ -16,6 +16,7 @@ use super::explanation::Steps;
 use super::fault::{FailureClass, Fault};
 use super::state::{GuestState, InstanceContext};
 use super::trace::Trace;
+use super::verdict::Verdict;
 use super::view::Snapshot;
 use super::wasi;
 
@@ -101,15 +102,6 @@ pub struct Instance {
     bindings: Bindings,
     time: Duration,
     objects: u64,
-}
-
-/// The verdict of a filter on an object.
-#[derive(Debug)]
-pub struct Verdict {
-    /// Whether the client may see it.
-    pub keep: bool,
-    /// The object after this filter's edits.
-    pub object: Document,
 }
 
 /// The result of a call of `filter`. A call that faulted has a trace too, because the fault may depend on a lookup.
@@ -220,21 +212,23 @@ impl Instance {
     /// The call reads from `snapshot`. Without one, its first lookup takes the newest. `record`: records the host
     /// calls.
     pub async fn filter(&mut self, object: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
+        let before = object.bytes().clone();
         self.store.data_mut().begin_filter(ticks(self.time), object, snapshot, record);
-        self.call().await
+        self.call(&before).await
     }
 
     /// Filters one object as [`Instance::filter`] does, from the newest snapshot, and tells what the filter read and edited.
     pub async fn explain(&mut self, object: Document) -> (Result<Verdict, Fault>, Steps) {
+        let before = object.bytes().clone();
         let state = self.store.data_mut();
         state.begin_filter(ticks(self.time), object, None, false);
         state.explain();
-        let Called { verdict, .. } = self.call().await;
+        let Called { verdict, .. } = self.call(&before).await;
         (verdict, self.store.data_mut().end_explanation())
     }
 
-    /// Runs the call that has begun.
-    async fn call(&mut self) -> Called {
+    /// Runs the call that has begun, on an object with these bytes.
+    async fn call(&mut self, before: &[u8]) -> Called {
         self.objects += 1;
         self.store.set_epoch_deadline(1);
         let call = self.bindings.weir_filter_module().call_filter(&mut self.store, Resource::new_borrow(0));
@@ -242,7 +236,7 @@ impl Instance {
         let (object, trace) = self.store.data_mut().end_filter();
         let verdict = match result {
             Ok(Ok(verdict)) => match object {
-                Some(object) => Ok(Verdict { keep: matches!(verdict, module::Verdict::Keep), object }),
+                Some(object) => Ok(Verdict::of_call(matches!(verdict, module::Verdict::Keep), object, before)),
                 None => Err(Fault::new(FailureClass::Host, "the object was lost in the call")),
             },
             Ok(Err(reason)) => Err(Fault::new(FailureClass::Refused, &reason)),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use weir_document::{Document, Path};
+use weir_document::Document;
 
 use super::FilterState;
 use crate::FailurePolicy;
@@ -19,8 +19,7 @@ pub(super) struct Batch<'a> {
     filter: &'a FilterState,
     began: Instant,
     counts: BatchCounts,
-    /// The guards of this filter. The next filter of the chain sets its own.
-    guards: Arc<[Path]>,
+    guarded: bool,
     admission: Admission<'a>,
     /// Whether verdicts are replayed. They are not while the breaker is open: the failure policy applies, and a probe
     /// must call the module.
@@ -36,7 +35,7 @@ impl<'a> Batch<'a> {
             filter,
             began: Instant::now(),
             counts: BatchCounts::default(),
-            guards: filter.guards(guarded),
+            guarded,
             replays: matches!(admission, Admission::Admitted),
             admission,
             cache: filter.trace_cache.begin(|| filter.pool.scope()),
@@ -46,7 +45,7 @@ impl<'a> Batch<'a> {
 
     /// Filters the documents that earlier filters have kept, in order. Stores each result in its slot: the edited
     /// document, or the original one if the filter failed on it and has the policy `Ignore`, or if it only observes.
-    pub(super) async fn run(mut self, batch: &mut [Filtered]) {
+    pub(super) async fn run(mut self, batch: &mut [Filtered]) -> BatchCounts {
         let observes = self.filter.mode == Mode::Observe;
         let mut example = None;
         for slot in batch {
@@ -54,31 +53,34 @@ impl<'a> Batch<'a> {
                 continue;
             }
             let Filtered::Kept(document) = std::mem::replace(slot, Filtered::Hidden) else { continue };
-            let before = document.with_guards(self.guards.clone());
-            let kept = self.counts.kept;
-            let made = match self.verdict(&before).await {
-                Ok(verdict) => self.filtered(verdict, &before),
-                Err(fault) => {
-                    self.counts.failed += 1;
-                    self.failed(fault, before.clone())
-                }
-            };
-            *slot = if observes { Filtered::Kept(before.clone()) } else { made };
-            if observes && self.counts.kept == kept {
-                example.get_or_insert(before);
+            let before = self.filter.guard(document, self.guarded);
+            let verdict = self.verdict(&before).await;
+            self.count(&verdict);
+            if observes && !matches!(verdict, Ok(Verdict::Keep)) {
+                example.get_or_insert_with(|| before.clone());
             }
+            *slot = match verdict {
+                Err(fault) if observes => {
+                    self.failed(fault, before.clone());
+                    Filtered::Kept(before)
+                }
+                Err(fault) => self.failed(fault, before),
+                Ok(Verdict::Edit(edited)) if !observes => Filtered::Kept(edited),
+                Ok(Verdict::Hide) if !observes => Filtered::Hidden,
+                Ok(_) => Filtered::Kept(before),
+            };
         }
         let Self { filter, began, counts, cache, checkout, .. } = self;
         cache.end();
         if let Some(checkout) = checkout {
             filter.pool.give_back(checkout);
         }
-        counts.record(&tracing::Span::current());
         filter.tally.add(counts);
         filter.metrics.batch(&filter.name, observes, counts, began.elapsed());
         if observes {
             filter.observation.note(&filter.name, counts, example.as_ref());
         }
+        counts
     }
 
     /// Returns the filter's verdict on a document, from a replay or a call.
@@ -89,11 +91,10 @@ impl<'a> Batch<'a> {
             let (replay, scope) = self.cache.replay(before);
             let dependencies = scope.map(crate::Scope::end).unwrap_or_default();
             match replay {
-                Replay::Replayed { keep, object } => {
+                Replay::Replayed(replayed) => {
                     self.counts.replayed += 1;
                     filter.breaker.replayed();
                     filter.dependencies.store(&dependencies, filter.pool.view());
-                    let replayed = Verdict { keep, object };
                     if filter.is_check_due() {
                         return self.check(before, replayed, dependencies.snapshot().cloned()).await;
                     }
@@ -116,7 +117,7 @@ impl<'a> Batch<'a> {
             }
         };
         self.transition(filter.breaker.succeeded());
-        if self.cache.add(&trace, called.keep).is_err() {
+        if self.cache.add(&trace, !matches!(called, Verdict::Hide)).is_err() {
             self.found_impure("two calls of the filter differ although their host calls returned the same");
         }
         if filter.is_check_due() {
@@ -159,7 +160,7 @@ impl<'a> Batch<'a> {
         let Some(mut fresh) = filter.pool.try_fresh().await else { return Ok(verdict) };
         let Called { verdict: again, trace } = fresh.instance().filter(before.clone(), snapshot, false).await;
         let differs = match &again {
-            Ok(again) => again.keep != verdict.keep || (again.keep && !same(&again.object, &verdict.object)),
+            Ok(again) => !again.agrees_with(&verdict),
             Err(fault) => fault.class.is_repeatable(),
         };
         if !differs {
@@ -175,15 +176,14 @@ impl<'a> Batch<'a> {
         self.filter.found_impure(how);
     }
 
-    /// Counts a verdict and returns its result.
-    fn filtered(&mut self, verdict: Verdict, before: &Document) -> Filtered {
-        let Verdict { keep, object } = verdict;
-        if !keep {
-            self.counts.hidden += 1;
-            return Filtered::Hidden;
-        }
-        *if same(&object, before) { &mut self.counts.kept } else { &mut self.counts.edited } += 1;
-        Filtered::Kept(object)
+    fn count(&mut self, verdict: &Result<Verdict, Fault>) {
+        let counts = &mut self.counts;
+        *match verdict {
+            Ok(Verdict::Keep) => &mut counts.kept,
+            Ok(Verdict::Edit(_)) => &mut counts.edited,
+            Ok(Verdict::Hide) => &mut counts.hidden,
+            Err(_) => &mut counts.failed,
+        } += 1;
     }
 
     /// Applies the failure policy.
@@ -233,10 +233,4 @@ impl<'a> Batch<'a> {
             }
         }
     }
-}
-
-/// Returns whether two states of a document have the same bytes. Usually they share them.
-fn same(a: &Document, b: &Document) -> bool {
-    let (a, b) = (a.bytes(), b.bytes());
-    (a.as_ptr() == b.as_ptr() && a.len() == b.len()) || a == b
 }

@@ -9,16 +9,16 @@ use crate::{FailurePolicy, Mode, Steps, Verdict};
 
 impl FilterState {
     pub(super) async fn explain(&self, document: Document, guarded: bool) -> FilterExplanation {
-        let before = document.clone().with_guards(self.guards(guarded));
+        let before = self.guard(document.clone(), guarded);
         let is_suspended = self.breaker.is_open();
         let (verdict, steps) = match self.pool.fresh().await {
-            Ok(mut checkout) => checkout.instance().explain(before.clone()).await,
+            Ok(mut checkout) => checkout.instance().explain(before).await,
             Err(fault) => (Err(fault), Steps::default()),
         };
         let decision = match verdict {
-            Ok(Verdict { keep: false, .. }) => Decision::Hide,
-            Ok(Verdict { object, .. }) if object.bytes() == before.bytes() => Decision::Keep,
-            Ok(Verdict { object, .. }) => Decision::Edit(object),
+            Ok(Verdict::Hide) => Decision::Hide,
+            Ok(Verdict::Keep) => Decision::Keep,
+            Ok(Verdict::Edit(object)) => Decision::Edit(object),
             Err(fault) => {
                 Decision::Fail(Failure { filter: self.name.clone(), class: fault.class, message: fault.message.into() })
             }

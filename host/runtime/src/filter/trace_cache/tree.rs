@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_document::Document;
 
-use crate::{Extent, HostCall, Observed, Scope, Trace, evaluate};
+use crate::{Extent, HostCall, Observed, Scope, Trace, Verdict, evaluate};
 
 /// The number of calls that must return the same verdict before it is replayed.
 pub(super) const AGREED: u8 = 4;
@@ -56,8 +56,8 @@ struct Edge {
 /// The result of a replay.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// The verdict, and the object as the filter leaves it.
-    Verdict(bool, Document),
+    /// The verdict.
+    Verdict(Verdict),
     /// There is no verdict. The trace of a call would extend the tree.
     Unknown,
     /// There is no verdict, and a trace would not extend the tree.
@@ -77,6 +77,7 @@ impl TraceTree {
     /// Replays the filter on an object, with the lookups of `scope`.
     pub(super) fn replay(&self, object: &Document, scope: &mut Scope) -> Found {
         // Borrowed until the first edit, because reads cache what they parse in the document.
+        let before = object.bytes();
         let mut object = Cow::Borrowed(object);
         let mut at = 0;
         loop {
@@ -86,7 +87,13 @@ impl TraceTree {
                     return Found::Unknown;
                 }
                 Some(Node::Unpredictable { .. }) => return Found::Unpredictable,
-                Some(Node::Verdict { keep, .. }) => return Found::Verdict(*keep, object.into_owned()),
+                Some(Node::Verdict { keep: false, .. }) => return Found::Verdict(Verdict::Hide),
+                Some(Node::Verdict { keep: true, .. }) => {
+                    return Found::Verdict(match object {
+                        Cow::Borrowed(_) => Verdict::Keep,
+                        Cow::Owned(object) => Verdict::of_call(true, object, before),
+                    });
+                }
                 // An edit costs a pass over the bytes, so it is only made if it leads to a verdict.
                 Some(Node::HostCall { call, established: false, .. }) if call.is_edit() => return Found::Unknown,
                 Some(Node::HostCall { call, edges, .. }) => {

@@ -35,7 +35,9 @@ fn replay_with(tree: &TraceTree, object: &Document, scope: &mut Scope) -> (&'sta
     scope.begin(None);
     let found = tree.replay(object, scope);
     match found {
-        Found::Verdict(keep, object) => (if keep { "keep" } else { "hide" }, object.to_json().unwrap()),
+        Found::Verdict(Verdict::Keep) => ("keep", object.to_json().unwrap()),
+        Found::Verdict(Verdict::Edit(edited)) => ("keep", edited.to_json().unwrap()),
+        Found::Verdict(Verdict::Hide) => ("hide", String::new()),
         Found::Unknown => ("unknown", String::new()),
         Found::Unpredictable => ("unpredictable", String::new()),
     }
