@@ -202,7 +202,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
     let last_good = disk.clone().map(|disk| LastGood::new(disk, &config.source));
     let reloader = Reloader {
-        state: watch_source(&config.source, client, last_good.clone(), &tasks),
+        state: watch_source(&config.source, (client, upstream.connectivity().reconnects()), last_good.clone(), &tasks),
         last_good,
         node: follow_node(&reflectors, &config.node_name, &tasks),
         source: config.source,

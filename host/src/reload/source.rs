@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::watcher as watch_objects;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::last_good::{LastGood, SourcedConfiguration};
 use crate::bounded_file::read_file;
 use crate::config::{ConfigSource, ConfigurationError};
-use weir_upstream::{Tasks, error_report};
+use weir_upstream::{BackOff, Reconnects, Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
 const MAX_MANIFEST: usize = 8 << 20;
@@ -36,6 +36,9 @@ pub enum SourceState {
 
 /// How long the first read may take before the configuration on disk is used.
 const FIRST_READ: Duration = Duration::from_secs(1);
+/// The first and the longest wait between attempts. A reconnect ends a wait.
+const RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(30);
 
 /// Starts to watch a ConfigMap with the daemon's own credential. While the API server cannot be reached, `last_good` is the
 /// first state. For a file the state stays [`SourceState::Pending`]: the
@@ -43,7 +46,7 @@ const FIRST_READ: Duration = Duration::from_secs(1);
 #[must_use]
 pub fn watch_source(
     source: &ConfigSource,
-    client: Client,
+    (client, reconnects): (Client, Reconnects),
     last_good: Option<LastGood>,
     tasks: &Tasks,
 ) -> watch::Receiver<SourceState> {
@@ -51,7 +54,7 @@ pub fn watch_source(
     if let ConfigSource::ConfigMap { namespace, name } = source {
         let api = Api::namespaced(client, namespace);
         let first = FirstRead { last_good, sender: sender.clone() };
-        tasks.spawn_until_stop(watch_config_map(api, name.clone(), source.to_string(), sender, first));
+        tasks.spawn_until_stop(watch_config_map(api, reconnects, name.clone(), source.to_string(), sender, first));
     }
     receiver
 }
@@ -113,6 +116,7 @@ fn is_answer(error: &watcher::Error) -> bool {
 
 async fn watch_config_map(
     api: Api<ConfigMap>,
+    mut reconnects: Reconnects,
     name: String,
     source: String,
     sender: watch::Sender<SourceState>,
@@ -121,7 +125,8 @@ async fn watch_config_map(
     let late = tokio::time::sleep(FIRST_READ);
     tokio::pin!(late);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(290);
-    let mut events = watch_objects(api, config).default_backoff().into_stream().boxed();
+    let mut events = watch_objects(api, config).boxed();
+    let mut back_off = BackOff::new(RETRY, MAX_RETRY);
     let mut listed = None;
     // The errors of the present outage that the log has already. Several API servers fail with different errors.
     let mut logged: Vec<String> = Vec::new();
@@ -156,8 +161,7 @@ async fn watch_config_map(
                     true => first.answered(),
                     false => first.failed(&reason).await,
                 }
-                // The stream has a back-off of its own. This pause bounds the loop if that fails.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                back_off.wait_or_reconnect(&mut reconnects).await;
                 continue;
             }
         };
@@ -165,6 +169,7 @@ async fn watch_config_map(
             tracing::info!(source, "watching the configuration again");
         }
         first.answered();
+        back_off.reset();
         sender.send_replace(state);
     }
 }

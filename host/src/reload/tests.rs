@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tracing_subscriber::fmt::MakeWriter;
 use weir_apiserver::ApiServer;
 use weir_store::disk::{CachedValue, DiskCache, DiskConfig};
-use weir_upstream::{Tasks, Upstream, UpstreamConfig};
+use weir_upstream::{Reconnects, Tasks, Upstream, UpstreamConfig};
 
 use super::*;
 use crate::cli::Workbench;
@@ -55,9 +55,10 @@ fn config_map() -> ConfigSource {
     ConfigSource::ConfigMap { namespace: "kube-system".to_owned(), name: "weir-filters".to_owned() }
 }
 
-fn client(url: &str) -> kube::Client {
+fn client(url: &str) -> (kube::Client, Reconnects) {
     let config = UpstreamConfig::new(kube::Config::new(url.parse().unwrap()));
-    Arc::new(Upstream::new(&config, Arc::default()).unwrap()).client()
+    let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
+    (upstream.client(), upstream.connectivity().reconnects())
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,6 +104,23 @@ async fn an_outage_of_the_api_server_is_logged_once() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("127.0.0.1:1") && lines[0].contains("Connection refused"), "{lines:?}");
     assert!(matches!(*state.borrow(), SourceState::Pending));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_become_rare_while_the_api_server_is_away() {
+    // It accepts connections and closes them.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let tasks = Tasks::default();
+    let _state = watch_source(&config_map(), client(&url), None, &tasks);
+    let mut attempts = 0;
+    let _ = tokio::time::timeout(Duration::from_secs(600), async {
+        while listener.accept().await.is_ok() {
+            attempts += 1;
+        }
+    })
+    .await;
+    assert!((10..100).contains(&attempts), "{attempts} attempts in ten minutes");
 }
 
 #[tokio::test]
