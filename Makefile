@@ -15,13 +15,22 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build otlp modules image dist dist-aarch64 sbom neon templates test test-checked controlplane controllers registry deploy-tools traefik crd converge kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
-build: modules ## target/release/weir, its debug information in weir.debug, weir-operator, and target/modules/<filter>.wasm
+# Splits a program of a folder from its debug information, which lies beside it.
+split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
+
+build: modules ## target/release: weir and weir-operator, their debug information beside them; target/modules/<filter>.wasm
 	cargo build --release --locked $(HOST) --bins
-	objcopy --only-keep-debug $(RELEASE)/weir $(RELEASE)/weir.debug
-	objcopy --strip-all --add-gnu-debuglink=$(RELEASE)/weir.debug $(RELEASE)/weir $(RELEASE)/weir.stripped
-	mv $(RELEASE)/weir.stripped $(RELEASE)/weir
+	$(call split,$(RELEASE),weir)
+	$(call split,$(RELEASE),weir-operator)
+
+# What images and archives contain. Its last step takes three minutes of one core, so that `build` does without it.
+SHIPPED := $(TARGET)/shipped
+shipped: modules ## target/shipped: the same programs, optimised across crates
+	cargo build --profile shipped --locked $(HOST) --bin weir --bin weir-operator
+	$(call split,$(SHIPPED),weir)
+	$(call split,$(SHIPPED),weir-operator)
 
 # For the tests of traces, and for who wants them. `build` puts the daemon without them back in its place.
 otlp: ## target/otlp/weir: the daemon with traces
@@ -37,12 +46,11 @@ modules: guest-target
 
 # The libraries of the image are those of this machine, which has to be a Debian.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-image: build ## target/image/oci/image: the image as an OCI layout; target/image/oci/debug: its debug information, as an artefact; target/image/operator: those of weir-operator
-	sh deploy/release/layers.sh $(RELEASE)/weir $(TARGET)/modules $(TARGET)/image/layers
-	sh deploy/release/oci.sh $(TARGET)/image/layers deploy/Dockerfile $(RELEASE)/weir.debug $(VERSION) $(TARGET)/image/oci
-	sh deploy/release/split.sh $(RELEASE)/weir-operator $(TARGET)/image/operator
-	sh deploy/release/layers.sh $(TARGET)/image/operator/weir-operator "" $(TARGET)/image/operator/layers
-	sh deploy/release/oci.sh $(TARGET)/image/operator/layers deploy/operator/Dockerfile $(TARGET)/image/operator/weir-operator.debug $(VERSION) $(TARGET)/image/operator/oci
+image: shipped ## target/image/oci/image: the image as an OCI layout; target/image/oci/debug: its debug information, as an artefact; target/image/operator: those of weir-operator
+	sh deploy/release/layers.sh $(SHIPPED)/weir $(TARGET)/modules $(TARGET)/image/layers
+	sh deploy/release/oci.sh $(TARGET)/image/layers deploy/Dockerfile $(SHIPPED)/weir.debug $(VERSION) $(TARGET)/image/oci
+	sh deploy/release/layers.sh $(SHIPPED)/weir-operator "" $(TARGET)/image/operator/layers
+	sh deploy/release/oci.sh $(TARGET)/image/operator/layers deploy/operator/Dockerfile $(SHIPPED)/weir-operator.debug $(VERSION) $(TARGET)/image/operator/oci
 
 # Debian's cross compiler and qemu, unpacked in the target folder where they are not installed. What is built for aarch64 has a
 # folder of its own: it would make the next build for this machine build its tools again.
@@ -57,8 +65,8 @@ neon: $(CROSS)/bin/cc ## the tests of the NEON scanner, on qemu
 	$(FOR_AARCH64) cargo test --release --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir-document --lib json::scan
 
 dist-aarch64: neon
-	$(FOR_AARCH64) cargo build --release --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir --bin weir
-	$(CROSS)/bin/objcopy --strip-all $(TARGET)/dist/target/$(AARCH64)/release/weir $(TARGET)/dist/weir-aarch64
+	$(FOR_AARCH64) cargo build --profile shipped --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir --bin weir
+	$(CROSS)/bin/objcopy --strip-all $(TARGET)/dist/target/$(AARCH64)/shipped/weir $(TARGET)/dist/weir-aarch64
 	$(CROSS)/bin/qemu -L $(CROSS)/sysroot $(TARGET)/dist/weir-aarch64 --version
 
 CYCLONEDX := $(TARGET)/tools/bin/cargo-cyclonedx
@@ -67,13 +75,17 @@ sbom: ## target/dist/weir.cdx.json: what the daemon is built from
 	mkdir -p $(TARGET)/dist
 	sh deploy/release/sbom.sh $(abspath $(CYCLONEDX)) $(abspath $(TARGET))/dist/weir.cdx.json
 
-dist: build dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64, the SBOM, and SHA256SUMS
-	sh deploy/release/archive.sh $(RELEASE)/weir $(TARGET)/modules weir-$(VERSION)-$(shell uname -m)-linux $(TARGET)/dist
+dist: shipped dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64, the SBOM, and SHA256SUMS
+	sh deploy/release/archive.sh $(SHIPPED)/weir $(TARGET)/modules weir-$(VERSION)-$(shell uname -m)-linux $(TARGET)/dist
 	sh deploy/release/archive.sh $(TARGET)/dist/weir-aarch64 $(TARGET)/modules weir-$(VERSION)-aarch64-linux $(TARGET)/dist
 	cd $(TARGET)/dist && sha256sum weir-$(VERSION)-*.tar.gz weir.cdx.json > SHA256SUMS && cat SHA256SUMS
 
 test: check-format schema-check deny otlp build controlplane controllers registry deploy-tools browser traefik lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	cargo test --release --locked --workspace
+
+# Before a release; `make node WEIR_PROGRAMS=target/shipped` likewise.
+test-shipped: build shipped controlplane controllers registry deploy-tools browser traefik ## the tests of the built programs, with those that are shipped
+	WEIR_PROGRAMS=$(abspath $(SHIPPED)) cargo test --release --locked --workspace --test behaviour --test attack --test real --test deploy --test operator
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
 CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter-%)

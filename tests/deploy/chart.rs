@@ -198,7 +198,7 @@ fn values_of_the_operator_are_flags_and_permissions() {
         ]
     );
     // A usage error would be 64: it is the cluster that is missing.
-    let operator = built::target().join("release").join("weir-operator");
+    let operator = built::operator();
     let output = Command::new(operator).args(&arguments).args(["--kubeconfig", "/nonexistent"]).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && error.contains("/nonexistent"), "{error}");

@@ -34,17 +34,24 @@ pub(crate) struct Image {
 
 /// Builds and imports all images.
 pub(crate) fn import(machine: &Machine) {
-    for image in
-        [pause(machine), test(machine), weir(machine, WEIR, &built::target()), kube_proxy(machine), coredns(machine)]
-    {
+    for image in [
+        pause(machine),
+        test(machine),
+        weir(machine, WEIR, &built::weir(), &built::modules()),
+        kube_proxy(machine),
+        coredns(machine),
+    ] {
         image.import();
     }
 }
 
 /// Imports the daemon of a checkout of the last version, else this one under its name.
 pub(crate) fn import_previous(machine: &Machine, checkout: Option<&Path>) {
-    let target = checkout.map_or_else(built::target, |checkout| checkout.join("target"));
-    weir(machine, PREVIOUS, &target).import();
+    let (program, modules) = match checkout.map(|checkout| checkout.join("target")) {
+        Some(target) => (target.join("release").join("weir"), target.join("modules")),
+        None => (built::weir(), built::modules()),
+    };
+    weir(machine, PREVIOUS, &program, &modules).import();
 }
 
 fn pause(machine: &Machine) -> Image {
@@ -69,10 +76,10 @@ fn test(machine: &Machine) -> Image {
 
 /// The content of `deploy/Dockerfile` without its base image: the binary, its libraries and the modules. It has no CA
 /// bundle, because the manifests name the cluster's own CA.
-fn weir(machine: &Machine, name: &str, target: &Path) -> Image {
+fn weir(machine: &Machine, name: &str, program: &Path, modules: &Path) -> Image {
     let image = Image::new(machine, name, &["/usr/local/bin/weir"]);
-    image.program(&target.join("release").join("weir"), "/usr/local/bin/weir");
-    for entry in std::fs::read_dir(target.join("modules")).unwrap() {
+    image.program(program, "/usr/local/bin/weir");
+    for entry in std::fs::read_dir(modules).unwrap() {
         let path = entry.unwrap().path();
         image.file(&path.display().to_string(), &format!("/modules/{}", path.file_name().unwrap().display()));
     }

@@ -81,7 +81,7 @@ async fn the_kustomization_and_the_example_make_two_ingress_controllers() {
 #[tokio::test]
 async fn the_api_server_accepts_the_webhook_of_a_thousand_pools() {
     let Some(cluster) = Cluster::empty().await else { return };
-    let operator = built::target().join("release").join("weir-operator");
+    let operator = built::operator();
     let output = Command::new(operator).args(["render", "--controller=ingress-nginx", "--pool=a"]).output().unwrap();
     let objects = weir_store::read_objects(&String::from_utf8(output.stdout).unwrap()).unwrap();
     let mut webhook = objects.into_iter().find(|object| object["kind"] == "ValidatingWebhookConfiguration").unwrap();

@@ -45,7 +45,7 @@ impl Operator {
         let text = std::fs::read_to_string(&kubeconfig).unwrap();
         std::fs::write(&kubeconfig, text.replace(&cluster.server, server)).unwrap();
         let short = !flags.iter().any(|flag| flag.starts_with("--lease-seconds"));
-        let mut child = Command::new(built::target().join("release").join("weir-operator"))
+        let mut child = Command::new(built::operator())
             .args(["serve", "--admin-address=127.0.0.1:0", "--verbose", "--kubeconfig"])
             .arg(kubeconfig)
             .args(short.then_some("--lease-seconds=3"))

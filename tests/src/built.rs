@@ -11,10 +11,28 @@ pub fn target() -> PathBuf {
     release.and_then(|folder| folder.parent()).expect("it lies in <target>/release").to_owned()
 }
 
+/// The folder of the programs that the tests start: `WEIR_PROGRAMS`, else `<target>/release`.
+#[must_use]
+pub fn programs() -> PathBuf {
+    shipped().unwrap_or_else(|| target().join("release"))
+}
+
+/// The folder of the programs that `make shipped` builds, if the tests start those.
+#[must_use]
+pub fn shipped() -> Option<PathBuf> {
+    std::env::var_os("WEIR_PROGRAMS").map(|folder| workspace().join(folder))
+}
+
 /// The daemon.
 #[must_use]
 pub fn weir() -> PathBuf {
-    present(target().join("release").join("weir"))
+    present(programs().join("weir"))
+}
+
+/// The operator.
+#[must_use]
+pub fn operator() -> PathBuf {
+    present(programs().join("weir-operator"))
 }
 
 /// The daemon with traces, if `make otlp` has built it.

@@ -73,7 +73,7 @@ fn start_operator(machine: &Machine, world: &World<'_>) -> Part {
         token.trim()
     );
     std::fs::write(&kubeconfig, text).unwrap();
-    let program = built::target().join("release").join("weir-operator").display().to_string();
+    let program = built::operator().display().to_string();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let words = ["--net=/run/netns/cloud", &program, "serve", &kubeconfig, "--admin-address=127.0.0.1:0"];
     Part::start(machine, "weir-operator", "nsenter", &words.map(str::to_owned))
