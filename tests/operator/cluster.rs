@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_tests::built;
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::pki::Pair;
 use weir_tests::plane::Plane;
 
-/// The acting YurtIngress is one in the cluster, so that each test has a cluster of its own; one at a time, for memory.
-static ONE: Mutex<()> = Mutex::const_new(());
+/// The acting YurtIngress is one in the cluster, so that each test has a cluster of its own. Two at a time: a control plane takes
+/// half a gigabyte.
+static CLUSTERS: Semaphore = Semaphore::const_new(2);
 
 pub(super) const INGRESSES: &str = "/apis/apps.openyurt.io/v1alpha1/yurtingresses";
 pub(super) const POOLS: &str = "/apis/apps.openyurt.io/v1beta2/nodepools";
@@ -38,7 +39,7 @@ pub(super) struct Cluster {
     pub(super) plane: Plane,
     pub(super) server: String,
     pub(super) admin: Client,
-    _one: MutexGuard<'static, ()>,
+    _permit: SemaphorePermit<'static>,
 }
 
 impl Cluster {
@@ -55,14 +56,14 @@ impl Cluster {
     }
 
     pub(super) async fn empty() -> Option<Self> {
-        let one = ONE.lock().await;
+        let permit = CLUSTERS.acquire().await.unwrap();
         let plane = Plane::own()?;
         let server = server_of(&plane.kubeconfig("admin"));
         let ca = std::fs::read_to_string(plane.ca()).unwrap();
         let (certificate, key) = plane.certificate("admin");
         let [certificate, key] = [certificate, key].map(|path| std::fs::read_to_string(path).unwrap());
         let admin = Client::trusting(&server, "test", Some(&ca), Some(&Pair { certificate, key }));
-        Some(Self { plane, server, admin, _one: one })
+        Some(Self { plane, server, admin, _permit: permit })
     }
 
     /// Creates the objects of a file of `deploy/operator`.
