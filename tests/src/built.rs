@@ -12,8 +12,7 @@ pub fn target() -> PathBuf {
 }
 
 /// The folder of the programs that the tests start: `WEIR_PROGRAMS`, else `<target>/release`.
-#[must_use]
-pub fn programs() -> PathBuf {
+fn programs() -> PathBuf {
     shipped().unwrap_or_else(|| target().join("release"))
 }
 

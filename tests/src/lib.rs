@@ -1,8 +1,8 @@
 //! Helpers of the behaviour tests: the built daemon as a child process, a plain HTTP client that sees every byte, and
 //! hostile guests built from text. The API server is the crate `weir-apiserver`.
 //!
-//! The tests run the shipped files, `target/release/weir` and `target/modules/*.wasm`. `make test` builds both first. `WEIR_PROGRAMS`
-//! names another folder of programs.
+//! The tests run built files, `target/release/weir` and `target/modules/*.wasm`. `make test` builds both first. `WEIR_PROGRAMS`
+//! names another folder of programs, as that of `make shipped`.
 
 #![allow(
     clippy::unwrap_used,

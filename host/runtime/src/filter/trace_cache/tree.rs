@@ -76,8 +76,8 @@ impl TraceTree {
 
     /// Replays the filter on an object, with the lookups of `scope`.
     pub(super) fn replay(&self, object: &Document, scope: &mut Scope) -> Found {
-        // Borrowed until the first edit, because reads cache what they parse in the document.
         let before = object.bytes();
+        // Borrowed until the first edit, because reads cache what they parse in the document.
         let mut object = Cow::Borrowed(object);
         let mut at = 0;
         loop {
