@@ -29,7 +29,7 @@ mod wit;
 mod workbench;
 
 pub use check::check;
-pub use dev::dev;
+pub use dev::{dev, end_with_parent};
 pub use diff::diff;
 pub use error::CommandError;
 pub use explain::explain;

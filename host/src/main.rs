@@ -48,6 +48,10 @@ fn main() -> ExitCode {
         },
         Command::Explain(flags) => exit(weir::cli::explain(&flags), 1),
         Command::Check(flags) => exit(weir::cli::check(&flags), USAGE),
+        Command::DevDaemon(config) => {
+            weir::cli::end_with_parent();
+            exit(weir::app::serve(*config), 1)
+        }
         Command::Compile(flags) => exit(weir_runtime::compile_child(&flags.cache_dir, flags.memory), 1),
     }
 }

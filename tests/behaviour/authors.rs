@@ -1,12 +1,12 @@
 //! The commands for filter authors, as they type them.
 
+mod dev;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use weir_tests::built;
-use weir_tests::client::PATIENCE;
 
 use super::edge;
 
@@ -38,9 +38,12 @@ impl Desk {
         self.0.path().join(name)
     }
 
+    /// Writes a file in one step, so that nobody reads it half written.
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
-        fs::write(self.path(name), text).unwrap();
+        let (path, part) = (self.path(name), self.path(".part"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&part, text).unwrap();
+        fs::rename(part, path).unwrap();
     }
 
     /// Runs `weir` in a folder below.
@@ -235,73 +238,6 @@ fn a_broken_filter_tells_where(desk: &Desk, language: &str, source: &Path, folde
     assert!(ran.err.contains("broken on purpose") && ran.err.contains(stack), "{language}: {}", ran.err);
 }
 
-#[tokio::test]
-async fn dev_builds_compares_and_serves_the_last_good_build() {
-    let (server, desk) = (edge().await, Desk::new());
-    desk.write("cases/none.yaml", "cases: []");
-    let objects = "apiVersion: v1\nkind: Service\nmetadata: {name: lb}\nspec: {type: LoadBalancer}\n---\n";
-    desk.write("services.yaml", format!("{objects}{SERVICES}"));
-    // Each build leaves something in the folder that is watched, too.
-    let project = "name = 'services'\nbuild = 'mkdir -p build && date > build/log && cp next/* build/services.wasm'\n\
-                   watch = ['.']\nmodule = 'build/services.wasm'\n";
-    desk.write("weir.toml", project);
-    desk.write("next/module", fs::read(built::module("nodeportisolation")).unwrap());
-    let mut command = tokio::process::Command::new(built::weir());
-    command.args([
-        "dev",
-        "--object",
-        "services.yaml",
-        "--",
-        "--server",
-        server.url(),
-        "--port",
-        "0",
-        "--admin-port",
-        "0",
-    ]);
-    command.current_dir(desk.path("")).env("WEIR_CACHE_DIR", desk.path("cache")).kill_on_drop(true);
-    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
-    let mut until = async |wanted: &str| {
-        let mut said = String::new();
-        loop {
-            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
-            let line = line.unwrap_or_else(|_| panic!("no {wanted:?} after {said}")).unwrap().unwrap();
-            said += &line;
-            said.push('\n');
-            if line.contains(wanted) {
-                return said;
-            }
-        }
-    };
-    let first = until("waiting for changes").await;
-    assert!(first.contains("3 objects: 3 unchanged, 0 edited, 0 hidden, 0 failed"), "{first}");
-    assert!(first.contains("in force after"), "{first}");
-
-    desk.write("next/module", "no module");
-    let second = until("the last good build stays").await;
-    assert!(second.contains("it is text, and no module"), "{second}");
-    assert!(!second.contains("in force"), "{second}");
-
-    desk.write("next/module", fs::read(built::module("discardcloudservice")).unwrap());
-    let third = until("waiting for changes").await;
-    assert!(third.contains("3 objects: 1 changed: 1 newly hidden\n  services lb: newly hidden\n"), "{third}");
-    assert!(third.contains("in force after"), "{third}");
-    assert_eq!(third.matches("$ mkdir").count(), 1, "one build for one change: {third}");
-
-    desk.write("next/module", fs::read(built::module("discardcloudservice")).unwrap());
-    let same = until("waiting for changes").await;
-    assert!(same.contains("no outcome changed") && same.contains("in force already: the build is the same"), "{same}");
-
-    // Another build command counts at once, and a mistake in it is told.
-    desk.write("weir.toml", "name = ");
-    let mistaken = until("the last good build stays").await;
-    assert!(mistaken.contains("weir.toml: line 1"), "{mistaken}");
-    desk.write("weir.toml", project.replace("date", "date -u"));
-    let rebuilt = until("waiting for changes").await;
-    assert!(rebuilt.contains("date -u") && rebuilt.contains("in force already"), "{rebuilt}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_objects_run_and_pass_as_cases() {
     let (server, desk) = (edge().await, Desk::new());
@@ -329,26 +265,6 @@ async fn recorded_objects_run_and_pass_as_cases() {
     desk.write("config", kubeconfig("http://127.0.0.1:1"));
     record(&[]).refused(1, "onnect");
     desk.weir(&["record", text(&module), "--kubeconfig", "none"]).refused(1, "none");
-}
-
-#[test]
-fn dev_says_whether_the_build_is_good_and_can_end_after_it() {
-    let desk = Desk::new();
-    let project = |build: &str| format!("name = 'a'\nbuild = '{build}'\nwatch = []\nmodule = 'build/a.wasm'\n");
-    let hidden =
-        "cases: [{name: hidden, rule: 1, input: {apiVersion: v1, kind: Service, metadata: {name: a}}, expect: hidden}]";
-    desk.write("cases/hidden.yaml", hidden);
-    desk.write("build/a.wasm", fs::read(built::module("discardcloudservice")).unwrap());
-    desk.write("weir.toml", project("exit 3"));
-    let failed = desk.weir(&["dev", "--once"]);
-    assert!(failed.code == Some(1) && failed.out.contains("the build failed: exit status: 3"), "{}", failed.out);
-    desk.write("weir.toml", project("true"));
-    let failed = desk.weir(&["dev", "--once"]);
-    assert!(failed.code == Some(1) && failed.out.contains("FAILED  hidden (rule 1)"), "{}", failed.out);
-    desk.write("cases/hidden.yaml", hidden.replace("expect: hidden", "expect: unchanged"));
-    assert!(desk.weir(&["dev", "--once"]).well().contains("1 cases: 1 passed, 0 failed"));
-    desk.write("weir.toml", "name = 'a'");
-    desk.weir(&["dev"]).refused(1, "weir.toml: ");
 }
 
 #[test]

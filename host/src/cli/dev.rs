@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use self::daemon::DevDaemon;
+pub use self::daemon::end_with_parent;
 use self::outcomes::{Outcomes, outcomes};
 use self::sources::Sources;
 use super::project::Project;
@@ -22,7 +23,6 @@ use crate::config::as_manifest;
 use crate::config::author::{DevFlags, EntryFlags};
 use crate::logging::{Repeated, show_again};
 use weir_runtime::FilterEntry;
-use weir_upstream::DirectoryWatcher;
 
 /// The entry of the filter in a project.
 const FILTERS: &str = "filters.yaml";
@@ -57,8 +57,8 @@ impl Session<'_> {
     async fn run(mut self) -> Result<bool, CommandError> {
         loop {
             let project = Project::read(Path::new("")).map(|project| self.project = project);
-            // Read before the build: what is saved during the build is built next.
-            let built = Sources::read(&self.project, &self.flags.cases);
+            // Before the build: what is saved during the build is built next.
+            let (mut watcher, built) = Sources::watch(&self.project, &self.flags.cases);
             let result = match project {
                 Ok(()) => self.build().await,
                 Err(error) => Err(error),
@@ -74,11 +74,14 @@ impl Session<'_> {
                 return Ok(good);
             }
             say!("{}\n", if good { "waiting for changes" } else { "the last good build stays; waiting for changes" });
-            let mut watcher = DirectoryWatcher::new(built.directories());
-            while Sources::read(&self.project, &self.flags.cases) == built {
+            // Read only after a report of the watcher: before it, a file may be half written.
+            loop {
                 tokio::select! {
                     () = watcher.changed() => {}
                     () = ended(self.daemon.as_mut()) => return Err(CommandError::invalid("weir serve", "it ended, see above")),
+                }
+                if Sources::read(&self.project, &self.flags.cases) != built {
+                    break;
                 }
             }
         }

@@ -72,6 +72,8 @@ pub enum Command {
     PullChild,
     /// Compile one module. The daemon runs this as its child process.
     Compile(CompileFlags),
+    /// Run the daemon as a child process of `weir dev`.
+    DevDaemon(Box<ServeConfig>),
 }
 
 /// A message to print instead of running a command: a usage error, `--help` or `--version`.
@@ -140,6 +142,8 @@ enum RawCommand {
     PullChild,
     #[command(hide = true)]
     Compile(CompileFlags),
+    #[command(hide = true)]
+    DevDaemon(Box<ServeFlags>),
 }
 
 /// The flags of `weir serve`, before validation.
@@ -316,13 +320,7 @@ fn parse_in(
     let line = CommandLine::try_parse_from(arguments)
         .map_err(|error| UsageMessage { message: error.to_string(), code: if error.use_stderr() { 64 } else { 0 } })?;
     match line.command {
-        RawCommand::Serve(flags) => match ServeConfig::validate(*flags, in_cluster) {
-            Ok(config) => Ok(Command::Serve(Box::new(config))),
-            Err(errors) => Err(UsageMessage {
-                message: errors.into_iter().fold(String::new(), |text, error| text + "error: " + &error + "\n"),
-                code: 64,
-            }),
-        },
+        RawCommand::Serve(flags) => validated(*flags, in_cluster).map(Command::Serve),
         RawCommand::Run(flags) => Ok(Command::Run(flags)),
         RawCommand::Diff(flags) => Ok(Command::Diff(flags)),
         RawCommand::Explain(flags) => Ok(Command::Explain(flags)),
@@ -340,7 +338,15 @@ fn parse_in(
         RawCommand::Load(flags) => Ok(Command::Load(flags)),
         RawCommand::PullChild => Ok(Command::PullChild),
         RawCommand::Compile(flags) => Ok(Command::Compile(flags)),
+        RawCommand::DevDaemon(flags) => validated(*flags, in_cluster).map(Command::DevDaemon),
     }
+}
+
+fn validated(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Box<ServeConfig>, UsageMessage> {
+    ServeConfig::validate(flags, in_cluster).map(Box::new).map_err(|errors| UsageMessage {
+        message: errors.into_iter().fold(String::new(), |text, error| text + "error: " + &error + "\n"),
+        code: 64,
+    })
 }
 
 /// The address of the API server, from the environment of a pod.

@@ -1,4 +1,4 @@
-//! The daemon of `weir dev`: `weir serve` as a child process, with a configuration of one filter.
+//! The daemon of `weir dev`: `weir serve` as a child process, with a configuration of one filter. It ends with its parent.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) struct DevDaemon {
 }
 
 struct Running {
-    /// Killed with this value.
+    /// Killed with this value. It holds the child's standard input, which ends however this process does.
     _child: Child,
     said: watch::Receiver<Said>,
     /// Shows the log at all times: a full pipe would block the daemon.
@@ -99,14 +99,23 @@ impl DevDaemon {
     }
 }
 
+/// Ends this process like SIGTERM once its standard input ends.
+pub fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+    });
+}
+
 fn start(modules: &Path, entry: &Path, flags: &[OsString]) -> Result<Running, CommandError> {
     let program = std::env::current_exe().map_err(CommandError::System)?;
     let mut command = Command::new(program);
-    command.arg("serve").args(flags).arg("--modules-dir").arg(modules).arg("--config-file").arg(entry);
+    command.arg("dev-daemon").args(flags).arg("--modules-dir").arg(modules).arg("--config-file").arg(entry);
     if !flags.iter().any(|flag| flag.to_string_lossy().starts_with("--node-name")) {
         command.args(["--node-name", "weir-dev"]);
     }
-    let mut child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().map_err(CommandError::System)?;
+    command.stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(CommandError::System)?;
     let errors = child.stderr.take().ok_or_else(|| CommandError::System(std::io::Error::other("no standard error")))?;
     let (sender, said) = watch::channel(Said::Nothing);
     let mut log = JoinSet::new();

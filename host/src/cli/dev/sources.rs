@@ -5,15 +5,23 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::cli::project::{FILE, Project};
+use weir_upstream::DirectoryWatcher;
 
 /// A state of the sources: size and time of each file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sources {
     files: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
+    /// The directories whose entries show all changes.
     directories: Vec<PathBuf>,
 }
 
 impl Sources {
+    /// Reads the state, and reports each change after it.
+    pub(super) fn watch(project: &Project, cases: &Path) -> (DirectoryWatcher, Self) {
+        let watcher = DirectoryWatcher::new(Self::read(project, cases).directories);
+        (watcher, Self::read(project, cases))
+    }
+
     /// Reads the state of a project in the working directory: what it watches, its cases, entry and `weir.toml`. What is in the
     /// folder of the module, such as `build` or `target`, is made by builds and does not count, and neither do hidden files.
     pub(super) fn read(project: &Project, cases: &Path) -> Self {
@@ -27,11 +35,6 @@ impl Sources {
         sources.directories.sort();
         sources.directories.dedup();
         sources
-    }
-
-    /// The directories whose entries show all changes.
-    pub(super) fn directories(&self) -> Vec<PathBuf> {
-        self.directories.clone()
     }
 
     fn add(&mut self, path: &Path, outputs: Option<&Path>, module: &Path) {
