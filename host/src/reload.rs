@@ -316,7 +316,7 @@ impl Reloader {
         // Order: the set is active before `/filters` shows it, and `/filters` shows it before the log reports it.
         if !unchanged {
             let set = match before {
-                Some(before) => FilterSet::succeeding(before, filters.clone()),
+                Some(before) => FilterSet::new(filters.clone()).succeeding(before),
                 None => FilterSet::new(filters.clone()).after_restart(former),
             };
             self.serving.send_replace(Serving::Live(Arc::new(set)));

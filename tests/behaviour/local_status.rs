@@ -1,12 +1,14 @@
 //! What kubelet reports of its pods while the API server cannot be reached: endpoints lead to the pods' new addresses.
 
 use std::path::Path;
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_tests::client::{Client, Events, whole};
+use weir_tests::client::{Client, Events, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::machine::Machine;
 use weir_tests::pki::Authority;
 
 use super::offline::Link;
@@ -88,6 +90,17 @@ impl Site {
         let kubelet = self.kubelet().await;
         assert_eq!(kubelet.get(POD).await.status, 200);
         patch(&kubelet, "u-a", status).await
+    }
+
+    /// Waits until the disk has what the API server has of all that is cached.
+    async fn on_disk(&self) {
+        let is_whole = |store: &Value| {
+            !store["resourceVersion"].is_null() && store["resourceVersion"] == store["disk"]["resourceVersion"]
+        };
+        let admin = self.weir().admin();
+        while !admin.json("/caches").await["stores"].as_array().unwrap().iter().all(is_whole) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// The endpoints of a client: addresses, and whether they are ready.
@@ -261,6 +274,51 @@ async fn after_a_restart_of_the_node_its_endpoints_are_not_ready_until_kubelet_r
     site.stop().await;
     site.start("boot-2", |setup| setup).await;
     assert_eq!(site.shown().await, all(NEW, true));
+}
+
+/// Kills and full disks lose that kubelet has reported to the API server. What the disk has of the pods tells it.
+#[tokio::test]
+async fn an_earlier_report_on_disk_does_not_replace_what_the_api_server_was_told_later() {
+    let Some(machine) = Machine::new() else { return };
+    let mut site = Site::new().await;
+    let cache = site.cache.path().to_owned();
+    let file = cache.join("watch-cache.redb");
+    site.stop().await;
+    site.link.down().await;
+    site.start("boot-2", |setup| machine.run(setup, &cache)).await;
+    assert_eq!(site.states().await, ["web-a awaited"]);
+    site.stop().await;
+    let awaited = std::fs::read(&file).unwrap();
+    site.start("boot-2", |setup| machine.run(setup, &cache)).await;
+    machine.put_disk_full(true);
+    site.link.up().await;
+    site.weir().logged("the API server is up again").await;
+    site.kubelet().await.json(PODS).await;
+    assert_eq!(site.report(moved("True")).await, 200);
+    edit_slice(&site.server, |slice| slice["endpoints"][0]["addresses"] = json!([NEW]));
+    sees(&site.weir().client("kube-proxy"), SLICES, |slice| addresses(slice) == all(NEW, true)).await;
+
+    // The next daemon cannot read the disk, and knows nothing of reports. Later there is room, for the stores.
+    site.weir.take().unwrap().kill().await;
+    site.start("boot-2", |setup| machine.run(setup, &cache)).await;
+    site.kubelet().await.json(PODS).await;
+    site.weir().client("kube-proxy").json(SLICES).await;
+    machine.put_disk_full(false);
+    tokio::time::timeout(PATIENCE, site.on_disk()).await.expect("the disk is used again");
+    site.cut().await;
+    site.weir.take().unwrap().kill().await;
+    site.start("boot-2", |setup| setup).await;
+    assert_eq!((site.states().await, site.shown().await), (vec!["web-a reported".to_owned()], all(NEW, true)));
+
+    // The same, with pods on disk that are as old as the report: the API server tells.
+    site.stop().await;
+    std::fs::write(&file, awaited).unwrap();
+    site.link.up().await;
+    site.start("boot-2", |setup| setup).await;
+    site.kubelet().await.json(PODS).await;
+    sees(&site.weir().client("kube-proxy"), SLICES, |slice| addresses(slice) == all(NEW, true)).await;
+    let line = site.weir().logged("the API server's objects of a pod are shown again").await;
+    assert_eq!(line["fields"]["agreed"], true, "{line}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod explanation;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
 mod guards;
+mod in_force;
 mod observation;
 mod outcome;
 mod serving;

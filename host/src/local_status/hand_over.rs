@@ -86,6 +86,9 @@ impl LocalStatus {
             }
             !is_gone && !is_over
         });
+        if let Some(store) = &own {
+            self.take_later(&mut state, store);
+        }
         self.compare(&mut state, own.as_ref());
         self.publish(&state);
         // Now it is true.
@@ -93,6 +96,23 @@ impl LocalStatus {
             let agreed = pod.handed_over.is_some();
             let LocalPod { node, namespace, name, .. } = pod;
             tracing::info!(%node, namespace, name, agreed, deleted, "the API server's objects of a pod are shown again");
+        }
+    }
+
+    /// Takes what kubelet has reported to the API server, where a former process has left an earlier report. Addresses tell: only
+    /// kubelet writes them.
+    fn take_later(&self, state: &mut State, own: &StoreHandle) {
+        for pod in state.pods.values_mut().filter(|pod| pod.is_former && !pod.is_accepted && pod.handed_over.is_none())
+        {
+            let Some(stored) = self.pods.get(own, &pod.namespace, &pod.name) else { continue };
+            let Ok(status) = PodStatus::of(&stored) else { continue };
+            let reported = pod.report.status().map(|status| &status.addresses);
+            if pod.stored.version.is_some()
+                && status.addresses != pod.stored.addresses
+                && reported != Some(&status.addresses)
+            {
+                pod.accept(&stored, status);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use weir_kube::PodStatus;
 use weir_store::StoreHandle;
 
 use super::endpoints::PodReport;
-use super::saved_status::{SavedPod, SavedStatus};
+use super::saved_status::{SavedPod, SavedStatus, StoredPod};
 use super::state::{LocalPod, LocalStatus, Phase};
 
 /// The longest time that the start waits for the disk.
@@ -32,9 +32,7 @@ impl LocalStatus {
                 None => Vec::new(),
             };
             let mut pods = if rebooted { self.awaited(&own) } else { former(&self.node, pods) };
-            // A kill may have lost that a report ended, because the API server has another pod of this name.
-            let exists = |uid: &str| own.iter().any(|pod| pod.metadata.uid.as_deref() == Some(uid));
-            pods.retain(|uid, _| own.is_empty() || exists(uid));
+            pods.retain(|uid, pod| own.is_empty() || is_present(uid, pod, &own));
             let mut state = self.state();
             let known = store.map(|store| (reader, store));
             state.kubelet = state.kubelet.take().or(known);
@@ -71,7 +69,9 @@ impl LocalStatus {
             }
             let (uid, namespace) = (pod.metadata.uid.as_deref()?, pod.metadata.namespace.as_deref()?);
             let name = pod.metadata.name.as_deref()?;
-            Some((uid.into(), LocalPod::new(self.node.clone(), namespace, name, PodReport::Awaited)))
+            let stored = StoredPod::of(pod, &status);
+            let pod = LocalPod { stored, ..LocalPod::new(self.node.clone(), namespace, name, PodReport::Awaited) };
+            Some((uid.into(), pod))
         });
         let pods: BTreeMap<_, _> = pods.collect();
         tracing::info!(
@@ -84,6 +84,21 @@ impl LocalStatus {
 
 /// The pods as they were reported before this daemon started.
 fn former(node: &Arc<str>, pods: BTreeMap<String, SavedPod>) -> BTreeMap<Arc<str>, LocalPod> {
-    let local = |SavedPod { namespace, name, status }| LocalPod::new(node.clone(), &namespace, &name, status.into());
+    let local = |SavedPod { namespace, name, status, stored }| {
+        let pod = LocalPod::new(node.clone(), &namespace, &name, status.into());
+        LocalPod { stored, is_former: true, ..pod }
+    };
     pods.into_iter().map(|(uid, pod)| (uid.into(), local(pod))).collect()
+}
+
+/// Whether a pod is among those on disk. The disk has stores and reports of one time: if the pod there is another one than when
+/// it was reported, kubelet has reported to the API server since then.
+fn is_present(uid: &str, pod: &mut LocalPod, own: &[Pod]) -> bool {
+    // A kill may have lost that a report ended, because the API server has another pod of this name.
+    let Some(found) = own.iter().find(|own| own.metadata.uid.as_deref() == Some(uid)) else { return false };
+    let is_later = pod.stored.version.is_some() && pod.stored.version != found.metadata.resource_version;
+    if is_later && let Ok(status) = PodStatus::of(found) {
+        pod.accept(found, status);
+    }
+    true
 }

@@ -1,9 +1,11 @@
 //! What of the local status outlives the process: on disk, beside the stores.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_store::{ImpersonatedUser, StoreReader};
@@ -41,6 +43,24 @@ pub(super) struct SavedPod {
     pub(super) name: String,
     /// `None`: kubelet has not reported it since the node was restarted.
     pub(super) status: Option<PodStatus>,
+    /// What the API server had of the pod at that time.
+    #[serde(default)]
+    pub(super) stored: StoredPod,
+}
+
+/// The pod as the API server had it. A later one tells that a report has reached the API server, and that a kill or a full
+/// disk has lost that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredPod {
+    /// The resourceVersion; `None` if it is not known.
+    pub(super) version: Option<String>,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl StoredPod {
+    pub(super) fn of(pod: &Pod, status: &PodStatus) -> Self {
+        Self { version: pod.metadata.resource_version.clone(), addresses: status.addresses.clone() }
+    }
 }
 
 /// Identifies the boot of the node; `None` if the file is not readable.

@@ -19,7 +19,7 @@ use super::endpoints::PodReport;
 use super::metrics::LocalStatusMetrics;
 use super::node_pods::NodePods;
 use super::overlay::{OverlaidPod, Overlay};
-use super::saved_status::{SavedPod, SavedReader, SavedStatus};
+use super::saved_status::{SavedPod, SavedReader, SavedStatus, StoredPod};
 use weir_kube::{InvalidStatus, PodStatus, StatusPatch};
 
 /// What the local status is made from.
@@ -111,6 +111,10 @@ pub(super) struct LocalPod {
     pub(super) report: PodReport,
     /// When it was reported.
     pub(super) since: Instant,
+    /// What the API server had of the pod at that time.
+    pub(super) stored: StoredPod,
+    /// Whether a former process has left the report: the API server may have a later one.
+    pub(super) is_former: bool,
     /// Whether the API server has taken the report.
     pub(super) is_accepted: bool,
     /// At this version, the API server's objects say what the report says; and since when that is known.
@@ -125,9 +129,17 @@ impl LocalPod {
             name: name.to_owned(),
             report,
             since: Instant::now(),
+            stored: StoredPod::default(),
+            is_former: false,
             is_accepted: false,
             handed_over: None,
         }
+    }
+
+    /// Notes that the API server has this report of kubelet's.
+    pub(super) fn accept(&mut self, pod: &Pod, status: PodStatus) {
+        self.stored = StoredPod::of(pod, &status);
+        (self.report, self.is_accepted) = (PodReport::Reported(status), true);
     }
 
     /// The value of the metric's label, and in `/caches`.
@@ -222,7 +234,9 @@ impl LocalStatus {
             return Ok(true);
         }
         log_report(namespace, name, &report);
-        state.pods.insert(uid.into(), LocalPod::new(self.node.clone(), namespace, name, report));
+        let stored = StoredPod::of(&pod, &stored);
+        let pod = LocalPod { stored, ..LocalPod::new(self.node.clone(), namespace, name, report) };
+        state.pods.insert(uid.into(), pod);
         self.publish(&state);
         Ok(true)
     }
@@ -233,7 +247,7 @@ impl LocalStatus {
         let mut state = self.state();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         if let Some(known) = state.pods.get_mut(uid).filter(|known| known.handed_over.is_none()) {
-            (known.report, known.is_accepted) = (PodReport::Reported(status), true);
+            known.accept(pod, status);
             self.metrics.report("accepted");
             self.publish(&state);
         }
@@ -290,7 +304,8 @@ impl LocalStatus {
         let own = state.pods.iter().filter(|(_, pod)| pod.node == self.node && pod.handed_over.is_none());
         let pods = own.map(|(uid, pod)| {
             let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-            (uid.to_string(), SavedPod { namespace, name, status: pod.report.status().cloned() })
+            let (status, stored) = (pod.report.status().cloned(), pod.stored.clone());
+            (uid.to_string(), SavedPod { namespace, name, status, stored })
         });
         Some(SavedStatus { boot_id: self.boot_id.clone(), kubelet: SavedReader::of(reader)?, pods: pods.collect() })
     }

@@ -116,11 +116,21 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
 
 impl ProxyFixture {
     fn filter(&self, rule: &str, script: &Script) {
-        self.serving.send_replace(Serving::Live(script.set(rule)));
+        self.activate(script.set(rule));
     }
 
     fn no_filters(&self) {
-        self.serving.send_replace(Serving::Live(Arc::new(FilterSet::default())));
+        self.activate(FilterSet::default());
+    }
+
+    /// Replaces the filters, as a reload does.
+    fn activate(&self, set: FilterSet) {
+        let before = self.serving.borrow().clone();
+        let set = match before {
+            Serving::Live(before) => set.succeeding(&before),
+            Serving::Unknown | Serving::Pending(_) => set,
+        };
+        self.serving.send_replace(Serving::Live(Arc::new(set)));
     }
 
     async fn send(&self, path: &str, headers: &[(&str, &str)]) -> http::Response<Incoming> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
+use super::in_force::{InForce, RequestKind};
 use super::version::tick;
 use crate::MatchRule;
 use weir_kube::GroupResource;
@@ -20,15 +21,16 @@ pub struct FilterSet {
     links: Vec<Arc<dyn DocumentFilter>>,
     made: u64,
     chains: Mutex<Chains>,
+    in_force: Arc<Mutex<InForce>>,
     /// The match rules of filters that served clients of a former process.
     former: Arc<[MatchRule]>,
 }
 
 #[derive(Debug, Default)]
 struct Chains {
-    by_request: HashMap<(String, GroupResource, VerbClass), Option<Chain>>,
-    /// The time at which a chain of these filters was first created, by their identities.
-    made: HashMap<Box<[u64]>, u64>,
+    by_request: HashMap<RequestKind, Option<Chain>>,
+    /// When the chains came into force that this set has brought, by the identities of their filters.
+    begun: HashMap<Box<[u64]>, u64>,
 }
 
 impl Default for FilterSet {
@@ -45,30 +47,23 @@ impl FilterSet {
         Self { filters, ..Self::of(links) }
     }
 
-    /// Creates the set that replaces another one. Chains of the same filters keep their versions.
+    /// Puts the set in the place of another one. What it does not change keeps its version.
     #[must_use]
-    pub fn succeeding(before: &Self, filters: Vec<Arc<Filter>>) -> Self {
-        let set = Self::new(filters);
-        set.chains().made = before.made_for(&set.links);
-        Self { former: before.former.clone(), ..set }
+    pub fn succeeding(self, before: &Self) -> Self {
+        Self { former: before.former.clone(), in_force: before.in_force.clone(), ..self }
     }
 
-    /// Creates the set that has another filter in front of these. `before` is the set that it replaces: chains of the same
-    /// filters keep their versions.
+    /// Creates the set that has another filter in front of these. `before` is the set that it replaces, if that had the filter,
+    /// too. What it does not change keeps its version.
     #[must_use]
     pub fn with_first(&self, first: Arc<dyn DocumentFilter>, before: Option<&Self>) -> Self {
         let links = std::iter::once(first).chain(self.links.iter().cloned()).collect();
-        let set = Self { filters: self.filters.clone(), former: self.former.clone(), ..Self::of(links) };
-        set.chains().made = before.unwrap_or(self).made_for(&set.links);
-        set
-    }
-
-    /// The times at which chains of these filters were first created.
-    fn made_for(&self, links: &[Arc<dyn DocumentFilter>]) -> HashMap<Box<[u64]>, u64> {
-        let identities: Vec<_> = links.iter().map(|link| link.identity()).collect();
-        let mut made = self.chains().made.clone();
-        made.retain(|filters, _| filters.iter().all(|filter| identities.contains(filter)));
-        made
+        let in_force = match before {
+            Some(before) => before.in_force.clone(),
+            // From now on this set has chains of its own.
+            None => Arc::new(Mutex::new(self.in_force().clone())),
+        };
+        Self { filters: self.filters.clone(), former: self.former.clone(), in_force, ..Self::of(links) }
     }
 
     /// Notes the match rules of the filters of former processes. Their clients may continue with what those have made.
@@ -86,7 +81,14 @@ impl FilterSet {
     /// Creates a set of filters that are not configured modules. [`FilterSet::filters`] is empty.
     #[must_use]
     pub fn of(links: Vec<Arc<dyn DocumentFilter>>) -> Self {
-        Self { filters: Vec::new(), links, made: tick(), chains: Mutex::default(), former: Arc::default() }
+        Self {
+            filters: Vec::new(),
+            links,
+            made: tick(),
+            chains: Mutex::default(),
+            in_force: Arc::default(),
+            former: Arc::default(),
+        }
     }
 
     /// Returns the filters in the order of the configuration.
@@ -106,10 +108,9 @@ impl FilterSet {
         }
         let matching = self.links.iter().filter(|filter| filter.matches(component, resource, class));
         let filters: Arc<[_]> = matching.cloned().collect();
-        let chain = (!filters.is_empty()).then(|| {
-            let made = chains.made(&filters, self.made);
-            Chain::new(filters, resource, made)
-        });
+        let identities: Box<[u64]> = filters.iter().map(|filter| filter.identity()).collect();
+        let since = self.in_force().since(&key, identities.clone(), || chains.begin(identities, self.made));
+        let chain = (!filters.is_empty()).then(|| Chain::new(filters, resource, since));
         if chains.by_request.len() < CHAINS {
             chains.by_request.insert(key, chain.clone());
         }
@@ -119,22 +120,20 @@ impl FilterSet {
     fn chains(&self) -> std::sync::MutexGuard<'_, Chains> {
         self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn in_force(&self) -> std::sync::MutexGuard<'_, InForce> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Chains {
-    /// Returns the time at which a chain of these filters was first created. Beyond the bound, returns the time of the
-    /// set.
-    fn made(&mut self, filters: &[Arc<dyn DocumentFilter>], set: u64) -> u64 {
-        let identities: Box<[u64]> = filters.iter().map(|filter| filter.identity()).collect();
-        if let Some(made) = self.made.get(&identities) {
-            return *made;
+    /// Returns when the chain came into force that is new with this set: the same time for all its requests. Beyond the bound,
+    /// returns the time of the set.
+    fn begin(&mut self, filters: Box<[u64]>, set: u64) -> u64 {
+        if self.begun.len() >= CHAINS {
+            return self.begun.get(&filters).copied().unwrap_or(set);
         }
-        if self.made.len() >= CHAINS {
-            return set;
-        }
-        let made = tick();
-        self.made.insert(identities, made);
-        made
+        *self.begun.entry(filters).or_insert_with(tick)
     }
 }
 
@@ -180,10 +179,28 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_that_comes_back_has_another_version_than_before() {
+        let (all, one) = (TestFilter::new("*/services"), TestFilter::new("a/services"));
+        let first = set_of(&[&all]);
+        let (a, b) = (chain(&first, "a"), chain(&first, "b"));
+        assert_eq!(a.version(), b.version());
+        let again = set_of(&[&all]).succeeding(&first);
+        assert_eq!(chain(&again, "a").version(), a.version());
+        let other = set_of(&[&all, &one]).succeeding(&again);
+        assert_ne!(chain(&other, "a").version(), a.version());
+        let back = set_of(&[&all]).succeeding(&other);
+        assert!(chain(&back, "a").same_filters(&a) && chain(&back, "a").version() != a.version());
+        assert_eq!(chain(&back, "b").version(), b.version(), "it has been in force all the time");
+        let none = set_of(&[]).succeeding(&back);
+        assert!(none.chain("b", &GroupResource::new("services", ""), VerbClass::Read).is_none());
+        assert_ne!(chain(&set_of(&[&all]).succeeding(&none), "b").version(), b.version());
+    }
+
+    #[test]
     fn rules_of_former_processes_stay_known_across_reloads() {
         let former: Arc<[MatchRule]> =
             ["kube-proxy/services#list", "x/pods#update"].map(|rule| rule.parse().unwrap()).into();
-        let set = FilterSet::succeeding(&FilterSet::default().after_restart(former), Vec::new());
+        let set = FilterSet::default().succeeding(&FilterSet::default().after_restart(former));
         let [services, pods] = ["services", "pods"].map(|resource| GroupResource::new(resource, ""));
         assert!(set.was_matched("Kube-Proxy", &services));
         assert!(!set.was_matched("kubelet", &services) && !set.was_matched("x", &pods));

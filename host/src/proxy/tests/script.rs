@@ -34,9 +34,13 @@ impl Script {
     }
 
     /// Returns a set with this filter only, which has this match rule.
-    pub(crate) fn set(&self, rule: &str) -> Arc<FilterSet> {
-        let filter = Self { rule: Some(rule.parse().unwrap()), ..self.clone() };
-        Arc::new(FilterSet::of(vec![Arc::new(filter)]))
+    pub(crate) fn set(&self, rule: &str) -> FilterSet {
+        FilterSet::of(vec![self.matching(rule)])
+    }
+
+    /// Returns the filter with a match rule.
+    pub(crate) fn matching(&self, rule: &str) -> Arc<dyn DocumentFilter> {
+        Arc::new(Self { rule: Some(rule.parse().unwrap()), ..self.clone() })
     }
 
     /// Simulates the change of a looked-up value.

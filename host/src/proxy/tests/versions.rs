@@ -131,6 +131,32 @@ async fn an_informer_that_an_earlier_chain_served_lists_again_whatever_others_go
     assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "ERROR 410");
 }
 
+/// A filter is added and removed again, faster than its clients notice.
+#[tokio::test]
+async fn what_other_filters_made_does_not_pass_for_the_work_of_the_same_ones_before() {
+    let (fixture, script) = filtered().await;
+    fixture.service("b", "ClusterIP");
+    fixture.json("/api/v1/services").await;
+    let hides = Script::new(|object| match object.name().unwrap().as_ref() {
+        "a" => Outcome::Hidden,
+        _ => Outcome::Unchanged,
+    });
+    let rule = "*/services";
+    for others in [vec![hides.matching(rule), script.matching(rule)], Vec::new()] {
+        let kind = if others.is_empty() { "ClusterIP" } else { "NodePort" };
+        fixture.activate(FilterSet::of(others));
+        let (_, same) = fixture.json("/api/v1/services").await;
+        fixture.service("b", kind);
+        let (_, later) = fixture.json("/api/v1/services").await;
+        fixture.service("b", "LoadBalancer");
+        fixture.filter(rule, &script);
+        for list in [same, later] {
+            assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "ERROR 410");
+        }
+        fixture.json("/api/v1/services").await;
+    }
+}
+
 #[tokio::test]
 async fn an_unfiltered_watch_lists_again_when_a_filter_begins_to_match() {
     let fixture = fixture().await;
