@@ -12,8 +12,6 @@ use crate::Digest;
 
 /// The longest marker in bytes: a path and a digest.
 const MARKER: u64 = 4096;
-/// What wasmtime keeps beside the code for its own statistics.
-const STATISTICS: &str = "stats";
 
 /// The compiled code of one module.
 #[derive(Debug, Clone)]
@@ -90,7 +88,7 @@ impl CompiledCode {
         let root = code_cache(&self.child);
         let mut files = Vec::new();
         files_below(&root, &mut files)?;
-        let code = files.iter().find(|path| path.extension().is_none_or(|extension| extension != STATISTICS));
+        let code = files.iter().find(|path| is_code(path));
         let code = code.ok_or_else(|| io::Error::other("the compiling process has left no code"))?;
         let path = code.strip_prefix(&root).map_err(io::Error::other)?;
         let digest = digest_of(code)?;
@@ -127,6 +125,12 @@ impl CompiledCode {
     }
 }
 
+/// Whether a file is code. Files that wasmtime keeps beside it have an extension: statistics, and what it was writing when the
+/// process ended.
+fn is_code(path: &Path) -> bool {
+    path.extension().is_none()
+}
+
 fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -152,8 +156,10 @@ mod tests {
         assert!(!code.prepare().unwrap());
         let folder = code_cache(code.child_directory()).join("modules").join("v");
         fs::create_dir_all(&folder).unwrap();
+        for beside in ["x.stats", "x.wip-atomic-write-stats", ".cleanup.wip-7", "../.cleanup.wip-8"] {
+            fs::write(folder.join(beside), b"no code").unwrap();
+        }
         fs::write(folder.join("x"), b"code").unwrap();
-        fs::write(folder.join("x.stats"), b"").unwrap();
         code.end(true).unwrap();
         assert!(code.is_intact().unwrap() && !code.child_directory().exists());
         (code, code_cache(directory).join("modules/v/x"))
