@@ -47,6 +47,7 @@ async fn without_the_api_server_nothing_is_half_deleted() {
     assert_eq!(code, Some(1));
     assert!(reason.contains("the Lease weir-operator was lost"), "{reason}");
     let left = cluster.applied(DEPLOYMENTS).await.len();
+    assert!(left > 0, "it was not done");
     assert!(cluster.get(&format!("{INGRESSES}/edge")).await.is_some(), "the finalizer holds it");
     // A replica that starts now waits, and says for what.
     let operator = Operator::behind_proxy(&cluster, &[]).await;

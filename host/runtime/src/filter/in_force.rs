@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use weir_kube::{GroupResource, VerbClass};
 
 /// The most kinds of requests. Forgetting one is safe: it costs its clients a list.
-pub(super) const REQUESTS: usize = 1024;
+const REQUESTS: usize = 1024;
 
 /// What determines the chain of a request: the client component in lower case, the resource and the verb class.
 pub(super) type RequestKind = (String, GroupResource, VerbClass);
