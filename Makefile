@@ -210,8 +210,8 @@ schema-check: ## the committed table is what the published types say (skipped wi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000
-converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail; MUTATIONS=n and SEED=n, from a failed run
-	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail, FAULTS=n times as often; MUTATIONS=n and SEED=n, from a failed run
+	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) WEIR_FAULTS=$(FAULTS) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
 
 CYCLES ?= 1000
 kills: build ## a daemon killed CYCLES=n times while changes get to its disk, and a store without its daemon as often

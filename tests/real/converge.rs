@@ -1,7 +1,8 @@
 //! Caches behind Weir converge with the API server, whatever happens to the objects, the filters, the connections, and
 //! in the second form to the daemon and its machine. The program is `converge` of `tests/controlplane/cmd/client`.
 //!
-//! `WEIR_MUTATIONS` sets the length, `WEIR_SEED` repeats a run; `make converge` sets both. `WEIR_CLIENT_LOG` names a
+//! `WEIR_MUTATIONS` sets the length, `WEIR_SEED` repeats a run, `WEIR_FAULTS` has the daemon fail as many times as often;
+//! `make converge` sets all three. `WEIR_CLIENT_LOG` names a
 //! file for client-go's log. `WEIR_TEST_LOG` prints Weir's log.
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -92,7 +93,12 @@ async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
         .arg(plane.token("admin"))
         .arg("--config-file")
         .arg(weir.path("filters-config.yaml"));
-    for (name, flag) in [("WEIR_MUTATIONS", "--mutations"), ("WEIR_SEED", "--seed"), ("WEIR_CLIENT_LOG", "--log")] {
+    for (name, flag) in [
+        ("WEIR_MUTATIONS", "--mutations"),
+        ("WEIR_SEED", "--seed"),
+        ("WEIR_FAULTS", "--faults"),
+        ("WEIR_CLIENT_LOG", "--log"),
+    ] {
         if let Some(value) = std::env::var(name).ok().filter(|value| !value.is_empty()) {
             command.arg(flag).arg(value);
         }

@@ -244,7 +244,7 @@ func (r *run) stretches(ctx context.Context) error {
 		return err
 	}
 	for done := 0; done < r.mutations; {
-		if r.daemon != nil && r.random.IntN(8) == 0 {
+		if r.daemon != nil && r.random.IntN(8) < r.faults {
 			if err := r.goOffline(ctx, fmt.Sprintf("offline after %d changes", done)); err != nil {
 				return err
 			}
@@ -300,7 +300,7 @@ func (r *run) mishap(ctx context.Context) error {
 		r.restarts++
 		r.restarted = true
 		return r.command(ctx, "restart")
-	case roll < 94 && r.daemon != nil:
+	case roll < 72+22*r.faults && r.daemon != nil:
 		return r.daemon.mishap(r)
 	}
 	return nil

@@ -44,6 +44,8 @@ func main() {
 	flags.BoolVar(&s.watchList, "watch-list", false, "start informers with a watch-list; in a random run the seed selects it")
 	flags.BoolVar(&s.daemon, "daemon-commands", false, "ask on standard output for mishaps of Weir's process, as @kill; each is "+
 		"answered by a line on standard input")
+	flags.IntVar(&s.faults, "faults", 1, "with -daemon-commands, how many times as often as by default the process, its disk, "+
+		"its clock and its link fail")
 	log := flags.String("log", os.DevNull, "file for client-go's log")
 	_ = flags.Parse(os.Args[2:])
 	if err := logTo(*log); err != nil {

@@ -21,7 +21,7 @@ const (
 type sides struct {
 	// plain is Weir's port for clients of the node, weir the one that the seed has selected.
 	kubeconfig, plain, weir, weirCA, secure, token, node, control, admin, config string
-	mutations                                                                    int
+	mutations, faults                                                            int
 	seed                                                                         uint64
 	watchList, daemon                                                            bool
 }
