@@ -38,6 +38,6 @@ pub(crate) use self::request_selector::RequestSelector;
 pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;
-pub(crate) use self::watch_start::{HeldState, WatchStart};
+pub(crate) use self::watch_start::{HeldState, LackingObject, WatchStart};
 pub(crate) use self::watchers::OpenWatch;
 pub(crate) use self::whole_state::{EarlierEvent, StateItem, WholeState};

@@ -104,7 +104,7 @@ fn with_counts(filters: Option<Value>, runtime: &RuntimeMetrics) -> Vec<Value> {
 fn server(server: &ServerStatus) -> Value {
     let since = match server.state {
         ServerState::Down { since } => since.and_then(timestamp),
-        ServerState::Up | ServerState::Unresponsive | ServerState::Standby => None,
+        ServerState::Up | ServerState::Unresponsive | ServerState::NotReady | ServerState::Standby => None,
     };
     json!({ "name": server.name, "relay": server.relay, "state": server.state.label(), "since": since })
 }

@@ -15,6 +15,7 @@ pub(super) mod forward;
 pub(super) mod get;
 pub(super) mod gzip;
 pub(super) mod list;
+mod list_version;
 pub(super) mod memory_budget;
 pub(super) mod object_memory;
 pub(super) mod read;

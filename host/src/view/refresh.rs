@@ -253,13 +253,15 @@ impl Refresh {
                 if new.shows_the_same(old) {
                     continue;
                 }
-                let cause = Cause::Refiltered { stamp: self.view.stamp() };
                 next.objects.insert_mut(object.key.clone(), new.clone());
-                let (old, version) = (Some(old.clone()), next.version);
-                published.push(ViewEvent::new(version, version, cause, old, Some(new), self.view.frames()));
+                published.push(self.refiltered(next.version, Some(old.clone()), Some(new)));
             }
         }
         if !retry {
+            if published.is_empty() {
+                // What changed upstream up to a version that clients have got is yet to come, and filtered otherwise than for them.
+                published.push(self.refiltered(next.version, None, None));
+            }
             next.chain = chain_version;
             tracing::debug!(
                 collection = %self.view.collection, component = self.component.as_deref().unwrap_or("peers"), objects = objects.len(),
@@ -271,6 +273,12 @@ impl Refresh {
         }
         self.view.set_degraded(self.failed.len());
         self.view.publish(next, published);
+    }
+
+    /// A change of the outcome of an object at a version of the view; without objects, a change of the chain alone.
+    fn refiltered(&self, version: u64, old: Option<Arc<ViewObject>>, new: Option<Arc<ViewObject>>) -> ViewEvent {
+        let cause = Cause::Refiltered { stamp: version };
+        ViewEvent::new(version, version, cause, old, new, self.view.frames())
     }
 
     /// Runs the chain over objects; one outcome for each, in order.

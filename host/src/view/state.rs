@@ -230,13 +230,20 @@ impl View {
     }
 
     /// The stamp of a change that has no version of its own.
-    pub(super) fn stamp(&self) -> u64 {
+    fn stamp(&self) -> u64 {
         self.handed_out.load(Ordering::Acquire).max(self.snapshot.load().version)
     }
 
-    /// Publishes the next snapshot and the events that lead to it.
-    pub(super) fn publish(&self, next: ViewSnapshot, events: Vec<ViewEvent>) {
+    /// Publishes the next snapshot and the events that lead to it. Events without a version of their own get their stamps here:
+    /// clients that get a version from upstream later are known to have got it from another chain.
+    pub(super) fn publish(&self, next: ViewSnapshot, mut events: Vec<ViewEvent>) {
         let mut log = self.log();
+        let now = self.stamp();
+        for event in &mut events {
+            if let Cause::Refiltered { stamp } = &mut event.cause {
+                *stamp = now;
+            }
+        }
         let frames = self.frames.get();
         let limit = self.memory.limit(log.counted + frames).saturating_sub(frames);
         log.history.set_max_bytes(limit);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_store::StoreKey;
 
 use super::event::{Cause, ViewEvent};
+use super::object::ViewObject;
 use super::state::{View, ViewLog, ViewSnapshot};
 use super::whole_state::WholeState;
 
@@ -16,8 +17,8 @@ pub(crate) enum WatchStart {
     At {
         /// The position.
         position: u64,
-        /// What the client gets first: the latest event of each object whose outcome changed without a version of its own.
-        lacking: Vec<Arc<ViewEvent>>,
+        /// What the client gets first.
+        lacking: Vec<LackingObject>,
     },
     /// With the whole state: what the client was shown is not known.
     State(WholeState),
@@ -25,6 +26,18 @@ pub(crate) enum WatchStart {
     Ahead,
     /// The version is older than the history, or the history leads past it: only the API server can serve the watch.
     TooOld,
+}
+
+/// An object whose outcome changed without a version of its own, or which changed after that up to the client's version. What
+/// the client holds of it, the chain of before may have made.
+#[derive(Debug)]
+pub(crate) struct LackingObject {
+    /// The object before that.
+    pub(crate) before: Option<Arc<ViewObject>>,
+    /// The last event of the object.
+    pub(crate) latest: Arc<ViewEvent>,
+    /// Whether the API server changed the object, and the chain of before may have shown that.
+    pub(crate) changed: bool,
 }
 
 /// What is known of the state that a client holds.
@@ -49,7 +62,7 @@ impl View {
     /// Finds the start of a watch that continues from `version`.
     ///
     /// An event without a version of its own may be missing in what the client holds if the client's version is not above
-    /// the event's stamp. Such a client gets it once more.
+    /// the event's stamp. Such a client gets it once more, and what changed after it up to the client's version.
     pub(crate) fn watch_start(&self, version: u64, held: HeldState) -> WatchStart {
         let log = self.log();
         let snapshot = self.snapshot();
@@ -74,15 +87,7 @@ impl View {
         if is_unknown {
             return WatchStart::State(WholeState::at(version, position, &snapshot, &log));
         }
-        let mut lacking: BTreeMap<StoreKey, Arc<ViewEvent>> = BTreeMap::new();
-        for (_, event) in log.history.iter().take_while(|(at, _)| *at < position) {
-            let Some(key) = event.key() else { continue };
-            let may_lack = matches!(event.cause, Cause::Refiltered { stamp } if stamp >= version);
-            if may_lack || lacking.contains_key(key) {
-                lacking.insert(key.clone(), event.clone());
-            }
-        }
-        WatchStart::At { position, lacking: lacking.into_values().collect() }
+        WatchStart::At { position, lacking: lacking(version, position, &log) }
     }
 
     /// Whether only the API server can serve a watch from this version.
@@ -102,4 +107,19 @@ impl View {
         let snapshot = self.snapshot();
         WholeState::at(snapshot.version, log.history.end(), &snapshot, &log)
     }
+}
+
+/// What a client may lack that continues from `version` at a position of the history.
+fn lacking(version: u64, position: u64, log: &ViewLog) -> Vec<LackingObject> {
+    let may_lack = |event: &ViewEvent| matches!(event.cause, Cause::Refiltered { stamp } if stamp >= version);
+    let events = log.history.iter().take_while(|(at, _)| *at < position).map(|(_, event)| event);
+    let mut lacking: BTreeMap<StoreKey, LackingObject> = BTreeMap::new();
+    for event in events.skip_while(|event| !may_lack(event)) {
+        let Some(key) = event.key() else { continue };
+        let first = || LackingObject { before: event.old.clone(), latest: event.clone(), changed: false };
+        let object = lacking.entry(key.clone()).or_insert_with(first);
+        object.latest = event.clone();
+        object.changed |= event.cause == Cause::Upstream;
+    }
+    lacking.into_values().collect()
 }

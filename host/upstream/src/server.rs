@@ -2,11 +2,14 @@
 //!
 //! A way is direct, or a tunnel through a peer. Tunnels come last, and count only while no direct way is up.
 //!
-//! A server is down when connecting to it or a probe of its `/readyz` fails. Requests try servers that are down last, but
-//! never skip them, so that a wrong state delays a request but does not fail it. Requests fail at once only while all
-//! servers are unresponsive ([`crate::unanswered_probes`]).
+//! A server is down when connecting to it or a probe of its `/readyz` fails, and not ready when the probe returns an error
+//! status. Requests try both last, but never skip them, so that a wrong state delays a request but does not fail it. Requests
+//! fail at once only while all servers are unresponsive ([`crate::unanswered_probes`]).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +24,9 @@ use crate::dial::Dialer;
 use crate::server_address::ServerAddress;
 use crate::server_status::{ServerState, ServerStatus};
 use crate::unanswered_probes::UnansweredProbes;
+
+/// A server that was down is up again after this many answers in a row.
+const CONFIRMATIONS: u32 = 2;
 
 /// How requests select one of several API servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,7 +58,10 @@ pub(super) struct Server {
     pub(super) dialer: Dialer,
     /// The node of the peer that relays; `None` if this is a direct way.
     pub(super) relay: Option<Arc<str>>,
-    up: AtomicBool,
+    /// A [`Condition`].
+    condition: AtomicU8,
+    /// The number of answers in a row while the server is down.
+    answers: AtomicU32,
     /// Why a peer did not relay, since it last had to.
     reason: Mutex<String>,
     /// When the server went down, for reports only.
@@ -63,6 +72,17 @@ pub(super) struct Server {
     pub(super) went_down: Notify,
     /// Locked during a probe, so that requests share its result.
     pub(super) last_probe: tokio::sync::Mutex<Option<Probe>>,
+}
+
+/// What is known of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// It is used.
+    Up,
+    /// It answers, and its probe returned an error status. It may still process requests.
+    NotReady,
+    /// Connecting to it or a probe failed, or it is a way through a peer that is not known to work.
+    Down,
 }
 
 /// The result of a probe.
@@ -152,14 +172,14 @@ impl Servers {
         self.direct().iter().all(|server| server.unanswered_probes.is_unresponsive()) && !self.has_relayed()
     }
 
-    /// Returns whether no server is up, or all of them are unresponsive.
+    /// Returns whether all servers are down, or all of them are unresponsive.
     pub(super) fn are_down(&self) -> bool {
-        self.are_unresponsive() || self.all.iter().all(|server| !server.is_up())
+        self.are_unresponsive() || self.all.iter().all(Server::is_down)
     }
 
-    /// Returns when the last server went down; `None` while one is up.
+    /// Returns when the last server went down; `None` while one is not.
     pub(super) fn down_since(&self) -> Option<SystemTime> {
-        if self.all.iter().any(Server::is_up) {
+        if !self.all.iter().all(Server::is_down) {
             return None;
         }
         let since = |server: &Server| *server.down_since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +228,8 @@ impl Server {
             name,
             address,
             dialer,
-            up: AtomicBool::new(relay.is_none()),
+            condition: AtomicU8::new(if relay.is_none() { Condition::Up } else { Condition::Down } as u8),
+            answers: AtomicU32::new(0),
             relay,
             reason: Mutex::default(),
             down_since: Mutex::default(),
@@ -218,17 +239,41 @@ impl Server {
         })
     }
 
+    fn condition(&self) -> Condition {
+        match self.condition.load(Ordering::Acquire) {
+            up if up == Condition::Up as u8 => Condition::Up,
+            not_ready if not_ready == Condition::NotReady as u8 => Condition::NotReady,
+            _ => Condition::Down,
+        }
+    }
+
     pub(super) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Acquire)
+        self.condition() == Condition::Up
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.condition() == Condition::Down
+    }
+
+    /// Counts an answer. Returns whether the server may count as up: one that was down needs two answers in a row, as a flapping
+    /// link lets single ones through. A way through a peer needs one.
+    pub(super) fn confirm(&self) -> bool {
+        self.relay.is_some() || !self.is_down() || self.answers.fetch_add(1, Ordering::AcqRel) + 1 >= CONFIRMATIONS
+    }
+
+    /// Whether the server, which is down, has answered often enough to count as up.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.answers.load(Ordering::Acquire) >= CONFIRMATIONS
     }
 
     fn status(&self) -> ServerStatus {
         let since = *self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = match (self.is_up(), since) {
-            (true, _) if self.unanswered_probes.is_unresponsive() => ServerState::Unresponsive,
-            (true, _) => ServerState::Up,
-            (false, None) if self.relay.is_some() => ServerState::Standby,
-            (false, since) => ServerState::Down { since },
+        let state = match (self.condition(), since) {
+            (Condition::Up, _) if self.unanswered_probes.is_unresponsive() => ServerState::Unresponsive,
+            (Condition::Up, _) => ServerState::Up,
+            (Condition::NotReady, _) => ServerState::NotReady,
+            (Condition::Down, None) if self.relay.is_some() => ServerState::Standby,
+            (Condition::Down, since) => ServerState::Down { since },
         };
         ServerStatus { name: self.name.clone(), relay: self.relay.clone(), state }
     }
@@ -246,119 +291,24 @@ impl Server {
     /// Ends the use of a way through a peer.
     pub(super) fn rest(&self) {
         self.note_reason("");
-        self.up.store(false, Ordering::Release);
+        self.condition.store(Condition::Down as u8, Ordering::Release);
         *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Sets whether the server is up, and returns whether that is a change.
-    pub(super) fn set_up(&self, up: bool) -> bool {
-        let changed = self.up.swap(up, Ordering::AcqRel) != up;
+    /// Sets the condition, and returns whether that is a change.
+    pub(super) fn set(&self, condition: Condition) -> bool {
+        let is_down = condition == Condition::Down;
+        if is_down {
+            self.answers.store(0, Ordering::Release);
+        }
+        let changed = self.condition.swap(condition as u8, Ordering::AcqRel) != condition as u8;
         if changed {
-            let since = (!up).then(clock::now);
+            let since = is_down.then(clock::now);
             *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
         }
-        if changed && !up {
+        if changed && condition != Condition::Up {
             self.went_down.notify_one();
         }
         changed
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn servers(mode: ServerMode) -> Servers {
-        with_relays(["http://a", "http://b", "http://c"], &[], mode)
-    }
-
-    fn with_relays<const N: usize>(urls: [&str; N], relays: &[&str], mode: ServerMode) -> Servers {
-        let urls = urls.map(|url| url.parse().unwrap());
-        let direct = Dialer::direct(Duration::from_secs(1));
-        let relays: Vec<_> = relays.iter().map(|node| (Arc::from(*node), direct.clone())).collect();
-        Servers::new(&urls.iter().collect::<Vec<_>>(), &direct, &relays, mode).unwrap()
-    }
-
-    #[test]
-    fn the_preferred_server_is_first_unless_it_is_down() {
-        let servers = servers(ServerMode::Priority);
-        assert_eq!(servers.order(), [0, 1, 2]);
-        assert!(servers.all[0].set_up(false));
-        assert!(!servers.all[0].set_up(false), "no change");
-        assert_eq!(servers.order(), [1, 2, 0]);
-        servers.all[0].set_up(true);
-        assert_eq!(servers.order(), [0, 1, 2]);
-    }
-
-    #[test]
-    fn the_outage_begins_when_the_last_server_goes_down_and_ends_with_the_first_that_is_up() {
-        let servers = servers(ServerMode::Priority);
-        servers.all[0].set_up(false);
-        servers.all[1].set_up(false);
-        assert_eq!(servers.down_since(), None);
-        let before = clock::now();
-        servers.all[2].set_up(false);
-        let since = servers.down_since();
-        assert!(since.is_some_and(|since| since >= before));
-        servers.all[2].set_up(false);
-        assert_eq!(servers.down_since(), since, "a repeated report does not move it");
-        servers.all[0].set_up(true);
-        assert_eq!(servers.down_since(), None);
-        let states: Vec<_> = servers.status().into_iter().map(|server| server.state).collect();
-        assert_eq!(states[0], ServerState::Up);
-        assert_eq!(states[2], ServerState::Down { since });
-    }
-
-    #[test]
-    fn other_servers_differ_from_the_configured_ones() {
-        let servers = servers(ServerMode::Priority);
-        let matches = |urls: &[&str]| servers.matches(&urls.iter().map(|url| url.parse().unwrap()).collect::<Vec<_>>());
-        assert!(matches(&["http://a", "http://b/", "http://c"]));
-        for urls in [
-            &["http://a", "http://b"][..],
-            &["http://a", "http://b", "https://c"],
-            &["http://a", "http://b", "http://c/x"],
-        ] {
-            assert!(!matches(urls), "{urls:?}");
-        }
-    }
-
-    #[test]
-    fn requests_rotate_over_the_servers_that_are_up() {
-        let servers = servers(ServerMode::RoundRobin);
-        assert_eq!([servers.order(), servers.order()], [[0, 1, 2], [1, 2, 0]]);
-        servers.all[0].set_up(false);
-        assert_eq!([servers.order(), servers.order()], [[2, 1, 0], [1, 2, 0]]);
-    }
-
-    #[test]
-    fn peers_come_last_and_are_no_way_until_a_probe_has_passed() {
-        let servers = with_relays(["https://a", "http://b"], &["x", "y"], ServerMode::RoundRobin);
-        let names: Vec<_> = servers.iter().map(|server| &*server.name).collect();
-        assert_eq!(names, ["a", "b", "a through x", "a through y"], "nothing without TLS goes through a peer");
-        assert_eq!(servers.status()[2].state, ServerState::Standby);
-        assert_eq!([servers.order(), servers.order()], [[0, 1, 2, 3], [1, 0, 2, 3]]);
-        servers.all[0].set_up(false);
-        servers.all[1].set_up(false);
-        assert!(servers.are_down() && servers.down_since().is_some());
-        servers.all[3].set_up(true);
-        assert!(!servers.are_down() && servers.down_since().is_none());
-        assert_eq!((servers.order(), servers.in_use()), (vec![3, 0, 1, 2], 3));
-        servers.all[2].set_up(true);
-        assert_eq!(servers.in_use(), 2, "the first of them");
-        servers.all[0].set_up(true);
-        assert_eq!(servers.in_use(), 0);
-        assert_eq!(servers.order()[0], 0, "a direct way is preferred");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_of_answers_begins_again_after_a_failure() {
-        let first = Probe::after(None, true);
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        let second = Probe::after(Some(first), true);
-        assert_eq!(second.answers_for().as_secs(), 4);
-        let failed = Probe::after(Some(second), false);
-        assert!(!failed.is_answered() && failed.answers_for().is_zero());
-        assert!(Probe::after(Some(failed), true).answers_for().is_zero());
     }
 }

@@ -21,6 +21,8 @@ pub enum ServerState {
     Up,
     /// Probes get no answer. Requests are still tried.
     Unresponsive,
+    /// It answers, and its probe returned an error status. Requests try it last.
+    NotReady,
     /// Connecting or a probe failed. Requests try it last.
     Down {
         /// Since when.
@@ -37,6 +39,7 @@ impl ServerState {
         match self {
             Self::Up => "up",
             Self::Unresponsive => "unresponsive",
+            Self::NotReady => "not ready",
             Self::Down { .. } => "down",
             Self::Standby => "standby",
         }

@@ -12,6 +12,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::event_boundary::InterruptibleWatch;
+use super::list_version::ListVersion;
 use super::watch;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, empty, full};
@@ -20,7 +21,7 @@ use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
-use weir_runtime::Serving;
+use weir_runtime::{ChainVersion, Serving};
 use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};
 
 /// The buffer of an upgraded stream, for each direction.
@@ -96,12 +97,14 @@ pub(in crate::proxy) async fn forward(
     if let Some(key) = key.filter(|_| is_remembered && response.status().is_success()) {
         proxy.resume.save_unfiltered(key);
     }
+    let is_list = is_remembered && response.status() == StatusCode::OK;
     let (mut parts, body) = response.into_parts();
     headers::prepare_response(&mut parts);
     let body = match resource {
         Some(resource) if resource.verb == Verb::Watch => {
             until_filtered(proxy, component, resource, &parts.headers, body)
         }
+        Some(resource) if is_list => handing_out(proxy, component, resource, &parts.headers, body),
         _ => unchanged(body),
     };
     meter.attach(Response::from_parts(parts, body))
@@ -135,6 +138,32 @@ fn upstream_head(
 /// Returns an upstream body unchanged.
 pub(in crate::proxy) fn unchanged(body: UpstreamBody) -> ResponseBody {
     body.map_err(AbortError::from).boxed_unsync()
+}
+
+/// Returns a list unchanged, and notes its version on the way.
+fn handing_out(
+    proxy: &Arc<Proxy>,
+    component: &str,
+    resource: &ResourceRequest,
+    headers: &HeaderMap,
+    body: UpstreamBody,
+) -> ResponseBody {
+    let (Some(views), Some(mut list)) = (proxy.views.clone(), ListVersion::of(resource, headers)) else {
+        return unchanged(body);
+    };
+    let (component, resource) = (component.to_owned(), resource.resource.clone());
+    let mut reading = true;
+    let passed = body.map_frame(move |frame| {
+        if let Some(data) = frame.data_ref().filter(|_| reading) {
+            let found = list.pass(data.clone());
+            reading = found == Ok(None);
+            if let Ok(Some(version)) = found {
+                views.hand_out(&component, &resource, version, ChainVersion::UNFILTERED);
+            }
+        }
+        frame
+    });
+    passed.map_err(AbortError::from).boxed_unsync()
 }
 
 /// Returns a watch response of one event: 410 Expired, which makes an informer list again.

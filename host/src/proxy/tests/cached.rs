@@ -356,3 +356,31 @@ async fn without_an_api_server_reads_are_answered_with_a_warning_and_watches_sta
     script.change();
     assert_eq!(events.next_summary().await, "ADDED b", "filters apply offline");
 }
+
+#[tokio::test]
+async fn a_server_that_answers_is_asked_although_it_is_not_ready() {
+    let (fixture, _script, _) = cached().await;
+    informer_list(&fixture).await;
+    let probes = tokio::sync::watch::Sender::new(0);
+    let counted = probes.clone();
+    fixture.server.on_request(move |request| match request.path.as_str() {
+        "/readyz" => {
+            counted.send_modify(|probes| *probes += 1);
+            Action::json(500, "{}")
+        }
+        "/api/v1/pods" => Action::Hang,
+        _ => Action::Serve,
+    });
+    // A request that gets no answer makes the daemon probe the server.
+    let waits = fixture.json("/api/v1/pods");
+    let checks = async {
+        // Before the second probe the daemon has the result of the first.
+        probes.subscribe().wait_for(|probes| *probes > 1).await.unwrap();
+        let answer = fixture.send(SERVICES, &[]).await;
+        assert_eq!((answer.status(), answer.headers().get("warning")), (StatusCode::OK, None));
+    };
+    tokio::select! {
+        () = checks => {}
+        answer = waits => panic!("{answer:?}"),
+    }
+}

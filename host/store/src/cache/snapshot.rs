@@ -31,13 +31,14 @@ pub(crate) enum Delta {
 }
 
 impl Snapshot {
-    /// Applies one delta. `None` if it changes neither an object nor the version: a repeated event, or the deletion of an
-    /// unknown object.
+    /// Applies one delta. `None` if it changes neither an object nor the version: a repeated or older event, or the deletion of
+    /// an unknown object.
     pub(super) fn apply(&mut self, delta: Delta) -> Option<StoreEvent> {
         match delta {
             Delta::Put(object) => {
                 let old = self.objects.get(&object.key).cloned();
-                if old.as_ref().is_some_and(|old| old.version >= object.version) {
+                // An unknown object at a version that the store has passed was deleted since.
+                if object.version <= old.as_ref().map_or(self.version, |old| old.version) {
                     return None;
                 }
                 let new = Arc::new(object);

@@ -114,6 +114,8 @@ async fn repeated_and_older_events_change_nothing() {
         Delta::Put(older),
         Delta::Remove(a.key.clone(), a.version - 1),
         Delta::Remove(StoreKey::new("default", "unknown"), before.version + 1),
+        // It was deleted before the store's version.
+        Delta::Put(crate::cache::Object { key: StoreKey::new("default", "gone"), ..crate::cache::Object::clone(&a) }),
         Delta::Bookmark(before.version - 1),
     ]);
     let (after, end) = reflected.store.snapshot_and_position();

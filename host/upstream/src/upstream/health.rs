@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Upstream;
 use crate::request::no_request_body;
-use crate::server::Probe;
+use crate::server::{Condition, Probe};
 use crate::user_agent::set_user_agent;
 use crate::{Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
 
@@ -30,6 +30,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same through a peer: two connections, each with TLS.
 const RELAYED_PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time until the second probe of a server that was down and has answered.
+const CONFIRMATION_INTERVAL: Duration = PROBE_VALIDITY.saturating_mul(2);
 /// How long a direct way must have answered before it replaces the way through a peer.
 const STABLE: Duration = Duration::from_secs(5);
 /// The time between probes until then.
@@ -80,7 +82,7 @@ impl Upstream {
                 interval *= 2;
             }
             if self.check(index).await && !server.is_up() {
-                interval = STABLE_INTERVAL;
+                interval = if server.is_confirmed() { STABLE_INTERVAL } else { CONFIRMATION_INTERVAL };
             }
         }
     }
@@ -150,40 +152,40 @@ impl Upstream {
         }
         let limit = if server.relay.is_some() { RELAYED_PROBE_TIMEOUT } else { PROBE_TIMEOUT };
         let result = timeout(limit, self.probe(index)).await;
-        let probe = Probe::after(*last_probe, matches!(result, Ok(Ok(()))));
+        let probe = Probe::after(*last_probe, matches!(&result, Ok(Ok(status)) if !status.is_server_error()));
         *last_probe = Some(probe);
         match result {
-            Ok(Ok(())) if server.relay.is_none() && probe.answers_for() < STABLE && self.servers.has_relayed() => {}
-            Ok(Ok(())) => self.set_server_up(index, true, "it is ready"),
-            Ok(Err(reason)) => self.set_server_up(index, false, &reason),
+            Ok(Ok(_)) if !server.confirm() => {}
+            Ok(Ok(status)) if status.is_server_error() => {
+                let reason = format!("its probe returned status {}", status.as_u16());
+                self.set_server(index, Condition::NotReady, &reason);
+            }
+            Ok(Ok(_)) if server.relay.is_none() && probe.answers_for() < STABLE && self.servers.has_relayed() => {}
+            Ok(Ok(_)) => self.set_server(index, Condition::Up, "it is ready"),
+            Ok(Err(reason)) => self.set_server(index, Condition::Down, &reason),
             Err(_) => {
                 server.unanswered_probes.count();
                 self.daemon.load().disconnect_probe(index);
                 // Without an alternative, a server keeps its connections after one slow response.
                 let is_relayed = server.relay.is_some();
                 if is_relayed || self.has_alternative() || server.unanswered_probes.is_unresponsive() {
-                    self.set_server_up(index, false, &format!("no response within {limit:?}"));
+                    self.set_server(index, Condition::Down, &format!("no response within {limit:?}"));
                 }
             }
         }
         probe.is_answered()
     }
 
-    /// Sends one probe. Any response below 500 means that the server is up, even if it denies access.
-    async fn probe(&self, index: usize) -> Result<(), String> {
-        let mut status = None;
-        for path in ["/readyz", "/healthz"] {
-            let head =
-                RequestHead { method: Method::GET, path: PathAndQuery::from_static(path), headers: HeaderMap::new() };
-            let code = self.request_status(index, head).await.map_err(|error| error_report(&error))?;
-            status = Some(code);
-            if code != StatusCode::NOT_FOUND {
-                break;
-            }
-        }
-        match status {
-            Some(code) if code.is_server_error() => Err(format!("its probe returned status {}", code.as_u16())),
-            _ => Ok(()),
+    /// Sends one probe. Any status below 500 means that the server is up, even if it denies access.
+    async fn probe(&self, index: usize) -> Result<StatusCode, String> {
+        let status = async |path| {
+            let path = PathAndQuery::from_static(path);
+            let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
+            self.request_status(index, head).await.map_err(|error| error_report(&error))
+        };
+        match status("/readyz").await? {
+            StatusCode::NOT_FOUND => status("/healthz").await,
+            status => Ok(status),
         }
     }
 
@@ -198,10 +200,12 @@ impl Upstream {
         Ok(transport.send(index, server, Purpose::Probe, request).await?.status())
     }
 
-    /// Sets whether a server is up. On a change it drops the connections, which may be half-open or stuck in connecting.
-    pub(super) fn set_server_up(&self, index: usize, up: bool, reason: &str) {
+    /// Sets the condition of a server. On a change it drops the connections, which may be half-open or stuck in connecting; not
+    /// those to the only server while it answers.
+    pub(super) fn set_server(&self, index: usize, condition: Condition, reason: &str) {
         let Some(server) = self.servers.get(index) else { return };
-        let is_changed = server.set_up(up);
+        let (was_down, up) = (server.is_down(), condition == Condition::Up);
+        let is_changed = server.set(condition);
         if let Some(peer) = server.relay.as_ref().filter(|_| is_changed || (!up && server.note_reason(reason))) {
             self.log_relay(peer, &server.name, up, reason);
         }
@@ -213,6 +217,9 @@ impl Upstream {
         if server.relay.is_none() {
             match up {
                 true => tracing::info!(server = %server.name, reason, "the {} is up again", self.role),
+                false if condition == Condition::NotReady => {
+                    tracing::warn!(server = %server.name, reason, "the {} is not ready", self.role)
+                }
                 false => tracing::warn!(server = %server.name, reason, "the {} is down", self.role),
             }
             self.metrics.server_up(&server.name, up);
@@ -226,6 +233,8 @@ impl Upstream {
         } else if is_down {
             self.connectivity.record_failure();
         }
-        self.disconnect(index);
+        if self.has_alternative() || was_down || condition == Condition::Down {
+            self.disconnect(index);
+        }
     }
 }

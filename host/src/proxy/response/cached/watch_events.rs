@@ -11,7 +11,7 @@ use super::bookmark::bookmark;
 use super::watch::CachedWatch;
 use crate::codec::object::partial;
 use crate::proxy::respond::StatusError;
-use crate::view::{Cause, ViewEvent, ViewObject, frame};
+use crate::view::{Cause, LackingObject, ViewEvent, ViewObject, frame};
 
 impl CachedWatch {
     /// Sends an object of a snapshot, if it is selected. The deletion of a hidden one carries the unfiltered object: what
@@ -32,15 +32,22 @@ impl CachedWatch {
         Ok(())
     }
 
-    /// Sends the latest state of objects whose outcome changed without a version of its own.
-    pub(super) fn catch_up(&mut self, events: &[Arc<ViewEvent>]) -> Result<(), StatusError> {
-        for event in events {
-            let event_type = match (&event.new, &event.old) {
-                (Some(new), _) if new.shown().is_some() && self.selects(new) => EventType::Modified,
-                (_, Some(old)) if old.shown().is_some() && self.selects(old) => EventType::Deleted,
-                _ => continue,
-            };
-            self.encode(event, event_type)?;
+    /// Sends the latest state of objects that the client may hold as another chain has shown them.
+    pub(super) fn catch_up(&mut self, objects: &[LackingObject]) -> Result<(), StatusError> {
+        for LackingObject { before, latest, changed } in objects {
+            let shows = |object: &&Arc<ViewObject>| object.shown().is_some() && self.selects(object);
+            let new = latest.new.as_ref();
+            if new.filter(shows).is_some() {
+                self.encode(latest, EventType::Modified)?;
+            } else if latest.old.as_ref().filter(shows).is_some() {
+                self.encode(latest, EventType::Deleted)?;
+            } else if let Some(before) = before.as_ref().filter(shows) {
+                self.object(EventType::Deleted, before)?;
+            } else if let Some(hidden) = new.filter(|_| *changed) {
+                self.object(EventType::Deleted, hidden)?;
+            } else {
+                continue;
+            }
             self.bookmark_due = true;
         }
         Ok(())

@@ -1,5 +1,9 @@
 //! Watches from versions that their client did not list, or that a view does not reach back to.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+
 use super::*;
 
 #[tokio::test]
@@ -55,6 +59,24 @@ async fn a_watch_from_before_the_view_gets_each_event_once_if_its_chain_has_show
 }
 
 #[tokio::test]
+async fn a_watch_from_before_the_view_goes_on_where_hidden_objects_change() {
+    let (fixture, _script, _) = cached().await;
+    fixture.json(SERVICES).await;
+    fixture.service("d", "ClusterIP");
+    let start = fixture.server.store().revision();
+    fixture.service("b", "LoadBalancer");
+    fixture.service("d", "LoadBalancer");
+    let hides = fixture.server.store().revision();
+    fixture.service("e", "ClusterIP");
+    informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, &start.to_string()).await;
+    assert_eq!(events.next_summary().await, "DELETED b", "whether the client holds it is not known");
+    let deleted = events.next().await.unwrap();
+    assert_eq!((&deleted["type"], version(&deleted["object"])), (&json!("DELETED"), &*hides.to_string()));
+    assert_eq!(events.next_summary().await, "ADDED e");
+}
+
+#[tokio::test]
 async fn only_a_bookmark_is_ahead_of_the_view_of_a_quiet_resource() {
     let (fixture, script, hidden) = cached().await;
     let before = fixture.server.store().revision();
@@ -87,12 +109,7 @@ async fn a_watch_from_a_version_that_the_reflector_jumped_over_does_not_miss_del
     let (fixture, _script, _) = cached().await;
     informer_list(&fixture).await;
     // The reflector lists again, and never learns of the Service.
-    fixture.server.on_request(|request| match request.target().contains("watch=") {
-        true => Action::json(503, "{}"),
-        false => Action::Serve,
-    });
-    fixture.server.close_watches(End::Clean);
-    fixture.server.open_watches().wait_for(|open| *open == 0).await.unwrap();
+    stop_reflector(&fixture).await;
     fixture.service("short-lived", "ClusterIP");
     let held = fixture.server.store().revision();
     fixture.server.store().delete("v1", "Service", "default", "short-lived").unwrap();
@@ -140,4 +157,82 @@ async fn a_client_that_is_ahead_of_a_quiet_view_learns_of_changed_outcomes() {
     script.change();
     assert_eq!(events.next_summary().await, "DELETED a");
     assert_eq!(events.next_summary().await, "DELETED c");
+}
+
+#[tokio::test]
+async fn a_filter_hides_what_an_unfiltered_list_has_shown_before() {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    fixture.service("a", "ClusterIP");
+    fixture.service("b", "LoadBalancer");
+    informer_list(&fixture).await;
+    // Other resources change, so that the list is ahead of the view.
+    fixture.server.store().advance();
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["a", "b"]);
+    let script = Script::new(|document| {
+        let kind = document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned();
+        if kind == "LoadBalancer" { Outcome::Hidden } else { Outcome::Unchanged }
+    });
+    fixture.filter("*/services", &script);
+    while names(&informer_list(&fixture).await) != ["a"] {}
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    assert_eq!(events.next_summary().await, "DELETED b");
+}
+
+#[tokio::test]
+async fn what_a_list_has_shown_ahead_of_the_view_is_hidden_by_a_later_chain() {
+    let (fixture, script, hidden) = cached().await;
+    informer_list(&fixture).await;
+    // The view does not learn of the new Service yet.
+    stop_reflector(&fixture).await;
+    fixture.service("new", "NodePort");
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["a", "c", "new"]);
+    hidden.lock().unwrap().push("NodePort".to_owned());
+    script.change();
+    // The last service tells that the view has filtered its objects again.
+    hidden.lock().unwrap().push("ClusterIP".to_owned());
+    script.change();
+    while !names(&informer_list(&fixture).await).is_empty() {}
+    fixture.server.clear_hook();
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    let mut deleted = [events.next_summary().await, events.next_summary().await, events.next_summary().await];
+    deleted.sort();
+    assert_eq!(deleted, ["DELETED a", "DELETED c", "DELETED new"]);
+}
+
+#[tokio::test]
+async fn a_later_chain_that_changes_no_object_of_the_view_may_hide_what_a_list_has_shown() {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    fixture.service("a", "ClusterIP");
+    let (hiding, filtered) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(0));
+    let (hides, count) = (hiding.clone(), filtered.clone());
+    let script = Script::new(move |document| {
+        count.send_modify(|count| *count += 1);
+        let is_new = document.name().unwrap() == "new";
+        if is_new && hides.load(Ordering::Relaxed) { Outcome::Hidden } else { Outcome::Unchanged }
+    });
+    fixture.filter("*/services", &script);
+    informer_list(&fixture).await;
+    stop_reflector(&fixture).await;
+    fixture.service("new", "ClusterIP");
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["a", "new"]);
+    hiding.store(true, Ordering::Relaxed);
+    let before = *filtered.borrow();
+    script.change();
+    filtered.subscribe().wait_for(|count| *count > before).await.unwrap();
+    fixture.server.clear_hook();
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    assert_eq!(events.next_summary().await, "DELETED new");
+}
+
+/// Ends the reflector's watch. It gets no other one until the hook is cleared.
+async fn stop_reflector(fixture: &ProxyFixture) {
+    fixture.server.on_request(|request| match request.target().contains("watch=") {
+        true => Action::json(503, "{}"),
+        false => Action::Serve,
+    });
+    fixture.server.close_watches(End::Clean);
+    fixture.server.open_watches().wait_for(|open| *open == 0).await.unwrap();
 }
