@@ -27,3 +27,4 @@ pub mod pki;
 pub mod plane;
 pub mod protobuf;
 pub mod registry;
+pub mod watch_history;

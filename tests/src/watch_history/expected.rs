@@ -1,0 +1,80 @@
+//! The events that a history is to a viewer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{Event, History, Viewer, at_version, key, version};
+
+/// An event that a watch has to send.
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) event_type: &'static str,
+    pub(super) key: String,
+    /// The first version that the event may have.
+    from: u64,
+    /// The version of the event, or the last one that it may have.
+    pub(super) until: u64,
+    pub(super) object: Value,
+}
+
+impl Expected {
+    /// Whether an event at this version is this one.
+    pub(super) fn is_of(&self, event: &Event, at: u64) -> bool {
+        (self.from..=self.until).contains(&at) && self.key == key(&event.object)
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} at {}", self.event_type, self.key, self.until)
+    }
+}
+
+/// The events after a version. `jumps`: those within a jump of the cache are the difference of its two states.
+pub(super) fn expected(history: &History, viewer: &Viewer, after: u64, jumps: bool) -> Vec<Expected> {
+    let mut state = history.state(after);
+    let mut events = Vec::new();
+    let mut writes = history.writes.iter().filter(|write| write.version > after).peekable();
+    while let Some(first) = writes.peek() {
+        let contains = |(from, to): &&(u64, u64)| *from >= after && (from + 1..=*to).contains(&first.version);
+        let jump = history.jumps.iter().find(contains).filter(|_| jumps);
+        let (from, until) = jump.map_or((first.version, first.version), |(from, to)| (from + 1, *to));
+        let mut before: BTreeMap<&str, Option<&Value>> = BTreeMap::new();
+        while let Some(write) = writes.next_if(|write| write.version <= until) {
+            let key = write.key.as_str();
+            let old = match &write.object {
+                Some(object) => state.insert(key, object),
+                None => state.remove(key),
+            };
+            before.entry(key).or_insert(old);
+        }
+        let changed = before
+            .into_iter()
+            .filter_map(|(key, old)| difference(viewer, key, (old, state.get(key).copied()), (from, until)));
+        let mut changed: Vec<_> = changed.collect();
+        changed.sort_by_key(|event| event.until);
+        events.extend(changed);
+    }
+    events
+}
+
+/// The event that a change of an object is to a viewer. A deletion has one of the versions.
+fn difference(
+    viewer: &Viewer,
+    key: &str,
+    (old, new): (Option<&Value>, Option<&Value>),
+    (from, until): (u64, u64),
+) -> Option<Expected> {
+    let shown = |object: Option<&Value>| object.filter(|object| (viewer.shows)(object)).cloned();
+    let (event_type, object) = match (shown(old), shown(new)) {
+        (None, None) => return None,
+        (None, Some(new)) => ("ADDED", new),
+        (Some(_), Some(new)) => ("MODIFIED", new),
+        (Some(old), None) => ("DELETED", at_version(&old, until)),
+    };
+    // A write has its own version.
+    let (from, until) = new.map_or((from, until), |object| (version(object), version(object)));
+    Some(Expected { event_type, key: key.to_owned(), from, until, object })
+}
