@@ -1,13 +1,14 @@
 //! Lookups: only declared and granted kinds, complete before a filter goes live. A change of a read value makes
-//! clients list again.
+//! clients list again. Watches of views get the difference instead.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
-use weir_tests::client::Client;
+use weir_tests::client::{Client, Events, names};
 use weir_tests::daemon::{Daemon, Setup};
 
 use super::{edge, only};
 
+const SERVICES: &str = "/api/v1/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
 async fn topology(more: &str) -> (ApiServer, Daemon, Client) {
@@ -61,6 +62,74 @@ async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
     set_pool(&server, &["edge-a", "edge-c"]);
     assert_eq!(events.next().await["object"]["code"], 410);
     assert_eq!(nodes(&client.json(SLICES).await), ["edge-a", "edge-c"]);
+}
+
+/// The next events of a watch of a view, up to the BOOKMARK.
+async fn until_bookmark(events: &mut Events) -> Vec<Value> {
+    let mut changes = Vec::new();
+    loop {
+        let event = events.next().await;
+        if event["type"] == "BOOKMARK" {
+            return changes;
+        }
+        changes.push(event);
+    }
+}
+
+/// An informer's list and watch of a view.
+async fn informed_by_view(client: &Client, path: &str) -> (Value, Events) {
+    let list = client.json(&format!("{path}?resourceVersion=0")).await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+    let events = client.watch(&path).await;
+    (list, events)
+}
+
+#[tokio::test]
+async fn watches_of_a_view_get_what_changed_lookups_change_and_a_bookmark_after_it() {
+    let server = edge().await;
+    let setup = Setup::new(server.url()).cached().filters(&only("servicetopology", "")).bundled("servicetopology");
+    let weir = setup.start_ready().await;
+    let (list, mut events) = informed_by_view(&weir.client("kube-proxy"), SLICES).await;
+    assert_eq!(nodes(&list), ["edge-a", "edge-b"]);
+    let edit = |keys: &str| {
+        let change = |web: &mut Value| web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!(keys);
+        server.store().edit("v1", "Service", "default", "web", change).unwrap();
+    };
+    let changes: [(&dyn Fn(), &[&str]); 4] = [
+        (&|| edit("kubernetes.io/hostname"), &["edge-a"]),
+        (&|| edit("openyurt.io/nodepool"), &["edge-a", "edge-b"]),
+        (&|| set_pool(&server, &["edge-a", "edge-b", "edge-c"]), &["edge-a", "edge-b", "edge-c"]),
+        (&|| set_pool(&server, &["edge-a", "edge-c"]), &["edge-a", "edge-c"]),
+    ];
+    for (change, expected) in changes {
+        change();
+        let got = until_bookmark(&mut events).await;
+        let [event] = &got[..] else { panic!("one event: {got:?}") };
+        assert_eq!(event["type"], "MODIFIED", "{event}");
+        assert_eq!(nodes(&json!({"items": [event["object"]]})), expected, "{event}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_the_nodes_pool_hides_and_shows_is_deleted_and_added_on_watches_of_a_view() {
+    let server = edge().await;
+    let filters = only("nodeportisolation", "    settings: {whenClosed: drop}\n");
+    let weir = Setup::new(server.url()).cached().filters(&filters).bundled("nodeportisolation").start_ready().await;
+    let (list, mut events) = informed_by_view(&weir.client("kube-proxy"), SERVICES).await;
+    assert_eq!(names(&list), ["kubernetes", "shop", "web"], "dashboard is for the pool beijing");
+    let stored = server.store().get("v1", "Service", "default", "dashboard").unwrap();
+    for (pool, event_type) in [("beijing", "ADDED"), ("hangzhou", "DELETED"), ("beijing", "ADDED")] {
+        server.store().edit("v1", "Node", "", "edge-a", |node| {
+            node["metadata"]["labels"]["apps.openyurt.io/nodepool"] = json!(pool);
+        });
+        let got = until_bookmark(&mut events).await;
+        let [event] = &got[..] else { panic!("one event: {got:?}") };
+        assert_eq!(event["type"], event_type, "{event}");
+        for part in ["metadata", "spec"] {
+            assert_eq!(event["object"][part], stored[part], "with the state that is shown");
+        }
+    }
 }
 
 #[tokio::test]
