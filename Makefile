@@ -160,7 +160,7 @@ conformance-short: node-parts ## some thirty tests of the suite through Weir, wh
 	else exit $$result; fi
 SUITE_TIMEOUT ?= 600
 
-bench: build ## figures with units, baselines in the same run; PARTS="engine lists events caches watches memory tls process" chooses
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events caches watches changes memory tls process" chooses
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed

@@ -2,7 +2,7 @@
 //!
 //! Each figure is the median of several rounds. Compare ratios within a run, not figures of different machines: the
 //! baselines (a byte copy, decoders, nginx, the API server without Weir) run within the same minutes. Arguments select
-//! parts: engine, lists, events, caches, watches, memory, tls, process.
+//! parts: engine, lists, events, caches, watches, changes, memory, tls, process.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +16,7 @@
 mod baseline;
 mod beside;
 mod cached;
+mod changes;
 mod data;
 mod engine;
 mod events;
@@ -51,6 +52,9 @@ fn main() {
     }
     if wants("watches") {
         runtime.block_on(watches::watches(&mut table));
+    }
+    if wants("changes") {
+        runtime.block_on(changes::changes(&mut table));
     }
     if wants("memory") {
         runtime.block_on(process::memory(&mut table));
