@@ -45,6 +45,7 @@ mod behaviour {
     mod roll_out;
     mod secure;
     mod servers;
+    mod silent_link;
     mod soak;
     mod start;
     mod start_traffic;

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::modules::{ModuleCache, Modules};
 use crate::node_facts::follow_node;
 use crate::node_report::NodeReport;
+use crate::outage_file::OutageFile;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
@@ -146,6 +147,9 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
     let upstream = connect(&config, loaded, &peers, upstream_metrics, &tasks).await?;
     let client = upstream.client();
+    if let (Some(directory), Some(_)) = (&config.cache_dir, &config.disk_cache) {
+        tasks.spawn_until_stop(OutageFile::new(directory).run(upstream.clone()));
+    }
 
     // Modules: from the configuration, a directory, or once from elsewhere and then from the cache.
     let module_cache = Arc::new(ModuleCache::open(&cache).map_err(system("--cache-dir cannot be used"))?);

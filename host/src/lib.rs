@@ -27,6 +27,7 @@ pub mod modules;
 mod named_host;
 pub mod node_facts;
 pub mod node_report;
+mod outage_file;
 mod peers;
 pub mod pods;
 pub mod proxy;

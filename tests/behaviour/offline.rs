@@ -73,6 +73,18 @@ impl Link {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.serve(listener);
     }
+
+    /// Connections are neither refused nor answered, as on a link that drops packets.
+    pub(super) async fn silent(&mut self) {
+        self.down().await;
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.connections.spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((client, _)) = listener.accept().await {
+                open.push(client);
+            }
+        });
+    }
 }
 
 /// A cluster whose ConfigMap has one filter, which looks up Services, Nodes and NodePools.

@@ -34,8 +34,9 @@ pub enum SourceState {
     Unreadable(Arc<str>),
 }
 
-/// How long the first read may take before the configuration on disk is used.
-const FIRST_READ: Duration = Duration::from_secs(1);
+/// How long the first read may take before the configuration on disk is used. Short, because clients wait for it, and a link
+/// that drops packets causes no error. An answer that comes later replaces the configuration on disk.
+const FIRST_READ: Duration = Duration::from_millis(50);
 /// The first and the longest wait between attempts. A reconnect ends a wait.
 const RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
@@ -91,7 +92,7 @@ impl FirstRead {
     /// Uses the configuration on disk, unless the ConfigMap has been read.
     async fn failed(&mut self, reason: &str) {
         let Some(last_good) = self.last_good.take() else { return };
-        let reason = format!("the API server cannot be reached ({reason})");
+        let reason = format!("the API server has not answered ({reason})");
         if let Some(configuration) = last_good.read(&reason).await {
             self.sender.send_replace(SourceState::Valid(Arc::new(configuration)));
         }

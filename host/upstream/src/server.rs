@@ -172,6 +172,11 @@ impl Servers {
         self.direct().iter().all(|server| server.unanswered_probes.is_unresponsive()) && !self.has_relayed()
     }
 
+    /// Returns whether any server has sent anything since the start.
+    pub(super) fn have_answered(&self) -> bool {
+        self.all.iter().any(|server| server.unanswered_probes.has_answered())
+    }
+
     /// Returns whether all servers are down, or all of them are unresponsive.
     pub(super) fn are_down(&self) -> bool {
         self.are_unresponsive() || self.all.iter().all(Server::is_down)
@@ -295,6 +300,12 @@ impl Server {
         *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Continues an outage that began before the daemon started, if the next probe does not end it.
+    pub(super) fn resume_outage(&self, since: SystemTime) {
+        self.unanswered_probes.expect_none();
+        *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(since);
+    }
+
     /// Sets the condition, and returns whether that is a change.
     pub(super) fn set(&self, condition: Condition) -> bool {
         let is_down = condition == Condition::Down;
@@ -302,10 +313,9 @@ impl Server {
             self.answers.store(0, Ordering::Release);
         }
         let changed = self.condition.swap(condition as u8, Ordering::AcqRel) != condition as u8;
-        if changed {
-            let since = is_down.then(clock::now);
-            *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
-        }
+        let mut down_since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *down_since = is_down.then(|| down_since.unwrap_or_else(clock::now));
+        drop(down_since);
         if changed && condition != Condition::Up {
             self.went_down.notify_one();
         }

@@ -149,6 +149,12 @@ impl Upstream {
         !self.servers.are_down()
     }
 
+    /// Returns whether a server has answered anything since the start. Until then what is known is of before the start.
+    #[must_use]
+    pub fn has_answered(&self) -> bool {
+        self.servers.have_answered()
+    }
+
     /// Returns whether no server responds: none is up, or the last request got no response. For a request that failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {

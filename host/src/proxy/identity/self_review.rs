@@ -1,6 +1,8 @@
 //! Asks the API server whether a client may read what a view would answer: a SelfSubjectAccessReview, made with the
 //! client's own credential.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
@@ -26,7 +28,8 @@ const MAX_ANSWER: usize = 256 << 10;
 impl Proxy {
     /// Whether the API server lets the client read what it asks for. `headers` are the client's, as they would go upstream.
     ///
-    /// A review of an impersonated user was made already, when the request was identified.
+    /// A review of an impersonated user was made already, when the request was identified. While no API server can be reached,
+    /// what it allowed before holds, and so it does until the API server has answered anything since the start.
     ///
     /// # Errors
     /// The API server gives no answer.
@@ -48,32 +51,65 @@ impl Proxy {
             alias: subject.as_ref().map(|subject| question(subject, &body)),
             expires: token_expiry(headers),
         };
+        if !self.upstream.has_answered()
+            && self.was_granted(&user, subject.as_deref(), &body, attributes.clone()).await?
+        {
+            return Ok(true);
+        }
         let sent = async {
             let answer = ask(&self.upstream, identity, headers, body.clone()).await?;
             // A credential that is not valid proves nothing about the user whom it names.
             if let (ReviewAnswer::Denied, Some(alias)) = (answer, &key.alias) {
                 self.read_reviews.revoke(alias).await;
             }
+            if answer == ReviewAnswer::Allowed {
+                self.note_credential(&user, key.expires).await;
+            }
             Ok(answer == ReviewAnswer::Allowed)
         };
         let answer = self.read_reviews.get_or_send(&key, sent).await;
-        if answer.is_ok() || !self.upstream.is_failing() {
-            return answer;
+        let is_final = answer.is_ok() || !self.upstream.is_failing();
+        match !is_final && self.was_granted(&user, subject.as_deref(), &body, attributes).await? {
+            true => Ok(true),
+            false => answer,
         }
+    }
+
+    /// Whether a user, or the subject of its token, had the permission to read, itself or as part of a wider one.
+    async fn was_granted(
+        &self,
+        user: &str,
+        subject: Option<&str>,
+        body: &[u8],
+        attributes: ResourceAttributes,
+    ) -> Result<bool, StatusError> {
         // Who may list a whole collection has seen each of its objects.
-        let mut reviews = vec![body];
+        let mut reviews = vec![body.to_vec()];
         for wider in wider(attributes) {
             reviews.push(review(wider)?);
         }
-        let issued = self.read_reviews.is_granted(&user).await;
-        for user in std::iter::once(user).chain(subject.filter(|_| issued)) {
+        let accepted = self.is_credential_known(user).await;
+        for user in std::iter::once(user).chain(subject.filter(|_| accepted)) {
             for review in &reviews {
-                if self.read_reviews.is_granted(&question(&user, review)).await {
+                if self.read_reviews.is_granted(&question(user, review)).await {
                     return Ok(true);
                 }
             }
         }
-        answer
+        Ok(false)
+    }
+
+    /// Notes that the API server has accepted a user's credential: it is authenticated while no API server can be reached.
+    pub(in crate::proxy) async fn note_credential(&self, user: &str, expires: Option<SystemTime>) {
+        // Flash wears.
+        if !self.is_credential_known(user).await {
+            self.read_reviews.grant(user, expires).await;
+        }
+    }
+
+    /// Whether the API server has accepted or issued a user's credential within the offline grace.
+    pub(in crate::proxy) async fn is_credential_known(&self, user: &str) -> bool {
+        self.read_reviews.is_granted(user).await
     }
 
     /// Notes that the API server has issued a token: it proves its subject while no API server can be reached.

@@ -222,7 +222,8 @@ async fn read_view(
         return None;
     }
     ready(proxy, &view, online).await?;
-    if online && read.loan.is_some() {
+    // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
+    if online && read.loan.is_some() && proxy.upstream.has_answered() {
         confirmed(proxy, &view).await?;
     }
     let response = match read.resource.verb {

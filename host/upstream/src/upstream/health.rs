@@ -10,7 +10,7 @@
 //! connection. Probes cost traffic on thin links. So background probes are rare and jittered, and requests share probes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
@@ -108,6 +108,23 @@ impl Upstream {
                 () = sleep(jitter(pause)) => {}
             }
         }
+    }
+
+    /// Continues an outage that began before the start: one probe decides about each server, instead of three. Returns when they
+    /// have. Cancel safe.
+    pub async fn resume_outage(&self, since: SystemTime) {
+        let servers = self.servers.direct().iter().enumerate();
+        let probes = servers.map(|(index, server)| {
+            server.resume_outage(since);
+            self.check(index)
+        });
+        futures_util::future::join_all(probes).await;
+    }
+
+    /// Resolves when [`Upstream::is_reachable`] is no longer so. Cancel safe.
+    pub async fn reachable_changed(&self, was_reachable: bool) {
+        // The client owns the sender.
+        let _ = self.reachable.subscribe().wait_for(|reachable| *reachable != was_reachable).await;
     }
 
     /// Returns whether a server responds directly. It probes them, unless they were probed within the last ten seconds. Cancel
