@@ -87,6 +87,23 @@ async fn without_the_api_server_kubelet_gets_its_secrets_services_and_tokens_and
 }
 
 #[tokio::test]
+async fn a_secret_that_was_read_by_name_is_remembered_for_kubelet_alone() {
+    let edge = edge().await;
+    let tool = edge.kubelet.clone().with("user-agent", "kubectl/v1.34");
+    let (secret, node) = ("/api/v1/namespaces/default/secrets/web", "/api/v1/nodes/edge-a");
+    for path in [secret, node] {
+        for client in [&edge.kubelet, &tool] {
+            assert_eq!(client.get(path).await.status, 200, "{path}");
+        }
+    }
+    drop(edge.server);
+    edge.weir.logged("the API server is down").await;
+    assert_eq!(edge.kubelet.get(secret).await.status, 200);
+    assert_eq!(tool.get(secret).await.status, 503);
+    assert_eq!(tool.get(node).await.status, 200, "what is not confidential is remembered of each client of the node");
+}
+
+#[tokio::test]
 async fn a_resource_that_the_daemon_may_not_list_is_forwarded() {
     let server = super::edge().await;
     server.add_token("mine", "reader", &[]);

@@ -27,7 +27,7 @@ pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
 pub use lookup::LookupSpec;
 pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform, accepts_only_tables};
-pub use node_user::node_of_user;
+pub use node_user::{KUBELET, node_of_user};
 pub use pod_status::{InvalidStatus, PodStatus, StatusPatch};
 pub use request_info::{Query, RequestInfo, RequestInfoError, RequestKind, ResourceRequest, client_component};
 pub use verb::{Verb, VerbClass};

@@ -5,6 +5,9 @@ const NODE_USER: &str = "system:node:";
 /// The group of all nodes.
 const NODES: &str = "system:nodes";
 
+/// The component that runs the pods of a node.
+pub const KUBELET: &str = "kubelet";
+
 /// Returns the name of the node whose kubelet this user is; `None` for all other users.
 #[must_use]
 pub fn node_of_user<'a>(user: &'a str, groups: &[String]) -> Option<&'a str> {

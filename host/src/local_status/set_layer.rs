@@ -5,14 +5,11 @@ use std::sync::{Arc, LazyLock};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use weir_kube::{GroupResource, VerbClass};
+use weir_kube::{GroupResource, KUBELET, VerbClass};
 use weir_runtime::{DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Writes, tick};
 use weir_upstream::Tasks;
 
 use super::state::{LocalStatus, Phase};
-
-/// The component that reads the pods as the API server has them.
-const KUBELET: &str = "kubelet";
 
 static NAME: LazyLock<Arc<str>> = LazyLock::new(|| "local-status".into());
 

@@ -53,7 +53,7 @@ impl RequestContext {
 enum RememberedRead {
     /// Discovery, the version or OpenAPI: the same for all clients.
     Discovery(AnswerKey),
-    /// One object: for the same client.
+    /// One object that may be remembered: for the same client.
     Object(ObjectRead),
 }
 
@@ -179,8 +179,9 @@ impl Proxy {
         if discovery.is_some() {
             return discovery;
         }
+        let resource =
+            parsed.resource().filter(|resource| views.may_remember(identity, headers, component, resource))?;
         let read = self.object_read(method, headers, identity, parsed)?;
-        let resource = parsed.resource()?;
         let reader = views.reader(identity, headers, component, resource, || credential_owner(headers));
         let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
         (!held).then_some(RememberedRead::Object(read))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, header};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, Query, ResourceRequest, VerbClass};
+use weir_kube::{GroupResource, KUBELET, Query, ResourceRequest, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
@@ -158,9 +158,28 @@ impl Views {
         if request.subresource.is_some() || !self.serve(component, request) {
             return None;
         }
-        let may_keep_secrets = self.secrets_for.iter().any(|name| name.eq_ignore_ascii_case(component));
-        scope::reader(identity, headers, request, may_keep_secrets, owner)
+        scope::reader(identity, headers, request, self.keep_secrets_for(component), owner)
             .filter(|reader| self.stores.can_read_as(reader))
+    }
+
+    fn keep_secrets_for(&self, component: &str) -> bool {
+        self.secrets_for.iter().any(|name| name.eq_ignore_ascii_case(component))
+    }
+
+    /// Whether the answer to a get is kept for the time without an API server: what a node reads to start, and the cached
+    /// resources. Secrets are kept for kubelet with the rights of a node, and for the components that may keep them.
+    pub(crate) fn may_remember(
+        &self,
+        identity: Identity,
+        headers: &HeaderMap,
+        component: &str,
+        request: &ResourceRequest,
+    ) -> bool {
+        let (is_node, is_kubelet) = (scope::is_node(identity, headers), component.eq_ignore_ascii_case(KUBELET));
+        match scope::is_confidential(&request.resource) {
+            true => (is_node && is_kubelet) || self.keep_secrets_for(component),
+            false => is_node || is_kubelet || self.serve(component, request),
+        }
     }
 
     /// Lends the credential of a client's request to the stores that are read with it. `None` for other readers.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use weir_kube::{GroupResource, Query, ResourceRequest};
+use weir_kube::{GroupResource, Query, ResourceRequest, node_of_user};
 use weir_store::StoreReader;
 use weir_store::cache::Collection;
 use weir_upstream::Identity;
@@ -47,14 +47,30 @@ pub(super) fn reader(
     may_keep_secrets: bool,
     owner: impl FnOnce() -> Option<Arc<str>>,
 ) -> Option<StoreReader> {
+    if is_confidential(&request.resource) && !may_keep_secrets && !is_node(identity, headers) {
+        return None;
+    }
     match (ScopePolicy::of(&request.resource), identity) {
         (ScopePolicy::Whole, _) => Some(StoreReader::Daemon),
         (ScopePolicy::Requested, Identity::Client) => match request.resource.resource.as_str() {
             "nodes" => Some(StoreReader::Daemon),
-            "secrets" if !may_keep_secrets => None,
             _ => owner().map(StoreReader::Client),
         },
         (ScopePolicy::Requested, identity) => StoreReader::of(identity, headers),
+    }
+}
+
+/// Whether objects of a resource are for those alone who need them to run pods, and encrypted on disk.
+pub(super) fn is_confidential(resource: &GroupResource) -> bool {
+    (resource.group.as_str(), resource.resource.as_str()) == ("", "secrets")
+}
+
+/// Whether a request has the rights of a node: the node credential, or the certificate of a node's user.
+pub(super) fn is_node(identity: Identity, headers: &HeaderMap) -> bool {
+    match StoreReader::of(identity, headers) {
+        Some(StoreReader::Node) => true,
+        Some(StoreReader::User(user)) => node_of_user(&user.user, &user.groups).is_some(),
+        Some(StoreReader::Daemon | StoreReader::Client(_)) | None => false,
     }
 }
 
@@ -140,5 +156,14 @@ mod tests {
         assert_eq!(reader("/api/v1/nodes", Identity::Client), Some(StoreReader::Daemon));
         assert_eq!(reader("/api/v1/nodes", Identity::Node), Some(StoreReader::Node));
         assert_eq!(reader("/api/v1/services", Identity::Impersonated), Some(StoreReader::Daemon));
+        for (user, group, is_kept) in [("system:node:a", "system:nodes", true), ("admin", "system:masters", false)] {
+            let headers = [("impersonate-user", user), ("impersonate-group", group)];
+            let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            let headers = HeaderMap::from_iter(headers);
+            let reader = |may_keep| {
+                super::reader(Identity::Impersonated, &headers, secrets.resource().unwrap(), may_keep, || None)
+            };
+            assert_eq!((reader(false).is_some(), reader(true).is_some()), (is_kept, true), "{user}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! An object is kept as the API server sent it, by credential, path and encoding, and passes the chain when it is replayed.
 //! Only its presence is remembered: without an API server, no get is answered by 404 from here. Objects that change all the
-//! time (leases, events, metrics) and answers to reviews are not kept.
+//! time (leases, events, metrics) and answers to reviews are not kept. `src/view/registry.rs` decides of which clients and
+//! resources objects are kept: Secrets are kept for kubelet.
 
 use std::io::Read as _;
 

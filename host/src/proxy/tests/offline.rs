@@ -21,7 +21,7 @@ fn open(directory: &Path) -> Arc<DiskCache> {
 
 async fn start(disk: Option<&Arc<DiskCache>>, upstream: Option<UpstreamConfig>) -> ProxyFixture {
     fixture_with(|setup| {
-        setup.cached = vec!["services".parse().unwrap()];
+        setup.cached = ["services", "configmaps", "secrets"].map(|name| name.parse().unwrap()).into();
         setup.disk = disk.cloned();
         setup.upstream = upstream.unwrap_or(setup.upstream.clone());
     })
@@ -162,6 +162,33 @@ async fn filters_apply_to_a_remembered_object() {
     assert_eq!(fixture.json(SETTINGS).await.0, StatusCode::NOT_FOUND);
     fixture.no_filters();
     assert_eq!(fixture.json(SETTINGS).await, (StatusCode::OK, object));
+}
+
+#[tokio::test]
+async fn secrets_and_what_no_node_reads_are_not_remembered_of_other_clients() {
+    let mut fixture = start(None, None).await;
+    fixture.accounts();
+    let put = |api: &str, kind: &str| {
+        let metadata = json!({"name": "web", "namespace": "default"});
+        fixture.server.store().put(json!({"apiVersion": api, "kind": kind, "metadata": metadata})).unwrap();
+    };
+    put("v1", "Secret");
+    put("apps/v1", "Deployment");
+    let (secret, deployment) =
+        ("/api/v1/namespaces/default/secrets/web", "/apis/apps/v1/namespaces/default/deployments/web");
+    let kubelet = ("user-agent", "kubelet/v1.34");
+    let gets = [(SETTINGS, MINE), (secret, MINE), (deployment, MINE), (secret, kubelet), (deployment, kubelet)];
+    for (path, header) in gets {
+        let (parts, body) = fixture.send(path, &[header]).await.into_parts();
+        body.collect().await.unwrap();
+        assert_eq!(parts.status, StatusCode::OK, "{path}");
+    }
+    end_api_server(&mut fixture).await;
+    let mut offline = Vec::new();
+    for (path, header) in gets {
+        offline.push(fixture.send(path, &[header]).await.status().as_u16());
+    }
+    assert_eq!(offline, [200, 503, 503, 503, 200], "who calls itself kubelet has no rights of a node by that");
 }
 
 /// A token of the same pod, which differs by `number`.
