@@ -66,6 +66,8 @@ enum Start {
     Any,
     /// A state that is at least as new as this version.
     NotOlderThan(u64),
+    /// The state of a version, which only the API server has. Offline, a list of it has expired.
+    Exact,
     /// A watch: every event after this version.
     After(u64),
     /// A watch: every event from now on.
@@ -140,15 +142,24 @@ fn list_start(query: &Query) -> Option<Start> {
     }
 }
 
-/// The state that a list gets offline: the view's, unless the client asks for an exact version or a further page.
+/// The state that a list gets offline: the view's, unless the client asks for a version itself, as the API server understands a
+/// version with a limit, too. `None`: a further page of another list, or what the API server refuses.
 fn offline_list_start(query: &Query) -> Option<Start> {
     let text = |key| query.first(key).unwrap_or_default();
-    if !text("continue").is_empty() || text("resourceVersionMatch") == "Exact" {
+    let limited = text("limit").parse::<u64>().is_ok_and(|limit| limit > 0);
+    if !text("continue").is_empty() {
         return None;
     }
-    match text("resourceVersion") {
-        "" | "0" => Some(Start::Any),
-        version => version.parse().ok().map(Start::NotOlderThan),
+    let version = match text("resourceVersion") {
+        "" | "0" => None,
+        version => Some(version.parse().ok()?),
+    };
+    match (version, text("resourceVersionMatch")) {
+        (None, "Exact") => None,
+        (None, _) => Some(Start::Any),
+        (Some(_), "Exact") => Some(Start::Exact),
+        (Some(_), "") if limited => Some(Start::Exact),
+        (Some(version), _) => Some(Start::NotOlderThan(version)),
     }
 }
 
@@ -320,6 +331,25 @@ mod tests {
             ("resourceVersion=x", None),
         ] {
             assert_eq!(list(query), start, "{query}");
+        }
+    }
+
+    #[test]
+    fn offline_a_list_gets_the_state_of_the_view_unless_it_asks_for_a_version_itself() {
+        for (query, start) in [
+            ("", Some(Start::Any)),
+            ("limit=500", Some(Start::Any)),
+            ("resourceVersion=0&limit=500", Some(Start::Any)),
+            ("resourceVersion=7", Some(Start::NotOlderThan(7))),
+            ("resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500", Some(Start::NotOlderThan(7))),
+            ("resourceVersion=7&limit=500", Some(Start::Exact)),
+            ("resourceVersion=7&resourceVersionMatch=Exact", Some(Start::Exact)),
+            ("resourceVersion=7&resourceVersionMatch=Exact&limit=500", Some(Start::Exact)),
+            ("resourceVersion=0&resourceVersionMatch=Exact", None),
+            ("continue=abc", None),
+            ("resourceVersion=x", None),
+        ] {
+            assert_eq!(offline_list_start(&Query::parse(query).unwrap()), start, "{query}");
         }
     }
 

@@ -26,7 +26,7 @@ const FRESH: Duration = Duration::from_secs(3);
 /// Answers a list.
 ///
 /// # Errors
-/// The version is in the future, or a selected object has no verdict.
+/// The version is in the future or only the API server has it, or a selected object has no verdict.
 pub(super) async fn list(
     proxy: &Proxy,
     read: &CachedRead,
@@ -38,6 +38,9 @@ pub(super) async fn list(
         if tokio::time::timeout(FRESH, reached).await.is_err() {
             return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
         }
+    }
+    if read.start == Start::Exact {
+        return Err(StatusError::Expired("the API server cannot be reached, and the cache has no earlier versions"));
     }
     let snapshot = view.snapshot();
     let media_type = read.media_type;

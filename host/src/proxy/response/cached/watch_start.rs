@@ -15,6 +15,7 @@ pub(super) fn phase(read: &CachedRead, view: &View) -> Option<Phase> {
         Start::Any => Phase::State { state: view.whole_state(), reason: StateReason::Start },
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::Events { position: view.snapshot_and_position().1 },
+        Start::Exact => return None,
         Start::After(version) if view.is_too_old(version) => return None,
         Start::After(version) => Phase::After { version, earlier: None },
     })
