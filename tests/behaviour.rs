@@ -18,6 +18,7 @@ mod behaviour {
     mod credentials;
     mod deploy;
     mod diff;
+    mod discovery;
     mod documents;
     mod drain;
     mod explain;

@@ -242,6 +242,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     Admin::new(admin).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
+    proxy.keep_discovery();
     proxy.serve(ports.plain)?;
     if let Some((listener, tls)) = secure {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");

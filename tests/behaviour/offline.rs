@@ -114,7 +114,7 @@ fn nodes(slice: &Value) -> Vec<String> {
 
 /// Waits until everything that the daemon knows now is on disk. A commit that ends after a first one holds all that was
 /// known when the first one ended.
-async fn committed(server: &ApiServer, weir: &Daemon) {
+pub(super) async fn committed(server: &ApiServer, weir: &Daemon) {
     for n in 0..2 {
         let commits = weir.metric("weir_cache_commits_total").await;
         server

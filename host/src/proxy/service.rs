@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody, guarded};
@@ -15,9 +15,8 @@ use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
 use super::request_span::{describe, in_span};
 use super::respond::StatusError;
-use super::response::answer_memory::AnswerKey;
 use super::response::cached::CacheableRequest;
-use super::response::discovery::discovery_key;
+use super::response::discovery::{DiscoveryClient, DiscoveryRead};
 use super::response::forward::ForwardRequest;
 use super::response::gzip::compressed;
 use super::response::object_memory::{ObjectRead, decoded};
@@ -51,8 +50,8 @@ impl RequestContext {
 
 /// A read whose response is remembered for the time without an API server.
 enum RememberedRead {
-    /// Discovery, the version or OpenAPI: the same for all clients.
-    Discovery(AnswerKey),
+    /// Discovery, the version or OpenAPI: the same for all authenticated clients.
+    Discovery(DiscoveryRead),
     /// One object that may be remembered: for the same client.
     Object(ObjectRead),
 }
@@ -147,7 +146,7 @@ impl Proxy {
             };
         }
         match remembered {
-            Some(RememberedRead::Discovery(key)) => self.answers.record(key, response, Some),
+            Some(RememberedRead::Discovery(read)) => self.record_discovery(&read, response).await,
             Some(RememberedRead::Object(read)) if chain.is_none() && read.is_kept_as_forwarded(&response) => {
                 self.answers.record(read.key(), response, decoded)
             }
@@ -175,9 +174,8 @@ impl Proxy {
     ) -> Option<RememberedRead> {
         let views = self.views.as_ref()?;
         let (method, headers) = (request.method(), request.headers());
-        let discovery = discovery_key(method, headers, parsed).map(RememberedRead::Discovery);
-        if discovery.is_some() {
-            return discovery;
+        if let Some(discovery) = DiscoveryRead::of(method, headers, identity, parsed) {
+            return Some(RememberedRead::Discovery(discovery));
         }
         let resource =
             parsed.resource().filter(|resource| views.may_remember(identity, headers, component, resource))?;
@@ -190,7 +188,10 @@ impl Proxy {
     /// Responds with what is remembered of a read; `None` if that is nothing.
     async fn replay(&self, read: &RememberedRead, chain: Option<&Chain>) -> Option<Response<ResponseBody>> {
         let response = match read {
-            RememberedRead::Discovery(key) => self.answers.get(key).await?.response(),
+            RememberedRead::Discovery(read) if self.may_discover(read.client()).await => {
+                read.replay(&self.answers).await?
+            }
+            RememberedRead::Discovery(_) => return None,
             RememberedRead::Object(read) => {
                 let answer = self.answers.get(&read.key()).await?;
                 read.replay(&answer, chain).await.unwrap_or_else(|error| error.response(read.encoding()))
@@ -198,6 +199,23 @@ impl Proxy {
         };
         self.metrics.offline_response();
         Some(response)
+    }
+
+    /// Remembers discovery, and that the API server has accepted the credential of its client.
+    async fn record_discovery(&self, read: &DiscoveryRead, response: Response<ResponseBody>) -> Response<ResponseBody> {
+        let Some(key) = read.key_of(&response).filter(|_| response.status() == StatusCode::OK) else { return response };
+        if let DiscoveryClient::Credential { user, expires } = read.client() {
+            self.note_credential(user, *expires).await;
+        }
+        self.answers.record(key, response, Some)
+    }
+
+    /// Whether a client may have remembered discovery: it is authenticated, or gets what clients without a credential got.
+    async fn may_discover(&self, client: &DiscoveryClient) -> bool {
+        match client {
+            DiscoveryClient::Verified | DiscoveryClient::Anonymous => true,
+            DiscoveryClient::Credential { user, .. } => self.is_credential_known(user).await,
+        }
     }
 
     /// Copies what a view needs to know of a read; `None` if views serve no reads like it.

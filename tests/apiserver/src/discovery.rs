@@ -2,14 +2,19 @@
 //!
 //! They are built from the catalogue for each request. Nothing is cached.
 
-use http::{Response, StatusCode};
+mod aggregated;
+
+use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::body::{self, Body};
 use crate::catalog::{Catalog, Resource};
 
 /// The response for a path that names no resource.
-pub(crate) fn answer(catalog: &Catalog, path: &str) -> Response<Body> {
+pub(crate) fn answer(catalog: &Catalog, path: &str, headers: &HeaderMap) -> Response<Body> {
+    if let Some(response) = aggregated::answer(catalog, path, headers) {
+        return response;
+    }
     match document(catalog, path.trim_end_matches('/')) {
         Some(document) => body::json(StatusCode::OK, &document),
         None if matches!(path, "/healthz" | "/livez" | "/readyz") => body::text(StatusCode::OK, "ok"),

@@ -78,7 +78,7 @@ async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Res
     let user = plane.access.user(request.headers())?;
     let caller = Attributes::of(user, request.headers(), &path);
     let place = match target(&plane.catalog, &path) {
-        Target::Path => return Ok(discovery::answer(&plane.catalog, &path)),
+        Target::Path => return Ok(discovery::answer(&plane.catalog, &path, request.headers())),
         Target::Resource(place) => place,
     };
     let verb = place.verb(request.method(), &query);

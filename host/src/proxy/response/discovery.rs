@@ -1,45 +1,169 @@
 //! Remembers discovery, `/version` and OpenAPI, so that kubectl and informers start while no API server can be reached.
 //!
-//! Every authenticated client may read them (`system:discovery`), so that one client's response serves all. Responses are
-//! kept as they came, by path, `Accept` and `Accept-Encoding`.
+//! Every authenticated client may read them (`system:discovery`), so that one client's response serves all. Whether a client is
+//! authenticated is known of its certificate, of the node credential, and of a token that the API server has accepted or
+//! issued. Clients without a credential get what such clients got before. Responses are kept as they came, by path and media
+//! type; [`prefetch`] fetches what kubectl asks for first.
 
-use http::{HeaderMap, Method, header};
+pub(in crate::proxy) mod prefetch;
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, Method, Response, header};
 use weir_kube::{RequestInfo, RequestKind};
+use weir_upstream::{Identity, clock};
 
-use super::answer_memory::{AnswerKey, KEEP, WRITE_INTERVAL};
-use weir_upstream::clock;
+use super::answer_memory::{Answer, AnswerKey, AnswerMemory, KEEP, WRITE_INTERVAL};
+use super::object_memory::decoded;
+use crate::proxy::body::ResponseBody;
+use crate::proxy::credential::{token_expiry, user};
+use crate::proxy::headers::{accepts_gzip, has_credential};
 
-/// Returns the key of a request; `None` if it is not for discovery, the version or OpenAPI.
-pub(in crate::proxy) fn discovery_key(method: &Method, headers: &HeaderMap, parsed: &RequestInfo) -> Option<AnswerKey> {
-    let path = parsed.forward.path();
-    let remembered = ["/api", "/apis", "/version", "/openapi"]
-        .into_iter()
-        .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-    if *method != Method::GET || !remembered || parsed.kind != RequestKind::NonResource {
-        return None;
+/// All resources in one document, as kubectl asks for them first.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const JSON: &str = "application/json";
+
+/// A request for discovery, the version or OpenAPI.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct DiscoveryRead {
+    target: String,
+    accept: String,
+    accepts_gzip: bool,
+    client: DiscoveryClient,
+}
+
+/// Whether a client is authenticated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::proxy) enum DiscoveryClient {
+    /// By its certificate, or as a component of the node.
+    Verified,
+    /// If the API server has accepted this user's credential, which expires then.
+    Credential { user: String, expires: Option<SystemTime> },
+    /// It has no credential.
+    Anonymous,
+}
+
+impl DiscoveryRead {
+    /// Returns the request; `None` if it is not for discovery, the version or OpenAPI.
+    pub(in crate::proxy) fn of(
+        method: &Method,
+        headers: &HeaderMap,
+        identity: Identity,
+        parsed: &RequestInfo,
+    ) -> Option<Self> {
+        let path = parsed.forward.path();
+        let is_below =
+            |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let is_discovery = ["/api", "/apis", "/version", "/openapi"].into_iter().any(is_below);
+        if *method != Method::GET || !is_discovery || parsed.kind != RequestKind::NonResource {
+            return None;
+        }
+        let client = match identity {
+            Identity::Node | Identity::Impersonated | Identity::Daemon => DiscoveryClient::Verified,
+            Identity::Client if has_credential(headers) => {
+                DiscoveryClient::Credential { user: user(identity, headers), expires: token_expiry(headers) }
+            }
+            Identity::Client => DiscoveryClient::Anonymous,
+        };
+        // Only OpenAPI has parameters that count: kubectl adds a timeout to the others.
+        let target = if path.starts_with("/openapi") { parsed.forward.as_str() } else { path };
+        let accept: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+        Some(Self { target: target.to_owned(), accept: accept.join(","), accepts_gzip: accepts_gzip(headers), client })
     }
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let (accept, encoding) = (text(header::ACCEPT), text(header::ACCEPT_ENCODING));
-    let name = format!("discovery/{}\n{accept}\n{encoding}", parsed.forward);
-    Some(AnswerKey { name, confidential: false, expires: clock::now() + KEEP, interval: WRITE_INTERVAL })
+
+    pub(in crate::proxy) fn client(&self) -> &DiscoveryClient {
+        &self.client
+    }
+
+    /// The key under which a response is kept; `None` if it is not. Responses of a known media type serve all requests that
+    /// accept it.
+    pub(in crate::proxy) fn key_of(&self, response: &Response<ResponseBody>) -> Option<AnswerKey> {
+        let text = |name| response.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+        let is_kept = matches!(text(header::CONTENT_ENCODING), None | Some("identity" | "gzip"));
+        let form = text(header::CONTENT_TYPE).and_then(known_form);
+        is_kept.then(|| self.key(form.unwrap_or(&self.accept)))
+    }
+
+    /// Returns what is remembered for the request.
+    pub(in crate::proxy) async fn replay(&self, memory: &AnswerMemory) -> Option<Response<ResponseBody>> {
+        let mut forms = vec![self.accept.as_str()];
+        for form in self.accept.split(',').filter_map(known_form) {
+            forms.push(form);
+        }
+        if self.accept.trim().is_empty() {
+            forms.push(JSON);
+        }
+        for form in forms {
+            let Some(answer) = memory.get(&self.key(form)).await else { continue };
+            return match self.accepts_gzip {
+                true => Some(answer.response()),
+                false => decoded(Answer::clone(&answer)).map(|answer| answer.response()),
+            };
+        }
+        None
+    }
+
+    fn key(&self, form: &str) -> AnswerKey {
+        key(&self.target, form, self.client == DiscoveryClient::Anonymous)
+    }
+}
+
+fn key(target: &str, form: &str, is_anonymous: bool) -> AnswerKey {
+    let scope = if is_anonymous { "anonymous" } else { "" };
+    let name = format!("discovery/{scope}{target}\n{form}");
+    AnswerKey { name, confidential: false, expires: clock::now() + KEEP, interval: WRITE_INTERVAL }
+}
+
+/// The media type that a range of an `Accept` header, or a content type, stands for; `None` for all but the two of kubectl.
+fn known_form(range: &str) -> Option<&'static str> {
+    let mut parts = range.split(';').map(str::trim);
+    let kind = parts.next()?;
+    let parameters: Vec<_> = parts.filter(|part| !part.starts_with("q=") && !part.starts_with("charset=")).collect();
+    let is_json = [JSON, "application/*", "*/*"].iter().any(|known| kind.eq_ignore_ascii_case(known));
+    let mut aggregated = AGGREGATED.split(';').skip(1);
+    match parameters.as_slice() {
+        [] if is_json => Some(JSON),
+        [_, _, _] if kind.eq_ignore_ascii_case(JSON) => {
+            aggregated.all(|part| parameters.contains(&part)).then_some(AGGREGATED)
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key(path: &str) -> Option<AnswerKey> {
+    #[test]
+    fn what_kubectl_accepts_stands_for_the_forms_that_are_kept() {
+        let old = AGGREGATED.replace("v=v2;", "v=v2beta1;");
+        for (range, form) in [
+            ("application/json", Some(JSON)),
+            (" */*;q=0.8", Some(JSON)),
+            ("application/json; charset=utf-8", Some(JSON)),
+            (AGGREGATED, Some(AGGREGATED)),
+            ("application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io", Some(AGGREGATED)),
+            (&old, None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", None),
+            ("application/vnd.kubernetes.protobuf", None),
+        ] {
+            assert_eq!(known_form(range), form, "{range}");
+        }
+    }
+
+    fn target(path: &str) -> Option<String> {
         let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        discovery_key(&Method::GET, &HeaderMap::new(), &parsed)
+        DiscoveryRead::of(&Method::GET, &HeaderMap::new(), Identity::Node, &parsed).map(|read| read.target)
     }
 
     #[test]
     fn discovery_the_version_and_openapi_are_remembered_and_nothing_else() {
         for path in ["/api", "/apis", "/apis/apps/v1", "/api/v1", "/version", "/openapi/v3/apis/apps/v1?hash=1"] {
-            assert!(key(path).is_some(), "{path}");
+            assert_eq!(target(path).as_deref(), Some(path));
         }
         for path in ["/api/v1/pods", "/healthz", "/apiserver", "/metrics", "/apis/apps/v1/deployments"] {
-            assert!(key(path).is_none(), "{path}");
+            assert_eq!(target(path), None, "{path}");
         }
+        assert_eq!(target("/apis?timeout=32s").as_deref(), Some("/apis"));
     }
 }

@@ -143,7 +143,8 @@ async fn a_restart_without_the_api_server_replays_tokens_objects_and_discovery()
     assert_eq!(fixture.write(TOKEN, MINE, &token_request("p")).await.1, token);
     assert_eq!(read(&fixture, SETTINGS, MINE).await, object);
     assert_eq!(read(&fixture, &format!("{SETTINGS}?resourceVersion=0"), MINE).await, object);
-    assert_eq!(read(&fixture, "/apis", OTHER).await, discovery);
+    assert_eq!(read(&fixture, "/apis", MINE).await, discovery);
+    assert_eq!(read(&fixture, "/apis", OTHER).await.0, StatusCode::SERVICE_UNAVAILABLE, "it was never accepted");
     let unknown = read(&fixture, "/api/v1/namespaces/default/configmaps/none", MINE).await;
     assert_eq!(unknown.0, StatusCode::SERVICE_UNAVAILABLE, "absence is not claimed");
     assert_eq!(read(&fixture, SETTINGS, OTHER).await.0, StatusCode::SERVICE_UNAVAILABLE);
