@@ -43,6 +43,7 @@ mod behaviour {
     mod registries;
     mod relays;
     mod reload;
+    mod resend;
     mod roll_out;
     mod secure;
     mod servers;

@@ -318,6 +318,7 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
         drain: config.drain,
         offline_grace: config.offline_grace,
         compression: config.compression,
+        resend: config.resend.clone(),
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
         relay_rate: config.relay_rate,

@@ -59,7 +59,7 @@ pub use self::server::listener::ListenError;
 pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
-use crate::config::Compression;
+use crate::config::{Compression, Resend};
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::view::Views;
@@ -77,6 +77,8 @@ pub struct ProxyConfig {
     pub max_connections: usize,
     /// The clients whose large filtered responses are compressed.
     pub compression: Compression,
+    /// How watches send what filters show in another state.
+    pub resend: Resend,
     /// Total bytes for responses that must be buffered (protobuf lists and Tables), and for what clients do not read.
     pub response_memory: usize,
     /// The longest time to finish open requests when the daemon stops.
@@ -98,6 +100,7 @@ impl Default for ProxyConfig {
             allow_remote_plaintext: false,
             max_connections: 4096,
             compression: Compression::default(),
+            resend: Resend::default(),
             response_memory: 256 << 20,
             drain: Duration::from_secs(10),
             peer_nodes: Vec::new(),
@@ -155,6 +158,7 @@ pub struct Proxy {
     in_flight: Arc<InFlight>,
     lists: Arc<ListMemory>,
     compression: Compression,
+    resend: Resend,
     start_wait: Duration,
     allow_remote_plaintext: bool,
     max_connections: usize,
@@ -205,6 +209,7 @@ impl Proxy {
             unread,
             in_flight: Arc::default(),
             compression: config.compression,
+            resend: config.resend,
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,

@@ -255,6 +255,9 @@ pub(super) struct ServeFlags {
     /// Client components whose lists of Secrets are cached, too, so that ingress controllers keep their certificates without the API server: encrypted, and for the client alone whose own token read them
     #[arg(long, env = "WEIR_CACHE_SECRETS_FOR", value_name = "COMPONENT[,COMPONENT…]", value_delimiter = ',')]
     pub(super) cache_secrets_for: Vec<String>,
+    /// How watches of the watch caches send an object that filters show in another state at an unchanged resourceVersion, by client component: modified, or replace (DELETED, then ADDED) for clients that skip a MODIFIED with the version that they hold [default: traefik=replace, and modified for all others]
+    #[arg(long, env = "WEIR_RESEND", value_name = "COMPONENT=MODE[,COMPONENT=MODE…]", value_delimiter = ',')]
+    pub(super) resend: Vec<String>,
     /// Largest size of watch caches, lookups and the last good configuration on disk, in --cache-dir; 0 keeps them in memory only
     #[arg(long, env = "WEIR_CACHE_SIZE", value_name = "SIZE", default_value = "512Mi")]
     pub(super) cache_size: String,

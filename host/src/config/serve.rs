@@ -11,6 +11,7 @@ use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::peers::PeersConfig;
 use super::registry::TrustFlags;
+use super::resend::Resend;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
 use weir_runtime::{Endpoint, duration, quantity};
@@ -53,6 +54,8 @@ pub struct ServeConfig {
     pub cache_resources: CachedResources,
     /// The client components, in lower case, whose lists of Secrets are cached.
     pub cache_secrets_for: Vec<String>,
+    /// How watches send what filters show in another state.
+    pub resend: Resend,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
     /// Whether kubelet's reports stand in for the API server's objects while it cannot be reached.
@@ -153,6 +156,7 @@ impl ServeConfig {
         let pods = PodsConfig::from_flags(&flags, &mut errors);
         let peers = PeersConfig::from_flags(&flags, secure.as_ref(), &mut errors);
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
+        let resend = Resend::from_flag(&flags.resend, &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
@@ -226,6 +230,7 @@ impl ServeConfig {
                 cache_dir: flags.cache_dir,
                 cache_resources,
                 cache_secrets_for: flags.cache_secrets_for.iter().map(|name| name.trim().to_lowercase()).collect(),
+                resend,
                 disk_cache,
                 local_status: flags.local_status,
                 node_condition,

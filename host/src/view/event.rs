@@ -151,6 +151,12 @@ impl ViewEvent {
         self.new.as_ref().or(self.old.as_ref()).map(|object| &object.source.key)
     }
 
+    /// Whether the object has another outcome at the resourceVersion that clients hold.
+    pub(crate) fn keeps_version(&self) -> bool {
+        let version = |object: &Option<Arc<ViewObject>>| object.as_ref().map(|object| object.source.version);
+        self.cause != Cause::Upstream && version(&self.old) == version(&self.new)
+    }
+
     /// The bytes that the event alone keeps alive: those of the object before. The object after is the store's present one,
     /// or the one before of a later event. Encoded forms are counted when they are made.
     pub(super) fn len(&self) -> usize {
@@ -163,7 +169,8 @@ impl ViewEvent {
 
     /// Encodes the event for a client.
     ///
-    /// A DELETED event carries the last state that clients saw, at the version of the event that caused it.
+    /// A DELETED event carries the last state that clients saw, at the version of the event that caused it. If they saw none,
+    /// it carries the new state: what a client holds that gets it is not known.
     ///
     /// # Errors
     /// The object is malformed.
@@ -203,7 +210,8 @@ impl ViewEvent {
     }
 
     fn deleted(&self, format: &ObjectFormat) -> Result<Bytes, Error> {
-        let shown = self.old.as_ref().and_then(|object| object.shown()).cloned().unwrap_or_default();
+        let shown = [&self.old, &self.new].into_iter().flatten().find_map(|object| object.shown()).cloned();
+        let shown = shown.unwrap_or_default();
         if self.cause != Cause::Upstream {
             return Ok(shown);
         }
@@ -271,19 +279,4 @@ pub(crate) fn converted(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_chunk_uses_the_memory_of_watches_until_it_was_sent() {
-        let memory = WatchMemory::new(1 << 20);
-        let frames = FrameBytes::new(memory.clone());
-        let chunk = frames.count(vec![7; 1000]);
-        let rest = chunk.slice(500..);
-        drop(chunk);
-        assert_eq!((frames.get(), memory.limit(0)), (1000, (1 << 20) - 1000));
-        assert_eq!(rest[..], [7; 500]);
-        drop(rest);
-        assert_eq!((frames.get(), memory.limit(0)), (0, 1 << 20));
-    }
-}
+mod tests;

@@ -26,6 +26,7 @@ use weir_store::cache::ObjectFormat;
 use super::older::OlderEvents;
 use super::watch_start::{older_phase, phase};
 use super::{CacheableRequest, CachedRead, head};
+use crate::config::ResendMode;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
@@ -58,6 +59,8 @@ pub(super) struct CachedWatch {
     pub(super) phase: Phase,
     /// The version that the client has got.
     pub(super) version: u64,
+    /// How the client gets what changes at an unchanged resourceVersion.
+    pub(super) resend: ResendMode,
     /// The chain version that made the view's objects when the watch began.
     began_with: Option<ChainVersion>,
     /// Encoded events that leave next.
@@ -149,6 +152,7 @@ impl CachedWatch {
         let deadline = Instant::now() + timeout;
         Self {
             changes: view.subscribe(),
+            resend: proxy.resend.of(&read.component),
             format: snapshot.format.clone(),
             version: snapshot.version,
             began_with: snapshot.chain,
@@ -271,14 +275,14 @@ impl CachedWatch {
 
     fn state_item(&mut self, item: &StateItem, reason: StateReason) -> Result<(), StatusError> {
         match item {
-            StateItem::Object(object) => {
-                let event_type = match reason {
-                    StateReason::Start => EventType::Added,
-                    StateReason::Unknown if object.shown().is_some() => EventType::Modified,
-                    StateReason::Unknown => EventType::Deleted,
-                };
-                self.object(event_type, object)
-            }
+            StateItem::Object(object) => match reason {
+                StateReason::Start => self.object(EventType::Added, object),
+                StateReason::Unknown if object.shown().is_none() => self.object(EventType::Deleted, object),
+                StateReason::Unknown => {
+                    let event_types = self.resent();
+                    event_types.iter().try_for_each(|event_type| self.object(*event_type, object))
+                }
+            },
             StateItem::Earlier(event) => {
                 self.ready.push_back(event.encoded.clone());
                 Ok(())

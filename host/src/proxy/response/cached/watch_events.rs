@@ -10,6 +10,7 @@ use weir_kube::Transform;
 use super::bookmark::bookmark;
 use super::watch::CachedWatch;
 use crate::codec::object::partial;
+use crate::config::ResendMode;
 use crate::proxy::respond::StatusError;
 use crate::view::{Cause, LackingObject, ViewEvent, ViewObject, frame};
 
@@ -38,7 +39,8 @@ impl CachedWatch {
             let shows = |object: &&Arc<ViewObject>| object.shown().is_some() && self.selects(object);
             let new = latest.new.as_ref();
             if new.filter(shows).is_some() {
-                self.encode(latest, EventType::Modified)?;
+                // Whether the client holds this version of the object is not known.
+                self.resend(latest)?;
             } else if latest.old.as_ref().filter(shows).is_some() {
                 self.encode(latest, EventType::Deleted)?;
             } else if let Some(before) = before.as_ref().filter(shows) {
@@ -70,10 +72,25 @@ impl CachedWatch {
         };
         self.version = self.version.max(event.version);
         if let Some(event_type) = event_type {
-            self.encode(event, event_type)?;
+            match event_type {
+                EventType::Modified if event.keeps_version() => self.resend(event)?,
+                _ => self.encode(event, event_type)?,
+            }
             self.bookmark_due |= event.cause != Cause::Upstream;
         }
         Ok(())
+    }
+
+    /// The events that replace an object by its state at the same resourceVersion.
+    pub(super) fn resent(&self) -> &'static [EventType] {
+        match self.resend {
+            ResendMode::Modified => &[EventType::Modified],
+            ResendMode::Replace => &[EventType::Deleted, EventType::Added],
+        }
+    }
+
+    fn resend(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
+        self.resent().iter().try_for_each(|event_type| self.encode(event, *event_type))
     }
 
     fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
