@@ -28,6 +28,7 @@ fn bad_flags_end_with_64_and_name_the_flag() {
         (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
         (vec!["--compress", "sometimes"], vec!["--compress", "sometimes"]),
         (vec!["--response-memory", "much"], vec!["--response-memory", "much", "256Mi"]),
+        (vec!["--resend", "traefik=often"], vec!["--resend", "traefik=often", "COMPONENT=replace"]),
         (vec!["--log-format", "xml"], vec!["--log-format", "xml"]),
     ] {
         let arguments: Vec<_> = ok.iter().copied().chain(more.iter().copied()).collect();
@@ -213,4 +214,18 @@ async fn an_invalid_manifest_leaves_the_last_valid_set_in_force() {
         assert!(line.to_string().contains("filters-config.yaml"), "{line}");
         assert_eq!(weir.client("kube-proxy").names("/api/v1/services").await.len(), 3);
     }
+}
+
+/// The rules are those of the module, which are known when it is loaded.
+#[tokio::test]
+async fn a_module_whose_own_rules_match_kubelets_pods_may_not_hide_them_when_it_fails() {
+    let server = edge().await;
+    let hide = |more: &str| super::only("serviceenvupdater", &format!("    failurePolicy: Hide\n{more}"));
+    let weir = Setup::new(server.url()).filters(&hide("")).bundled("serviceenvupdater").start().await;
+    let line = weir.logged("configuration refused").await;
+    let reason = line["fields"]["reason"].as_str().unwrap();
+    assert!(reason.contains("take pods from kubelet") && reason.contains("allowHide: true"), "{line}");
+    assert_eq!(line["fields"]["filter"], "serviceenvupdater");
+    weir.put_filters(&hide("    allowHide: true\n"));
+    weir.ready().await;
 }

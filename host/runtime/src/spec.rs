@@ -10,7 +10,7 @@ mod rule;
 
 use serde_json::{Map, Value};
 use weir_document::Path;
-use weir_kube::GroupResource;
+use weir_kube::{GroupResource, VerbClass};
 
 pub use self::digest::{Digest, DigestError};
 pub use self::limits::{LimitError, Limits, MemoryLimit, TimeLimit, duration, quantity};
@@ -44,6 +44,8 @@ pub struct FilterEntry {
     pub rollback: Option<Rollback>,
     /// The policy for objects that the filter fails on.
     pub failure_policy: FailurePolicy,
+    /// Whether `Hide` may take pods and Nodes from kubelet.
+    pub allow_hide: bool,
     /// The policy for writes of objects that the filter alters.
     pub writes: Writes,
     /// The resources that it may look up. None: [`default_grants`].
@@ -64,6 +66,23 @@ pub enum FailurePolicy {
     Ignore,
     /// The object is omitted.
     Hide,
+}
+
+/// The component that runs the pods of a node.
+const KUBELET: &str = "kubelet";
+/// What it cannot do without, and what it does with objects that are missing.
+const KUBELET_NEEDS: [(&str, &str); 2] =
+    [("pods", "it stops a pod that it no longer sees"), ("nodes", "without its Node it admits no pods")];
+
+/// `failurePolicy: Hide` could take objects from kubelet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`Hide` could take {resource} from kubelet by the rule {rule:?}: {effect}. Use `Fail`, or set `allowHide: true`"
+)]
+pub struct HideError {
+    rule: String,
+    resource: &'static str,
+    effect: &'static str,
 }
 
 /// The policy for a write that replaces an object which the filter edits or hides for the writer. Such a write would
@@ -108,6 +127,7 @@ impl FilterEntry {
             nodes: None,
             rollback: None,
             failure_policy: FailurePolicy::default(),
+            allow_hide: false,
             writes: Writes::default(),
             grants: None,
             limits: Limits::default(),
@@ -125,6 +145,25 @@ impl FilterEntry {
     #[must_use]
     pub fn rule_warnings(&self, rules: &[MatchRule]) -> Vec<String> {
         rules.iter().filter_map(MatchRule::warning).map(|warning| format!("filter {}: {warning}", self.name)).collect()
+    }
+
+    /// Checks that a failure of this filter takes no pods or Nodes from kubelet: it would stop the pods, or not find its Node.
+    /// `rules` are those of the configuration, or of the module's plan.
+    ///
+    /// # Errors
+    /// A rule covers such reads, the failure policy is `Hide`, and the entry does not allow that.
+    pub fn check_hide(&self, rules: &[MatchRule]) -> Result<(), HideError> {
+        if self.failure_policy != FailurePolicy::Hide || self.allow_hide {
+            return Ok(());
+        }
+        let takes =
+            |rule: &MatchRule, resource| rule.matches(KUBELET, &GroupResource::new(resource, ""), VerbClass::Read);
+        for (resource, effect) in KUBELET_NEEDS {
+            if let Some(rule) = rules.iter().find(|rule| takes(rule, resource)) {
+                return Err(HideError { rule: rule.to_string(), resource, effect });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the resources that it may look up.
@@ -174,6 +213,33 @@ impl std::str::FromStr for FailurePolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hide_takes_no_pods_and_nodes_from_kubelet_unless_that_is_allowed() {
+        let mut entry =
+            FilterEntry { failure_policy: FailurePolicy::Hide, ..FilterEntry::of("a".parse().unwrap(), None) };
+        for (rule, refused) in [
+            ("kubelet/pods", true),
+            ("Kubelet/nodes#get", true),
+            ("*/pods", true),
+            ("kubelet/*", true),
+            ("*/*", true),
+            ("kubelet/pods#update", false),
+            ("kubelet/services", false),
+            ("kubelet/pods.metrics.k8s.io", false),
+            ("kube-proxy/nodes", false),
+        ] {
+            let rules = ["x/pods", rule].map(|rule| rule.parse().unwrap());
+            assert_eq!(entry.check_hide(&rules).is_err(), refused, "{rule}");
+        }
+        let rules: [MatchRule; 1] = ["*/nodes".parse().unwrap()];
+        let error = entry.check_hide(&rules).unwrap_err().to_string();
+        assert!(error.starts_with(r#"`Hide` could take nodes from kubelet by the rule "*/nodes": "#), "{error}");
+        entry.allow_hide = true;
+        assert_eq!(entry.check_hide(&rules), Ok(()));
+        (entry.allow_hide, entry.failure_policy) = (false, FailurePolicy::Fail);
+        assert_eq!(entry.check_hide(&rules), Ok(()));
+    }
 
     #[test]
     fn a_warning_names_the_filter_and_the_rule() {

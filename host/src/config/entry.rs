@@ -92,6 +92,7 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
     let nodes = keys.nodes();
     let rollback = keys.rollback();
     let failure_policy = keys.text("failurePolicy").and_then(|text| keys.parsed("failurePolicy", &text));
+    let allow_hide = keys.truth("allowHide");
     let writes = keys.text("writes").and_then(|text| keys.parsed("writes", &text));
     let grants = keys.list::<GroupResource>("grants");
     if let Some(i) = grants.iter().flatten().position(|grant| grant.resource == "secrets" && grant.group.is_empty()) {
@@ -113,6 +114,7 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
         nodes,
         rollback,
         failure_policy: failure_policy.unwrap_or_default(),
+        allow_hide: allow_hide.unwrap_or_default(),
         writes: writes.unwrap_or_default(),
         grants,
         limits,
@@ -140,6 +142,16 @@ impl EntryKeys<'_> {
             Value::String(text) => Some(text),
             other => {
                 self.mistyped(key, "a string", &other);
+                None
+            }
+        }
+    }
+
+    fn truth(&mut self, key: &str) -> Option<bool> {
+        match self.take(key)? {
+            Value::Bool(truth) => Some(truth),
+            other => {
+                self.mistyped(key, "true or false", &other);
                 None
             }
         }

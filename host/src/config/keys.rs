@@ -76,6 +76,13 @@ pub(crate) const FILTER_KEYS: &[ConfigKey] = &[
                       unfiltered) or `Hide` (the object is left out)",
     },
     ConfigKey {
+        name: "allowHide",
+        default: || code("false"),
+        description: "Whether `failurePolicy: Hide` may take pods and Nodes from kubelet, which stops pods that it no longer \
+                      sees. Without it, such a filter is refused: one whose rules match reads of pods or nodes by `kubelet` or \
+                      by `*`",
+    },
+    ConfigKey {
         name: "writes",
         default: || code(if Writes::default() == Writes::Refuse { "refuse" } else { "pass" }),
         description: "Action on a PUT, JSON Patch or merge patch of an object that the filter edits or hides for the writer: \

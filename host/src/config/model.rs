@@ -86,6 +86,11 @@ impl Configuration {
         if filters.len() > MAX_FILTERS {
             report.add("", format_args!("{} filters are too many: at most {MAX_FILTERS}", filters.len()));
         }
+        // With the flat keys, whose rules replace those of the list. The module's own rules are checked when it is loaded.
+        for filter in &filters {
+            let rules = filter.matches.as_deref().unwrap_or_default();
+            report.ok(format!("filter {}: failurePolicy", filter.name), filter.check_hide(rules));
+        }
         for key in binary_data.keys() {
             report.ok(format!("binaryData.{key}"), key.parse::<ModuleFile>());
         }

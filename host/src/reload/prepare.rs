@@ -31,7 +31,9 @@ pub async fn prepare(
         return Ok(Arc::new(filter));
     }
     let loaded = loader.load(entry, module.from.clone(), digest, &module.bytes).await;
-    loaded
-        .map(Arc::new)
-        .map_err(|error| format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error)))
+    let filter = loaded
+        .map_err(|error| format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error)))?;
+    // The rules may be those of the module.
+    entry.check_hide(filter.rules()).map_err(|error| format!("failurePolicy: {error}"))?;
+    Ok(Arc::new(filter))
 }

@@ -195,7 +195,7 @@ fn unknown_keys_of_every_level_are_named() {
 fn the_parser_reads_every_key_of_the_table() {
     for key in FILTER_KEYS {
         let error =
-            only_error(listed(&format!("filters: [{{name: a, {}: true}}]", key.name).replace("name: a, name", "name")));
+            only_error(listed(&format!("filters: [{{name: a, {}: 7}}]", key.name).replace("name: a, name", "name")));
         assert!(error.contains(&format!(".{}: must be", key.name)), "{error}");
     }
     for (outer, key) in NESTED_KEYS.iter().flat_map(|(outer, keys)| keys.iter().map(move |key| (outer, key))) {
@@ -204,6 +204,29 @@ fn the_parser_reads_every_key_of_the_table() {
         let wanted = format!(".{outer}.{}: must be", key.name);
         assert!(errors.iter().any(|error| error.contains(&wanted)), "{errors:?}");
     }
+}
+
+#[test]
+fn hide_on_what_kubelet_needs_must_be_allowed_in_both_forms() {
+    let filters =
+        |rule: &str, more: &str| format!("filters: [{{name: a, match: ['{rule}'], failurePolicy: Hide{more}}}]");
+    let refused = only_error(listed(&filters("kubelet/pods", "")));
+    assert!(
+        refused.starts_with(
+            r#"filter a: failurePolicy: `Hide` could take pods from kubelet by the rule "kubelet/pods": "#
+        ),
+        "{refused}"
+    );
+    assert!(refused.ends_with("or set `allowHide: true`"), "{refused}");
+    only_error(listed(&filters("*/nodes", ", allowHide: false")));
+    listed(&filters("*/services", "")).unwrap();
+    listed(&filters("*/*", ", allowHide: true")).unwrap();
+    let flat = |rule: &str, more: &str| {
+        manifest(&format!("data:\n  filters.yaml: |\n    {}\n  filter_a: {rule}\n", filters("*/services", more)))
+    };
+    assert!(only_error(flat("'*/*'", "")).contains(r#"by the rule "*/*": "#));
+    flat("kubelet/services", "").unwrap();
+    flat("kubelet/pods", ", allowHide: true").unwrap();
 }
 
 #[test]
