@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use weir_kube::VerbClass;
 use weir_runtime::{Chain, ChainVersion, Failure, Outcome, Serving, ServingReceiver};
 use weir_store::StoreKey;
-use weir_store::cache::{Object, Snapshot, StoreEvent};
+use weir_store::cache::{Object, Snapshot, StoreEvent, deletion_versions};
 
 use super::event::{Cause, ViewEvent};
 use super::object::{ViewObject, ViewOutcome};
@@ -207,12 +207,14 @@ impl Refresh {
             // The cluster was restored from a backup. What clients hold is not known.
             return self.rebuild().await;
         }
-        let mut events: Vec<StoreEvent> = Vec::new();
-        for (key, old) in &view.objects {
-            if !source.objects.contains_key(key) {
-                events.push(StoreEvent { version: source.version, old: Some(old.source.clone()), new: None });
-            }
-        }
+        let deleted: Vec<_> = view.objects.iter().filter(|(key, _)| !source.objects.contains_key(*key)).collect();
+        let taken = source.objects.values().map(|object| object.version);
+        let versions = deletion_versions(view.version, source.version, taken, deleted.len());
+        let mut events: Vec<_> = deleted
+            .into_iter()
+            .zip(versions)
+            .map(|((_, old), version)| StoreEvent { version, old: Some(old.source.clone()), new: None })
+            .collect();
         for (key, object) in &source.objects {
             let old = view.objects.get(key).map(|old| old.source.clone());
             if !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, object) || old.version == object.version) {

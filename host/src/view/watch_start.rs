@@ -96,9 +96,15 @@ impl View {
         self.is_before_history(version, &self.snapshot(), &log)
     }
 
+    /// Whether the store jumped over this version by a list. Nobody knows what a client of it holds: it may have got a part of
+    /// the events that the list made, whose deletions do not have their real versions.
+    pub(crate) fn jumped_over(&self, version: u64) -> bool {
+        self.store.jumped_over(version)
+    }
+
     fn is_before_history(&self, version: u64, snapshot: &ViewSnapshot, log: &ViewLog) -> bool {
         let oldest = log.history.iter().next().map_or(snapshot.version, |(_, event)| event.previous);
-        version < oldest || self.store.jumped_over(version)
+        version < oldest || self.jumped_over(version)
     }
 
     /// The whole state, for a client that holds nothing.

@@ -24,6 +24,7 @@ mod store_status;
 
 pub use self::collection::{Collection, ObjectContent};
 pub use self::event::StoreEvent;
+pub use self::gaps::deletion_versions;
 pub use self::history::{History, HistoryGap};
 pub use self::object::{Object, ObjectFormat};
 pub use self::reflector::{ReflectorClient, ResourceReflector};

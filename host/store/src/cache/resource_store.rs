@@ -11,7 +11,7 @@ use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
 use super::event::StoreEvent;
-use super::gaps::Gaps;
+use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
 use super::snapshot::{Delta, Snapshot};
@@ -271,23 +271,21 @@ impl ResourceStore {
         self.gaps.add(present.version, version);
         let mut listed: BTreeMap<StoreKey, Object> =
             listed.into_iter().map(|object| (object.key.clone(), object)).collect();
-        let deleted: Vec<Delta> = present
-            .objects
-            .keys()
-            .filter(|key| !listed.contains_key(*key))
-            .map(|key| Delta::Remove(key.clone(), version))
-            .collect();
+        let deleted: Vec<_> = present.objects.keys().filter(|key| !listed.contains_key(*key)).collect();
+        let taken = listed.values().map(|object| object.version);
+        let versions = deletion_versions(present.version, version, taken, deleted.len());
+        let deleted: Vec<_> =
+            deleted.into_iter().zip(versions).map(|(key, version)| Delta::Remove(key.clone(), version)).collect();
         let unchanged = |object: &Object| {
             present.format == format
                 && present.objects.get(&object.key).is_some_and(|present| present.version == object.version)
         };
         listed.retain(|_, object| !unchanged(object));
-        let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Put).collect();
+        let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Put).chain(deleted).collect();
         deltas.sort_by_key(|delta| match delta {
             Delta::Put(object) => object.version,
             Delta::Remove(_, version) | Delta::Bookmark(version) => *version,
         });
-        deltas.extend(deleted);
         deltas.push(Delta::Bookmark(version));
         self.write(Some(format), deltas);
         self.set_synced();

@@ -25,7 +25,7 @@ use weir_store::cache::ObjectFormat;
 
 use super::older::OlderEvents;
 use super::watch_start::{older_phase, phase};
-use super::{CacheableRequest, CachedRead, head};
+use super::{CacheableRequest, CachedRead, Start, head};
 use crate::config::ResendMode;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
@@ -105,6 +105,12 @@ pub(super) async fn watch(
     read: CachedRead,
     view: Arc<View>,
 ) -> Option<Response<ResponseBody>> {
+    if let Start::After(version) = read.start
+        && view.jumped_over(version)
+    {
+        let expired = StatusError::Expired("the watch cache has skipped this version");
+        return Some(expired.response(read.media_type.encoding));
+    }
     let phase = match phase(&read, &view) {
         Some(phase) => phase,
         None => older_phase(proxy, request, &read, &view).await?,
