@@ -11,6 +11,7 @@ use super::*;
 use crate::config::CachedResources;
 use crate::view::{Views, ViewsConfig, shared_resources};
 
+mod idle;
 mod jumps;
 mod older_versions;
 

@@ -1,0 +1,46 @@
+//! Views that no client reads are closed.
+
+use super::*;
+
+/// The names of the open views, and the number of their open watches.
+fn open(views: &Views) -> (usize, usize) {
+    let status = views.status();
+    let views: Vec<_> = status.iter().flat_map(|store| &store.views).collect();
+    (views.len(), views.iter().map(|(_, view)| view.open_watches()).sum())
+}
+
+/// Closes the views that are idle now. The next time is a minute away.
+async fn close_idle(views: &Arc<Views>) {
+    let _ = tokio::time::timeout(Duration::from_secs(1), views.clone().close_idle()).await;
+}
+
+#[tokio::test]
+async fn a_view_is_closed_once_no_client_has_read_it_for_a_while_and_never_under_an_open_watch() {
+    let (fixture, _script, _) = cached().await;
+    let views = fixture.caches.views.clone().unwrap();
+    let list = informer_list(&fixture).await;
+    let events = informer_watch(&fixture, version(&list)).await;
+    while open(&views) != (1, 1) {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(601)).await;
+    close_idle(&views).await;
+    assert_eq!(open(&views), (1, 1), "its watch is open");
+    tokio::time::resume();
+    drop(events);
+    while open(&views) != (1, 0) {
+        tokio::task::yield_now().await;
+    }
+    // A read starts the time again.
+    informer_list(&fixture).await;
+    tokio::time::pause();
+    close_idle(&views).await;
+    assert_eq!(open(&views), (1, 0), "it was just read");
+    tokio::time::advance(Duration::from_secs(601)).await;
+    close_idle(&views).await;
+    assert_eq!(open(&views), (0, 0), "no client reads it");
+    tokio::time::resume();
+    fixture.service("d", "ClusterIP");
+    assert_eq!(names(&informer_list(&fixture).await), ["a", "c", "d"], "the next read opens it");
+}
