@@ -57,6 +57,7 @@ mod behaviour {
     mod traces;
     mod uplinks;
     mod watch;
+    mod watch_promises;
     mod writes;
 
     pub(crate) use weir_tests::edge::{NO_LOAD_BALANCERS, edge, only, service};

@@ -300,8 +300,19 @@ impl Events {
 
     /// The next bytes as they arrive; none at a clean end.
     pub async fn piece(&mut self) -> Option<Bytes> {
-        let frame = self.body.frame().await?.expect("the stream does not break off");
-        Some(frame.into_data().unwrap_or_default())
+        self.try_piece().await.expect("the stream does not break off")
+    }
+
+    /// The next bytes as they arrive; `None` at a clean end.
+    ///
+    /// # Errors
+    /// If the stream ends early.
+    pub async fn try_piece(&mut self) -> Result<Option<Bytes>, String> {
+        match self.body.frame().await {
+            None => Ok(None),
+            Some(Err(error)) => Err(format!("{error:?}")),
+            Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+        }
     }
 
     /// Waits for the next bytes. Returns whether there are any: none at a clean end, nor where the stream breaks off.

@@ -74,18 +74,26 @@ impl Frames {
 
     /// The next event as JSON; `None` at a clean end.
     pub async fn next(&mut self) -> Option<Value> {
+        self.try_next().await.expect("an event in time, and no end amid one")
+    }
+
+    /// The next event as JSON; `None` at a clean end.
+    ///
+    /// # Errors
+    /// If the stream ends early, or no event arrives in time.
+    pub async fn try_next(&mut self) -> Result<Option<Value>, String> {
         let next = async {
             loop {
                 if let Some(frame) = self.splitter.next().unwrap() {
-                    return Some(json!({"type": frame.event.as_str(), "object": read(&frame.object_bytes())}));
+                    return Ok(Some(json!({"type": frame.event.as_str(), "object": read(&frame.object_bytes())})));
                 }
-                match self.body.piece().await {
+                match self.body.try_piece().await? {
                     Some(bytes) => self.splitter.push(bytes),
-                    None => return None,
+                    None => return Ok(None),
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, next).await.expect("an event in time")
+        tokio::time::timeout(PATIENCE, next).await.map_err(|_| "no event in time".to_owned())?
     }
 
     /// The next event that is not a bookmark, as `TYPE name`; an ERROR as `ERROR code`.
