@@ -1,6 +1,6 @@
 //! The task of a view: it filters what changes upstream, and filters everything again when the chain changes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub(super) struct Refresh {
     chain: Option<Chain>,
     /// The position in the store's history.
     position: u64,
-    /// Objects without a verdict, and objects whose last good outcome stands in.
-    failed: BTreeSet<StoreKey>,
+    /// Objects without a verdict, and objects whose last good outcome stands in: as they are at the view's version.
+    failed: BTreeMap<StoreKey, Arc<Object>>,
     retry: Duration,
     /// When the failed objects are filtered again. Other events do not put it off.
     retry_at: Instant,
@@ -54,7 +54,7 @@ impl Refresh {
             serving,
             chain: None,
             position: 0,
-            failed: BTreeSet::new(),
+            failed: BTreeMap::new(),
             retry: FIRST_RETRY,
             retry_at: Instant::now(),
         }
@@ -73,7 +73,7 @@ impl Refresh {
                 Wake::Store => self.follow().await,
                 Wake::Chain => self.refilter(Vec::new()).await,
                 Wake::FilterSet => self.change_chain().await,
-                Wake::Retry => self.refilter(self.failed.iter().cloned().collect()).await,
+                Wake::Retry => self.refilter(self.failed.keys().cloned().collect()).await,
                 Wake::Stopped => return,
             }
         }
@@ -193,6 +193,9 @@ impl Refresh {
                 Some(new) => next.objects.insert_mut(key.clone(), new.clone()),
                 None => drop(next.objects.remove_mut(key)),
             }
+            // Where the last good outcome stands in, only the version moves: clients have got the outcome.
+            let stands_in = old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
+            let (old, new) = if stands_in { (None, None) } else { (old, new) };
             published.push(ViewEvent::new(previous, next.version, Cause::Upstream, old, new, self.view.frames()));
         }
         self.view.set_degraded(self.failed.len());
@@ -243,22 +246,24 @@ impl Refresh {
         let started = Instant::now();
         let mut published = Vec::new();
         for batch in objects.chunks(BATCH) {
-            // A degraded object is filtered as it is now, not as it was when it was filtered last. The others wait for their
-            // events: the view must not show them before it has reached their version.
-            let present = |old: &Arc<ViewObject>| match self.failed.contains(&old.source.key) {
-                true => source.objects.get(&old.source.key).unwrap_or(&old.source).clone(),
-                false => old.source.clone(),
-            };
+            // A degraded object is filtered as it is at the view's version, not as it was when its last good outcome was made, and
+            // not as the store has it now: a client that continues from a version which the view has not reached misses
+            // the events before it.
+            let present = |old: &Arc<ViewObject>| self.failed.get(&old.source.key).unwrap_or(&old.source).clone();
             let sources: Vec<_> = batch.iter().map(present).collect();
             for (old, (object, outcome)) in batch.iter().zip(self.filter(&source, &sources).await) {
                 let new = self.outcome(&object, outcome, Some(old));
                 if new.shows_the_same(old) {
+                    if !Arc::ptr_eq(&new.source, &old.source) {
+                        next.objects.insert_mut(object.key.clone(), new);
+                    }
                     continue;
                 }
                 next.objects.insert_mut(object.key.clone(), new.clone());
                 published.push(self.refiltered(next.version, Some(old.clone()), Some(new)));
             }
         }
+        let changed = published.len();
         if !retry {
             if published.is_empty() {
                 // What changed upstream up to a version that clients have got is yet to come, and filtered otherwise than for them.
@@ -267,7 +272,7 @@ impl Refresh {
             next.chain = chain_version;
             tracing::debug!(
                 collection = %self.view.collection, component = self.component.as_deref().unwrap_or("peers"), objects = objects.len(),
-                changed = published.len(), duration = ?started.elapsed(), "view filtered again"
+                changed, duration = ?started.elapsed(), "view filtered again"
             );
         } else if !self.failed.is_empty() {
             self.retry = (self.retry * 2).min(MAX_RETRY);
@@ -298,26 +303,27 @@ impl Refresh {
     /// The object with its outcome. The last good outcome stands in for a failure.
     fn outcome(&mut self, object: &Arc<Object>, outcome: Outcome, old: Option<&Arc<ViewObject>>) -> Arc<ViewObject> {
         if let Outcome::Failed(failure) = &outcome {
-            self.degrade(object, failure, old.is_some());
+            self.degrade(object.clone(), failure, old.is_some());
             if let Some(old) = old.filter(|old| old.failure().is_none()) {
                 return old.clone();
             }
-        } else if self.failed.remove(&object.key) && self.failed.is_empty() {
+        } else if self.failed.remove(&object.key).is_some() && self.failed.is_empty() {
             self.retry = FIRST_RETRY;
         }
         Arc::new(ViewObject { source: object.clone(), outcome: ViewOutcome::from(outcome) })
     }
 
-    fn degrade(&mut self, object: &Object, failure: &Failure, stands_in: bool) {
+    fn degrade(&mut self, object: Arc<Object>, failure: &Failure, stands_in: bool) {
         if self.failed.is_empty() {
             self.retry_at = Instant::now() + self.retry;
         }
-        if self.failed.insert(object.key.clone()) {
+        if !self.failed.contains_key(&object.key) {
             tracing::warn!(
                 collection = %self.view.collection, namespace = object.key.namespace(), name = object.key.name(),
                 %failure, stands_in, "no verdict on an object of the view; it is filtered again later"
             );
         }
+        self.failed.insert(object.key.clone(), object);
     }
 
     fn chain_version(&self) -> Option<ChainVersion> {

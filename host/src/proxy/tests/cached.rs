@@ -13,6 +13,7 @@ use crate::view::{Views, ViewsConfig, shared_resources};
 
 mod idle;
 mod jumps;
+mod last_good_outcome;
 mod older_versions;
 
 const SERVICES: &str = "/api/v1/services";

@@ -26,7 +26,7 @@ async fn cached() -> (ProxyFixture, Script) {
     (fixture, script)
 }
 
-fn metrics(fixture: &ProxyFixture) -> String {
+pub(super) fn metrics(fixture: &ProxyFixture) -> String {
     let mut registry = Registry::default();
     fixture.caches.metrics.register(&mut registry);
     fixture.caches.sample();

@@ -60,6 +60,7 @@ impl CachedWatch {
         let (selects_old, selects_new) = event.selected(&self.format, &self.read.selector, self.open.selector);
         if let Some(failure) = event.new.as_ref().and_then(|new| new.failure())
             && selects_new
+            && self.still_fails(event)
         {
             return Err(StatusError::Filter(failure.clone()));
         }
@@ -79,6 +80,14 @@ impl CachedWatch {
             self.bookmark_due |= event.cause != Cause::Upstream;
         }
         Ok(())
+    }
+
+    /// Whether there is no verdict yet on the object of an event. If there is one by now, an event that follows shows it. A client
+    /// that retries from before the failure must get there.
+    fn still_fails(&self, event: &ViewEvent) -> bool {
+        let snapshot = self.view.snapshot();
+        let object = event.key().and_then(|key| snapshot.objects.get(key));
+        object.is_some_and(|object| object.failure().is_some())
     }
 
     /// The events that replace an object by its state at the same resourceVersion.

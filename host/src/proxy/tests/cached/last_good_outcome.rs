@@ -1,0 +1,193 @@
+//! Objects of a view on which a filter fails: their last good outcome stands in.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use tokio::sync::Notify;
+use weir_runtime::{Failure, FailureClass};
+
+use super::super::caches::metrics;
+use super::*;
+
+/// A filter of kube-proxy's Services that fails on some of them, and is held on one of them.
+#[derive(Clone, Default)]
+struct Failing {
+    names: Arc<Mutex<Vec<String>>>,
+    /// Services with this type are hidden.
+    hides: Arc<AtomicBool>,
+    /// The filter waits for this on the Service `b`, once.
+    gate: Arc<Mutex<Option<mpsc::Receiver<()>>>>,
+    /// It has begun to.
+    waits: Arc<Notify>,
+}
+
+impl Failing {
+    fn on(&self, names: &[&str]) {
+        *self.names.lock().unwrap() = names.iter().map(|name| (*name).to_owned()).collect();
+    }
+
+    fn outcome(&self, document: &Document) -> Outcome {
+        let name = document.name().unwrap().into_owned();
+        if self.names.lock().unwrap().contains(&name) {
+            return Outcome::Failed(Failure {
+                filter: "fails".into(),
+                class: FailureClass::Trap,
+                message: "boom".into(),
+            });
+        }
+        let gate = if name == "b" { self.gate.lock().unwrap().take() } else { None };
+        if let Some(gate) = gate {
+            self.waits.notify_one();
+            gate.recv().unwrap();
+        }
+        let kind = document.text(&Path::parse("spec.type").unwrap()).unwrap().unwrap_or_default().into_owned();
+        let hides = self.hides.load(Ordering::Relaxed) && kind == "LoadBalancer";
+        if hides { Outcome::Hidden } else { Outcome::Unchanged }
+    }
+}
+
+async fn failing() -> (ProxyFixture, Script, Failing) {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    let failing = Failing::default();
+    let filter = failing.clone();
+    let script = Script::new(move |document| filter.outcome(document));
+    fixture.filter("kube-proxy/services", &script);
+    for name in ["a", "b"] {
+        fixture.service(name, "ClusterIP");
+    }
+    (fixture, script, failing)
+}
+
+/// The next event that is not a bookmark: its type, name and resourceVersion.
+async fn change(events: &mut EventReader) -> (String, u64) {
+    loop {
+        let event = events.next().await.unwrap();
+        let metadata = &event["object"]["metadata"];
+        let (kind, version) = (event["type"].as_str().unwrap(), metadata["resourceVersion"].as_str());
+        if kind != "BOOKMARK" {
+            let text = format!("{kind} {}", metadata["name"].as_str().unwrap_or_default());
+            return (text, version.unwrap_or("0").parse().unwrap());
+        }
+    }
+}
+
+fn degraded(fixture: &ProxyFixture) -> (Value, bool) {
+    let registry = metrics(fixture);
+    let is_counted = registry.lines().any(|line| line == "weir_cache_degraded_objects{resource=\"services\"} 1");
+    (fixture.caches.to_json()["stores"][0]["views"][0]["degraded"].take(), is_counted)
+}
+
+#[tokio::test]
+async fn the_last_good_outcome_stands_in_until_the_filter_recovers() {
+    let (fixture, _script, failing) = failing().await;
+    let list = informer_list(&fixture).await;
+    let good = fixture.server.store().revision();
+    let before = versions(&list);
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    failing.on(&["a"]);
+    fixture.service("a", "NodePort");
+    let changed = fixture.server.store().revision();
+    fixture.service("c", "ClusterIP");
+    assert_eq!(change(&mut events).await.0, "ADDED c", "the state of `a` that stands in is not sent again");
+    assert_eq!(degraded(&fixture), (json!(1), true));
+    let list = informer_list(&fixture).await;
+    assert_eq!(versions(&list)[..2], before, "at {good}");
+    assert_eq!(list["items"][0]["spec"]["type"], "ClusterIP");
+    // A client that lists now gets the state later, although its list has a newer version.
+    let mut late = informer_watch(&fixture, version(&list)).await;
+    failing.on(&[]);
+    for events in [&mut events, &mut late] {
+        assert_eq!(change(events).await, ("MODIFIED a".to_owned(), changed));
+    }
+    assert_eq!(degraded(&fixture), (json!(0), false));
+    assert_eq!(informer_list(&fixture).await["items"][0]["spec"]["type"], "NodePort");
+}
+
+#[tokio::test]
+async fn without_a_good_outcome_lists_and_watches_fail_until_the_filter_recovers() {
+    let (fixture, _script, failing) = failing().await;
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    failing.on(&["new"]);
+    fixture.service("new", "ClusterIP");
+    let error = events.next().await.unwrap();
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(500)));
+    assert_eq!(events.next().await, None);
+    let (status, error) = fixture.json(&format!("{SERVICES}?resourceVersion=0")).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(error["message"].as_str().unwrap().contains("fails"), "{error}");
+    assert_eq!(degraded(&fixture), (json!(1), true));
+    failing.on(&[]);
+    // The client continues where it was, and the failed object is filtered again within a second.
+    let mut events = loop {
+        let mut events = informer_watch(&fixture, version(&list)).await;
+        match change(&mut events).await.0.as_str() {
+            "ADDED new" => break events,
+            other => assert_eq!(other, "ERROR "),
+        }
+    };
+    assert_eq!(names(&informer_list(&fixture).await), ["a", "b", "new"]);
+    fixture.service("c", "ClusterIP");
+    assert_eq!(change(&mut events).await.0, "ADDED c");
+}
+
+/// The store may have events that the view has not applied yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_recovered_object_has_no_version_that_the_view_has_not_reached() {
+    let (fixture, script, failing) = failing().await;
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    // Another view of the same store, without a filter.
+    let path = format!("{}{SERVICES}?watch=1&resourceVersion={}", fixture.url, version(&list));
+    let request = Request::get(path).header("user-agent", "other").body(Empty::new()).unwrap();
+    let body = fixture.client.request(request).await.unwrap().into_body();
+    let mut unfiltered = EventReader { body, rest: Vec::new() };
+    failing.on(&["a"]);
+    fixture.service("a", "NodePort");
+    let reached = fixture.server.store().revision();
+    fixture.service("c", "ClusterIP");
+    assert_eq!(change(&mut events).await.0, "ADDED c");
+    // The view filters all objects once, and is held. Meanwhile, its store moves on.
+    let (open, gate) = mpsc::channel();
+    *failing.gate.lock().unwrap() = Some(gate);
+    script.change();
+    failing.waits.notified().await;
+    fixture.service("d", "ClusterIP");
+    fixture.service("a", "LoadBalancer");
+    while change(&mut unfiltered).await.0 != "ADDED d" {}
+    assert_eq!(change(&mut unfiltered).await.0, "MODIFIED a");
+    // The view filters all objects again before it follows the store.
+    failing.on(&[]);
+    script.change();
+    open.send(()).unwrap();
+    let recovered = change(&mut events).await;
+    assert_eq!(recovered, ("MODIFIED a".to_owned(), reached));
+    let mut continued = informer_watch(&fixture, &recovered.1.to_string()).await;
+    for events in [&mut continued, &mut events] {
+        while change(events).await.0 != "ADDED d" {}
+        assert_eq!(change(events).await.0, "MODIFIED a");
+    }
+}
+
+#[tokio::test]
+async fn a_hidden_object_that_changed_while_the_filter_failed_is_shown_as_it_is() {
+    let (fixture, script, failing) = failing().await;
+    failing.hides.store(true, Ordering::Relaxed);
+    fixture.service("a", "LoadBalancer");
+    let list = informer_list(&fixture).await;
+    assert_eq!(names(&list), ["b"]);
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    failing.on(&["a"]);
+    fixture.service("a", "LoadBalancer");
+    let changed = fixture.server.store().revision();
+    fixture.service("c", "ClusterIP");
+    assert_eq!(change(&mut events).await.0, "ADDED c");
+    failing.on(&[]);
+    script.change();
+    while degraded(&fixture).0 != 0 {
+        tokio::task::yield_now().await;
+    }
+    failing.hides.store(false, Ordering::Relaxed);
+    script.change();
+    assert_eq!(change(&mut events).await, ("ADDED a".to_owned(), changed));
+}
