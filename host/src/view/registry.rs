@@ -1,7 +1,9 @@
 //! All views of the daemon: opened by the first client, closed when unused for a while.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod open_views;
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 use weir_upstream::{CredentialLoan, Identity, Tasks};
 
+use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
 use super::api_services::ApiServices;
 use super::metrics::CacheMetrics;
 use super::refresh::Refresh;
@@ -24,14 +27,10 @@ use super::status::CacheStatus;
 use super::watch_memory::WatchMemory;
 use crate::config::CachedResources;
 
-/// How long a view that no client reads is kept.
-const IDLE: Duration = Duration::from_secs(600);
+/// How often views that no client reads are looked for.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
 /// How long a client may read nothing after its position has left the history. At most twice as long.
 const STUCK: Duration = Duration::from_secs(1);
-/// The most views.
-///
-/// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
-const MAX_VIEWS: usize = 1024;
 
 /// The settings of the views.
 #[derive(Clone)]
@@ -49,23 +48,6 @@ pub struct ViewsConfig {
     pub metrics: Arc<CacheMetrics>,
     /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
     pub watch_memory: usize,
-}
-
-/// What distinguishes a view from others.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ViewKey {
-    /// The identity with which the objects are read upstream.
-    reader: StoreReader,
-    collection: Collection,
-    /// The client component, in lower case; `None` for the unfiltered view that peers read.
-    component: Option<String>,
-}
-
-impl ViewKey {
-    /// The component in logs and in `/caches`.
-    fn label(&self) -> &str {
-        self.component.as_deref().unwrap_or("peers")
-    }
 }
 
 /// All views.
@@ -91,19 +73,6 @@ pub(crate) enum Shown {
     ToThisComponent,
     /// That of another one.
     ToOthers,
-}
-
-#[derive(Default)]
-struct OpenViews {
-    views: HashMap<ViewKey, OpenView>,
-    /// The highest version that clients have got, by resource.
-    handed_out: HashMap<GroupResource, Arc<AtomicU64>>,
-}
-
-struct OpenView {
-    view: Arc<View>,
-    used: Instant,
-    stop: CancellationToken,
 }
 
 impl Views {
@@ -135,7 +104,9 @@ impl Views {
     /// Whether a filter matches a resource whose reads do not depend on the user, and that is worth a watch.
     fn is_matched(&self, component: &str, request: &ResourceRequest) -> bool {
         let GroupResource { resource, group } = &request.resource;
-        if matches!(resource.as_str(), "events" | "leases") {
+        // Nothing reads events and leases so often that a watch pays. Component statuses are the one kind that the API server
+        // itself lists but does not watch.
+        if matches!(resource.as_str(), "events" | "leases" | "componentstatuses") {
             return false;
         }
         let is_filtered = match &*self.serving.borrow() {
@@ -284,7 +255,7 @@ impl Views {
             return Some(view);
         }
         let mut open = self.open();
-        if open.views.len() >= MAX_VIEWS {
+        if !open.make_room() {
             tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;
         }
@@ -342,20 +313,10 @@ impl Views {
 
     /// Closes views that no client has read for a while. Runs until it is dropped.
     pub(crate) async fn close_idle(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(IDLE / 10);
+        let mut interval = tokio::time::interval(IDLE_CHECK);
         loop {
             interval.tick().await;
-            let mut open = self.open();
-            // An open watch holds the view.
-            let idle = |found: &OpenView| found.used.elapsed() > IDLE && Arc::strong_count(&found.view) <= 2;
-            open.views.retain(|key, found| {
-                let keep = !idle(found);
-                if !keep {
-                    found.stop.cancel();
-                    tracing::info!(collection = %key.collection, component = key.label(), "view closed, no client reads it");
-                }
-                keep
-            });
+            self.open().close_idle();
         }
     }
 
@@ -373,12 +334,6 @@ async fn limit_watches(views: Weak<Views>) {
         let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
         open.iter().for_each(|view| view.close_stuck_watches());
         views.watch_memory.divide(&open, &views.stores.all());
-    }
-}
-
-impl OpenViews {
-    fn handed_out(&mut self, resource: &GroupResource) -> &Arc<AtomicU64> {
-        self.handed_out.entry(resource.clone()).or_default()
     }
 }
 

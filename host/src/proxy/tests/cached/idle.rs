@@ -44,3 +44,21 @@ async fn a_view_is_closed_once_no_client_has_read_it_for_a_while_and_never_under
     fixture.service("d", "ClusterIP");
     assert_eq!(names(&informer_list(&fixture).await), ["a", "c", "d"], "the next read opens it");
 }
+
+#[tokio::test]
+async fn lists_of_one_client_do_not_take_the_place_of_anothers_watches() {
+    let (fixture, _script, _) = cached().await;
+    let views = fixture.caches.views.clone().unwrap();
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    let path = format!("{SERVICES}?resourceVersion=0");
+    for n in 0..1100 {
+        let answer = fixture.send(&path, &[("user-agent", &format!("other-{n}/1"))]).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    let (opened, watches) = open(&views);
+    assert!(opened < 1100 && watches == 1, "{opened} views, {watches} watches");
+    assert_eq!(upstream_reads(&fixture), (1, 1), "the last one is served from a view, too");
+    fixture.service("d", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED d");
+}
