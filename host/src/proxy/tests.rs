@@ -134,8 +134,10 @@ impl ProxyFixture {
     }
 
     async fn send(&self, path: &str, headers: &[(&str, &str)]) -> http::Response<Incoming> {
-        let mut request = Request::get(format!("{}{path}", self.url)).header("user-agent", "kube-proxy/v1.34.0");
-        for (name, value) in headers {
+        let mut request = Request::get(format!("{}{path}", self.url));
+        let agent = ("user-agent", "kube-proxy/v1.34.0");
+        let is_named = headers.iter().any(|(name, _)| *name == agent.0);
+        for (name, value) in headers.iter().chain((!is_named).then_some(&agent)) {
             request = request.header(*name, *value);
         }
         self.client.request(request.body(Empty::new()).unwrap()).await.unwrap()

@@ -69,47 +69,7 @@ pub(super) fn all() -> Vec<Recorder> {
     use {Begin::List, Begin::WatchList, Habit::Cut, Habit::Slow, Habit::Timeout};
     let everything = |_: &Value| true;
     let apps = "/api/v1/namespaces/apps/services";
-    let clients: [(_, _, _, fn(&Value) -> bool, _, _, _); 14] = [
-        ("kube-proxy", SERVICES, "", everything, JSON, List, Cut),
-        ("kube-proxy", SERVICES, "", everything, PROTOBUF, WatchList, Cut),
-        ("kube-proxy", SERVICES, "labelSelector=tier%3Da", |o| label(o, "tier") == "a", JSON, List, Cut),
-        ("kube-proxy", SERVICES, "labelSelector=tier!%3Da", |o| label(o, "tier") != "a", METADATA, WatchList, Cut),
-        (
-            "kube-proxy",
-            SERVICES,
-            "labelSelector=tier+in+(a,b)",
-            |o| "ab".contains(label(o, "tier")) && has_tier(o),
-            PROTOBUF,
-            List,
-            Timeout,
-        ),
-        ("kube-proxy", apps, "", |o| o["metadata"]["namespace"] == "apps", JSON, WatchList, Timeout),
-        ("kube-proxy", SERVICES, "", everything, PROTOBUF, List, Slow),
-        ("tool", SERVICES, "", everything, JSON, List, Cut),
-        ("tool", SERVICES, "labelSelector=!tier", |o| !has_tier(o), PROTOBUF, WatchList, Cut),
-        ("tool", SERVICES, "labelSelector=tier%3Db,zone%3Dwest", |o| label(o, "tier") == "b", METADATA, List, Cut),
-        (
-            "tool",
-            SERVICES,
-            "fieldSelector=metadata.name%3Dobject-3",
-            |o| o["metadata"]["name"] == "object-3",
-            JSON,
-            List,
-            Timeout,
-        ),
-        (
-            "tool",
-            apps,
-            "labelSelector=zone%3Deast",
-            |o| label(o, "zone") == "east" && o["metadata"]["namespace"] == "apps",
-            PROTOBUF,
-            List,
-            Cut,
-        ),
-        ("tool", SERVICES, "", everything, JSON, WatchList, Slow),
-        ("tool", SERVICES, "", everything, PROTOBUF, WatchList, Timeout),
-    ];
-    let recorder = |(component, path, selector, selects, accept, begin, habit)| Recorder {
+    let of = |component, path, selector, selects, accept, (begin, habit)| Recorder {
         component,
         path,
         selector,
@@ -118,7 +78,43 @@ pub(super) fn all() -> Vec<Recorder> {
         begin,
         habit,
     };
-    clients.into_iter().map(recorder).collect()
+    vec![
+        of("kube-proxy", SERVICES, "", everything, JSON, (List, Cut)),
+        of("kube-proxy", SERVICES, "", everything, PROTOBUF, (WatchList, Cut)),
+        of("kube-proxy", SERVICES, "labelSelector=tier%3Da", |o| label(o, "tier") == "a", JSON, (List, Cut)),
+        of("kube-proxy", SERVICES, "labelSelector=tier!%3Da", |o| label(o, "tier") != "a", METADATA, (WatchList, Cut)),
+        of(
+            "kube-proxy",
+            SERVICES,
+            "labelSelector=tier+in+(a,b)",
+            |o| "ab".contains(label(o, "tier")) && has_tier(o),
+            PROTOBUF,
+            (List, Timeout),
+        ),
+        of("kube-proxy", apps, "", |o| o["metadata"]["namespace"] == "apps", JSON, (WatchList, Timeout)),
+        of("kube-proxy", SERVICES, "", everything, PROTOBUF, (List, Slow)),
+        of("tool", SERVICES, "", everything, JSON, (List, Cut)),
+        of("tool", SERVICES, "labelSelector=!tier", |o| !has_tier(o), PROTOBUF, (WatchList, Cut)),
+        of("tool", SERVICES, "labelSelector=tier%3Db,zone%3Dwest", |o| label(o, "tier") == "b", METADATA, (List, Cut)),
+        of(
+            "tool",
+            SERVICES,
+            "fieldSelector=metadata.name%3Dobject-3",
+            |o| o["metadata"]["name"] == "object-3",
+            JSON,
+            (List, Timeout),
+        ),
+        of(
+            "tool",
+            apps,
+            "labelSelector=zone%3Deast",
+            |o| label(o, "zone") == "east" && o["metadata"]["namespace"] == "apps",
+            PROTOBUF,
+            (List, Cut),
+        ),
+        of("tool", SERVICES, "", everything, JSON, (WatchList, Slow)),
+        of("tool", SERVICES, "", everything, PROTOBUF, (WatchList, Timeout)),
+    ]
 }
 
 fn label<'a>(object: &'a Value, name: &str) -> &'a str {

@@ -188,7 +188,7 @@ fn a_jump_is_the_difference_of_two_states_and_nothing_of_it_may_be_lost() {
         event("ADDED", object("three", 12, "a")),
     ];
     let after = event("ADDED", object("two", 13, "a"));
-    let all = [&[before.clone()][..], &jump, &[after.clone()]].concat();
+    let all: Vec<_> = std::iter::once(&before).chain(&jump).chain([&after]).cloned().collect();
     assert_eq!(session(vec![(3, all.clone())]), []);
     assert_eq!(session(vec![(3, events())]), [], "each event by itself");
     let without = [&all[..2], &all[3..]].concat();
