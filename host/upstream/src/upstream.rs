@@ -39,7 +39,7 @@ use crate::dial::Dialer;
 use crate::error::UpstreamError;
 use crate::replay_body::ReplayBody;
 use crate::request::{RequestBody, no_request_body};
-use crate::server::{Condition, Servers};
+use crate::server::{Condition, Server, Servers};
 use crate::server_status::ServerStatus;
 use crate::transport::Transport;
 use crate::user_agent::set_user_agent;
@@ -298,18 +298,21 @@ impl Upstream {
         };
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
         match &result {
-            // With several servers only probes mark one as up: a server that shuts down may still respond to requests.
-            Ok(_) if self.servers.direct().len() == 1 && server.relay.is_none() && server.is_down() => {
-                if server.confirm() {
-                    self.set_server(attempt.index, Condition::Up, "it responds");
-                }
-            }
+            Ok(_) => self.note_answer(attempt.index, server),
             Err(error) if error.is_connect_error() => {
                 self.set_server(attempt.index, Condition::Down, &error_report(error));
             }
             _ => {}
         }
         result
+    }
+
+    /// Notes that the only server has answered a request. Of several, only probes mark one as up: a server that shuts down may
+    /// still respond to requests.
+    fn note_answer(&self, index: usize, server: &Server) {
+        if self.servers.direct().len() == 1 && server.relay.is_none() && server.is_down() && server.confirm() {
+            self.set_server(index, Condition::Up, "it responds");
+        }
     }
 
     fn unresponsive(&self) -> UpstreamError {
