@@ -33,6 +33,7 @@ pub(crate) fn open_disk(
     let mut settings = DiskConfig::new(&flags.directory, &config.node_name).with_key_file(flags.key_file.clone());
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
+    settings.commit_bytes = flags.commit_size;
     let disk = DiskCache::new(settings, metrics);
     let span = tracing::info_span!("cache");
     tasks.spawn_until_stop(disk.clone().run().instrument(span.clone()));

@@ -258,12 +258,15 @@ pub(super) struct ServeFlags {
     /// How watches of the watch caches send an object that filters show in another state at an unchanged resourceVersion, by client component: modified, or replace (DELETED, then ADDED) for clients that skip a MODIFIED with the version that they hold [default: traefik=replace, and modified for all others]
     #[arg(long, env = "WEIR_RESEND", value_name = "COMPONENT=MODE[,COMPONENT=MODE…]", value_delimiter = ',')]
     pub(super) resend: Vec<String>,
-    /// Largest size of watch caches, lookups and the last good configuration on disk, in --cache-dir; 0 keeps them in memory only
+    /// Largest size of watch caches, lookups and the last good configuration on disk, in --cache-dir; their file takes up to two and a half times as much until it is compacted; 0 keeps them in memory only
     #[arg(long, env = "WEIR_CACHE_SIZE", value_name = "SIZE", default_value = "512Mi")]
     pub(super) cache_size: String,
     /// Longest time between a change and its commit to the watch cache on disk
     #[arg(long, env = "WEIR_CACHE_COMMIT_INTERVAL", value_name = "DURATION", default_value = "500ms")]
     pub(super) cache_commit_interval: String,
+    /// Changed bytes after which a commit does not wait for --cache-commit-interval
+    #[arg(long, env = "WEIR_CACHE_COMMIT_SIZE", value_name = "SIZE", default_value = "4Mi")]
+    pub(super) cache_commit_size: String,
     /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
     #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
     pub(super) cache_key_file: Option<PathBuf>,

@@ -82,28 +82,28 @@ impl FrameBytes {
         self.0.1.sub(bytes);
     }
 
-    /// Counts a chunk until the connection has sent it.
-    pub(super) fn count(&self, chunk: Vec<u8>) -> Bytes {
-        self.add(chunk.capacity());
-        Bytes::from_owner(CountedChunk { chunk, frames: self.clone() })
+    /// Counts bytes until the connection has sent them.
+    pub(super) fn count(&self, bytes: Bytes) -> Bytes {
+        self.add(bytes.len());
+        Bytes::from_owner(CountedBytes { bytes, frames: self.clone() })
     }
 }
 
-/// A chunk that counts as long as it exists.
-struct CountedChunk {
-    chunk: Vec<u8>,
+/// Bytes that count as long as they exist.
+struct CountedBytes {
+    bytes: Bytes,
     frames: FrameBytes,
 }
 
-impl AsRef<[u8]> for CountedChunk {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
-        &self.chunk
+        &self.bytes
     }
 }
 
-impl Drop for CountedChunk {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
-        self.frames.sub(self.chunk.capacity());
+        self.frames.sub(self.bytes.len());
     }
 }
 
@@ -205,7 +205,7 @@ impl ViewEvent {
                     .clone()
                 }),
             },
-            None => encode(),
+            None => encode().map(|bytes| self.frames.count(bytes)),
         }
     }
 

@@ -174,9 +174,10 @@ impl View {
         }
     }
 
-    /// Takes a chunk that a watch is about to send. It counts as used memory of watches until the connection has sent it.
-    pub(crate) fn chunk(&self, chunk: Vec<u8>) -> Bytes {
-        self.frames.count(chunk)
+    /// Takes what a watch is about to send and shares with no other one. It counts as used memory of watches until the connection
+    /// has sent it.
+    pub(crate) fn counted(&self, bytes: Bytes) -> Bytes {
+        self.frames.count(bytes)
     }
 
     /// The number of open watches.

@@ -194,6 +194,7 @@ fn watch_caches_are_on_disk_if_there_is_a_cache_directory() {
     assert_eq!(serve("--cache-dir c --cache-size 0").disk_cache, None);
     let disk = serve("--cache-dir c").disk_cache.unwrap();
     assert_eq!((disk.size, disk.commit_interval.as_millis(), disk.key_file), (512 << 20, 500, None));
+    assert_eq!(disk.commit_size, 4 << 20);
     let message = refused(
         "serve --server http://a --node-name n --cache-size big --cache-commit-interval soon --cache-key-file k",
     );

@@ -23,8 +23,12 @@ async fn cached() -> ProxyFixture {
 
 /// Changes one large object.
 fn change(fixture: &ProxyFixture, n: usize) {
+    put(fixture, "a", n);
+}
+
+fn put(fixture: &ProxyFixture, name: &str, n: usize) {
     let text = format!("{n} {}", "x".repeat(LARGE));
-    let metadata = json!({"name": "a", "namespace": "default", "labels": {"n": n.to_string(), "odd": (n % 2 == 1).to_string()}, "annotations": {"text": text}});
+    let metadata = json!({"name": name, "namespace": "default", "labels": {"n": n.to_string(), "odd": (n % 2 == 1).to_string()}, "annotations": {"text": text}});
     let service =
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}});
     fixture.server.store().put(service).unwrap();
@@ -72,6 +76,30 @@ async fn a_client_that_reads_nothing_is_ended_alone_and_its_memory_is_bounded() 
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     assert!(text.contains("weir_cache_slow_watches_total{resource=\"services\"} 1\n"), "{text}");
+}
+
+#[tokio::test]
+async fn of_the_whole_state_little_is_encoded_for_clients_that_read_nothing_and_it_counts() {
+    const CLIENTS: usize = 8;
+    let fixture = cached().await;
+    // More than the buffers of the system take.
+    for n in 0..400 {
+        put(&fixture, &format!("s{n}"), n);
+    }
+    fixture.json("/api/v1/services?resourceVersion=0").await;
+    let mut silent = Vec::new();
+    for _ in 0..CLIENTS {
+        silent.push(silent_watch(&fixture, "0").await);
+    }
+    let end = tokio::time::Instant::now() + Duration::from_secs(60);
+    let (mut counted, mut most) = (0, 0);
+    while view(&fixture)["clients"] != CLIENTS || counted == 0 {
+        assert!(tokio::time::Instant::now() < end, "{:#}", view(&fixture));
+        counted = view(&fixture)["history"]["bytes"].as_u64().unwrap() as usize;
+        most = most.max(counted);
+        tokio::task::yield_now().await;
+    }
+    assert!(most < CLIENTS * 20 * LARGE, "{most}");
 }
 
 #[tokio::test]

@@ -75,10 +75,10 @@ fn an_event_of_the_api_server_or_a_newer_object_has_a_version_of_its_own() {
 }
 
 #[test]
-fn a_chunk_uses_the_memory_of_watches_until_it_was_sent() {
+fn bytes_use_the_memory_of_watches_until_they_were_sent() {
     let memory = WatchMemory::new(1 << 20);
     let frames = FrameBytes::new(memory.clone());
-    let chunk = frames.count(vec![7; 1000]);
+    let chunk = frames.count(vec![7; 1000].into());
     let rest = chunk.slice(500..);
     drop(chunk);
     assert_eq!((frames.get(), memory.limit(0)), (1000, (1 << 20) - 1000));

@@ -259,7 +259,11 @@ impl ResourceReflector {
     /// whose version is ahead of the server would never change again.
     async fn watch_or_verify(&mut self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
+        let wanted = self.needs_bookmark.then_some(self.asked_until);
         let received = self.watch().await?;
+        if self.reads_from_peer() && wanted.is_some_and(|wanted| self.store.snapshot().version < wanted) {
+            return Err(self.client().unavailable("the peer is behind: a client waits for a later version"));
+        }
         if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {
             return Ok(Phase::Watch);
         }

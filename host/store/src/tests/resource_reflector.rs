@@ -9,7 +9,10 @@ use weir_apiserver::{Action, End, Gzip};
 use weir_kube::RequestInfo;
 
 use super::*;
+use crate::PeerClient;
 use crate::cache::{Collection, Delta, ResourceReflector, ResourceStore};
+use crate::peers::PeerOrder;
+use weir_upstream::{Upstream, UpstreamConfig};
 
 /// A store of all Services, and the tasks that fill it.
 struct Reflected {
@@ -140,6 +143,28 @@ async fn a_bookmark_from_the_future_does_not_stop_a_store_for_ever() {
     reflected.until(|store| store.snapshot().objects.size() == 2).await;
     reflected.api.store().put(service("c", json!({}))).unwrap();
     reflected.until(|store| store.snapshot().objects.size() == 3).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_lacks_what_a_client_waits_for_is_left() {
+    let (api, peer) = (ApiServer::builder().start().await.unwrap(), ApiServer::builder().start().await.unwrap());
+    for server in [&api, &peer] {
+        server.store().put(service("a", json!({}))).unwrap();
+    }
+    let upstream = Upstream::new(&UpstreamConfig::new(kube::Config::new(peer.url().parse().unwrap())), Arc::default());
+    let peers = PeerOrder { peers: vec![PeerClient::new("edge-b", Arc::new(upstream.unwrap()))], before: 1 };
+    let timing = ReflectorTiming { first_bookmark: Duration::from_secs(1), ..TIMING };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let reflector = ResourceReflector::new(client, collection("/api/v1/services"), timing).with_peers(peers);
+    let (store, tasks) = (reflector.store(), Tasks::default());
+    tasks.spawn_until_stop(reflector.run());
+    let reflected = Reflected { api, store, _tasks: tasks };
+    within(reflected.store.state().wait_for(|state| state.synced)).await.unwrap();
+    assert_eq!(reflected.store.peer().as_deref(), Some("edge-b"));
+    reflected.api.store().put(service("b", json!({}))).unwrap();
+    reflected.store.want(reflected.api.store().revision());
+    reflected.until(|store| store.snapshot().objects.size() == 2).await;
+    assert_eq!(reflected.store.peer(), None, "it is read from the API server");
 }
 
 /// A Service whose metadata is a small part of it.

@@ -2,8 +2,7 @@
 //! begins.
 //!
 //! If one chain version has shown the client everything that it holds, its events are sent as they come, and the watch ends
-//! when the chain version changes. Where an object changes that the chain hides, the client gets a DELETED event, also if it
-//! does not hold the object.
+//! when the chain version changes. Where an object changes that the chain hides, the client gets a 410.
 //!
 //! Otherwise Weir does not know what the client holds: it may continue from the version of a write, of a get, or of a list
 //! that another process served. Such a client gets the whole state of the view. The events before the history are collected
@@ -174,8 +173,14 @@ impl OlderEvents {
         }
         let encoded = match (event.event_type, outcome) {
             (EventType::Added, Outcome::Hidden) => return Ok(None),
-            // The client may hold it in an earlier state. Which one is not known, so that the deletion carries the object as it is.
-            (EventType::Modified, Outcome::Hidden) | (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => {
+            // Its deletion would have to carry the state that the client was shown last, which is not known: kube-proxy removes the
+            // ports that a deletion names.
+            (EventType::Modified, Outcome::Hidden) => {
+                return Err(StatusError::Expired(
+                    "a filter hides an object that the client may hold in an earlier state",
+                ));
+            }
+            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => {
                 self.encoder.encode(event, EventType::Deleted, None)
             }
             (_, Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),

@@ -180,7 +180,10 @@ impl CachedWatch {
     /// Returns the next complete events; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(events) = self.take_ready() {
+            // Small objects of the state leave together.
+            if !self.gathers()
+                && let Some(events) = self.take_ready()
+            {
                 return Some(events);
             }
             if self.over {
@@ -203,6 +206,12 @@ impl CachedWatch {
         }
     }
 
+    /// Whether more of the state is encoded before what is ready leaves.
+    fn gathers(&self) -> bool {
+        let bytes = || self.ready.iter().map(Bytes::len).sum::<usize>();
+        matches!(self.phase, Phase::State { .. }) && !self.over && self.ready.len() < BATCH && bytes() < CHUNK
+    }
+
     /// Returns the next ready event, or several small ones as one chunk.
     fn take_ready(&mut self) -> Option<Bytes> {
         let first = self.ready.pop_front()?;
@@ -216,7 +225,7 @@ impl CachedWatch {
             chunk.extend_from_slice(next);
             self.ready.pop_front();
         }
-        Some(self.view.chunk(chunk))
+        Some(self.view.counted(chunk.into()))
     }
 
     /// The events from here on are still to be sent.
@@ -244,9 +253,11 @@ impl CachedWatch {
                 self.join(version, earlier)
             }
             Phase::State { state, reason } => {
-                let (items, reason) = (state.take(BATCH), *reason);
+                let (item, reason) = (state.next(), *reason);
                 let end = state.is_empty().then_some((state.version, state.position));
-                items.iter().try_for_each(|item| self.state_item(item, reason))?;
+                if let Some(item) = item {
+                    self.state_item(&item, reason)?;
+                }
                 if let Some((version, position)) = end {
                     self.version = version;
                     self.phase = Phase::Events { position };

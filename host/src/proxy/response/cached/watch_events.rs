@@ -29,7 +29,8 @@ impl CachedWatch {
         };
         let media_type = self.read.media_type;
         let encoded = frame(event_type, &self.format, bytes, media_type.encoding, media_type.transform);
-        self.send(encoded.map_err(invalid)?);
+        let encoded = self.view.counted(encoded.map_err(invalid)?);
+        self.send(encoded);
         Ok(())
     }
 
@@ -41,12 +42,13 @@ impl CachedWatch {
             if new.filter(shows).is_some() {
                 // Whether the client holds this version of the object is not known.
                 self.resend(latest)?;
+            } else if let Some(hidden) = new.filter(|_| *changed) {
+                // Its version is not above the client's: the client may hold it, and no earlier state of it.
+                self.object(EventType::Deleted, hidden)?;
             } else if latest.old.as_ref().filter(shows).is_some() {
                 self.encode(latest, EventType::Deleted)?;
             } else if let Some(before) = before.as_ref().filter(shows) {
                 self.object(EventType::Deleted, before)?;
-            } else if let Some(hidden) = new.filter(|_| *changed) {
-                self.object(EventType::Deleted, hidden)?;
             } else {
                 continue;
             }
