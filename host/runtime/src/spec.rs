@@ -10,7 +10,7 @@ mod rule;
 
 use serde_json::{Map, Value};
 use weir_document::Path;
-use weir_kube::{GroupResource, VerbClass};
+use weir_kube::{GroupResource, KUBELET, VerbClass};
 
 pub use self::digest::{Digest, DigestError};
 pub use self::limits::{LimitError, Limits, MemoryLimit, TimeLimit, duration, quantity};
@@ -68,9 +68,7 @@ pub enum FailurePolicy {
     Hide,
 }
 
-/// The component that runs the pods of a node.
-const KUBELET: &str = "kubelet";
-/// What it cannot do without, and what it does with objects that are missing.
+/// What kubelet cannot do without, and what it does with objects that are missing.
 const KUBELET_NEEDS: [(&str, &str); 2] =
     [("pods", "it stops a pod that it no longer sees"), ("nodes", "without its Node it admits no pods")];
 
