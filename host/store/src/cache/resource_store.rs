@@ -281,9 +281,9 @@ impl ResourceStore {
                 && present.objects.get(&object.key).is_some_and(|present| present.version == object.version)
         };
         listed.retain(|_, object| !unchanged(object));
-        let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Put).chain(deleted).collect();
+        let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Listed).chain(deleted).collect();
         deltas.sort_by_key(|delta| match delta {
-            Delta::Put(object) => object.version,
+            Delta::Put(object) | Delta::Listed(object) => object.version,
             Delta::Remove(_, version) | Delta::Bookmark(version) => *version,
         });
         deltas.push(Delta::Bookmark(version));

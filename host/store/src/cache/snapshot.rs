@@ -24,6 +24,8 @@ pub struct Snapshot {
 pub(crate) enum Delta {
     /// The object was added or updated.
     Put(Object),
+    /// The object is in a list: it exists, also if its version is not above that of the store.
+    Listed(Object),
     /// The object was deleted at this version.
     Remove(StoreKey, u64),
     /// Nothing changed up to this version.
@@ -35,10 +37,11 @@ impl Snapshot {
     /// an unknown object.
     pub(super) fn apply(&mut self, delta: Delta) -> Option<StoreEvent> {
         match delta {
-            Delta::Put(object) => {
+            // An unknown object at a version that the store has passed was deleted since.
+            Delta::Put(object) if object.version <= self.version && !self.objects.contains_key(&object.key) => None,
+            Delta::Put(object) | Delta::Listed(object) => {
                 let old = self.objects.get(&object.key).cloned();
-                // An unknown object at a version that the store has passed was deleted since.
-                if object.version <= old.as_ref().map_or(self.version, |old| old.version) {
+                if old.as_ref().is_some_and(|old| old.version >= object.version) {
                     return None;
                 }
                 let new = Arc::new(object);

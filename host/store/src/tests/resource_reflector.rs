@@ -129,6 +129,16 @@ async fn repeated_and_older_events_change_nothing() {
 }
 
 #[tokio::test]
+async fn an_object_of_a_list_exists_whatever_its_version() {
+    let reflected = services().await;
+    let before = reflected.store.snapshot();
+    let mut objects: Vec<_> = before.objects.values().map(|object| crate::cache::Object::clone(object)).collect();
+    objects.push(crate::cache::Object { key: StoreKey::new("default", "missed"), ..objects[0].clone() });
+    reflected.store.replace(before.format.clone(), objects, before.version + 1);
+    assert_eq!(reflected.names(), ["a", "b", "missed"]);
+}
+
+#[tokio::test]
 async fn a_bookmark_from_the_future_does_not_stop_a_store_for_ever() {
     let api = ApiServer::builder().start().await.unwrap();
     api.store().put(service("a", json!({}))).unwrap();
