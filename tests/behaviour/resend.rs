@@ -53,6 +53,16 @@ async fn next(events: &mut Events, count: usize) -> Vec<String> {
     all
 }
 
+/// Reads events until one shows the slice with an endpoint on `node`: a DELETED names the state before.
+async fn until_shown(events: &mut Events, node: &str) {
+    loop {
+        let event = events.next_change().await;
+        if event["type"] != "DELETED" && summary(&event).ends_with(node) {
+            return;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_changed_outcome_is_modified_or_deleted_and_added_by_component_and_a_bookmark_follows() {
     let (server, weir) = topology("custom=replace").await;
@@ -115,17 +125,21 @@ async fn a_client_between_two_watches_gets_what_changed_as_its_component_takes_i
         let client = weir.client(name);
         let list = client.json(&format!("{SLICES}?resourceVersion={held}")).await;
         let from = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-        let mut events = watch(&client, &from).await;
-        open.push((name, client, from));
-        set_pool(&server, &["edge-a", "edge-c"]);
-        events.next_change().await;
-        set_pool(&server, &["edge-a", "edge-b"]);
-        events.next_change().await;
+        let events = watch(&client, &from).await;
+        open.push((name, client, from, events));
     }
-    for (name, client, from) in &open {
-        let mut events = watch(client, from).await;
+    // Every component has a view of its own: each has to have shown a change before the next one.
+    for node in ["edge-c", "edge-b"] {
+        set_pool(&server, &["edge-a", node]);
+        for (_, _, _, events) in &mut open {
+            until_shown(events, node).await;
+        }
+    }
+    for (name, client, from, events) in open {
+        drop(events);
+        let mut events = watch(&client, &from).await;
         let bookmark = format!("BOOKMARK {from}");
-        let expected = match *name {
+        let expected = match name {
             "traefik" => vec![format!("MODIFIED {held} edge-a edge-b"), bookmark],
             _ => vec![format!("DELETED {held} edge-a edge-c"), format!("ADDED {held} edge-a edge-b"), bookmark],
         };
