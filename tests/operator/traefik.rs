@@ -179,6 +179,14 @@ async fn traefik_serves_the_endpoints_of_its_pool_only_and_offline_too() {
     println!("from the EndpointSlice to the first request at the endpoint: {:?}", begun.elapsed());
     assert_eq!(traefik.all().await, ["a", "b"]);
 
+    // A node leaves the pool and another one joins it: what Traefik is shown of the slices changes, their versions do not.
+    for (nodes, expected) in [(["edge-a", "edge-c"], ["a", "c", "d"].as_slice()), (["edge-a", "edge-b"], &["a", "b"])] {
+        let begun = Instant::now();
+        cluster.merge(&format!("{POOLS}/hangzhou/status"), json!({"status": {"nodes": nodes}})).await;
+        until("the pool's endpoints serve", async || (traefik.all().await == expected).then_some(())).await;
+        println!("from the pool's status to requests at its endpoints only: {:?}", begun.elapsed());
+    }
+
     // Without the API server.
     let control = Client::new(cluster.plane.control(), "test");
     assert_eq!(control.send(Method::POST, "/down", "").await.status(), 200);
