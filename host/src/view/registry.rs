@@ -241,20 +241,14 @@ impl Views {
         has.or_else(|| views.iter().find(|view| view.covers(namespace, name))).map(|view| (*view).clone())
     }
 
-    /// Returns a view if it is open.
-    fn get(&self, key: &ViewKey) -> Option<Arc<View>> {
-        let mut open = self.open();
-        let found = open.views.get_mut(key)?;
-        found.used = Instant::now();
-        Some(found.view.clone())
-    }
-
     /// Returns a view, and opens it if it is not; `None` if there are too many.
     fn open_view(self: &Arc<Self>, key: &ViewKey) -> Option<Arc<View>> {
-        if let Some(view) = self.get(key) {
-            return Some(view);
-        }
+        // Clients that come at the same time get the same view.
         let mut open = self.open();
+        if let Some(found) = open.views.get_mut(key) {
+            found.used = Instant::now();
+            return Some(found.view.clone());
+        }
         if !open.make_room() {
             tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
             return None;

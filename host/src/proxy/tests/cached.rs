@@ -11,10 +11,10 @@ use super::*;
 use crate::config::CachedResources;
 use crate::view::{Views, ViewsConfig, shared_resources};
 
-mod idle;
 mod jumps;
 mod last_good_outcome;
 mod older_versions;
+mod open_views;
 
 const SERVICES: &str = "/api/v1/services";
 

@@ -1,4 +1,9 @@
-//! Views that no client reads are closed.
+//! Views open with their first client, and close once no client reads them.
+
+use std::sync::Barrier;
+
+use weir_kube::RequestInfo;
+use weir_store::StoreReader;
 
 use super::*;
 
@@ -61,4 +66,29 @@ async fn lists_of_one_client_do_not_take_the_place_of_anothers_watches() {
     assert_eq!(upstream_reads(&fixture), (1, 1), "the last one is served from a view, too");
     fixture.service("d", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED d");
+}
+
+#[tokio::test]
+async fn clients_that_come_at_the_same_time_share_one_view() {
+    const CLIENTS: usize = 8;
+    let (fixture, _script, _) = cached().await;
+    let request = RequestInfo::parse(&http::Method::GET, &SERVICES.parse().unwrap()).unwrap();
+    for n in 0..100 {
+        let start = Arc::new(Barrier::new(CLIENTS));
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let (views, request, start) = (fixture.caches.views.clone().unwrap(), request.clone(), start.clone());
+                tokio::task::spawn_blocking(move || {
+                    start.wait();
+                    let resource = request.resource().unwrap();
+                    views.view(&format!("tool-{n}"), &StoreReader::Daemon, resource, &request.query).unwrap()
+                })
+            })
+            .collect();
+        let mut views = Vec::with_capacity(CLIENTS);
+        for client in clients {
+            views.push(client.await.unwrap());
+        }
+        assert!(views.iter().all(|view| Arc::ptr_eq(view, &views[0])), "tool-{n}");
+    }
 }
