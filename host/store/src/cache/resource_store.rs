@@ -62,7 +62,7 @@ const PAUSED: u8 = 3;
 impl ResourceStore {
     /// Creates an empty store that is not synced.
     pub(crate) fn new(format: ObjectFormat) -> Self {
-        let snapshot = Snapshot { version: 0, format, objects: RedBlackTreeMapSync::new_sync() };
+        let snapshot = Snapshot { version: 0, format, objects: RedBlackTreeMapSync::new_sync(), changed: 0 };
         Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             history: Mutex::new(History::new(MAX_EVENTS, MAX_BYTES)),
@@ -284,9 +284,9 @@ impl ResourceStore {
         let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Listed).chain(deleted).collect();
         deltas.sort_by_key(|delta| match delta {
             Delta::Put(object) | Delta::Listed(object) => object.version,
-            Delta::Remove(_, version) | Delta::Bookmark(version) => *version,
+            Delta::Remove(_, version) | Delta::Bookmark(version) | Delta::ListEnd(version) => *version,
         });
-        deltas.push(Delta::Bookmark(version));
+        deltas.push(Delta::ListEnd(version));
         self.write(Some(format), deltas);
         self.set_synced();
     }
@@ -301,7 +301,7 @@ impl ResourceStore {
         let mut history = self.history();
         self.bytes.store(listed.iter().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         let objects = listed.into_iter().map(|object| (object.key.clone(), Arc::new(object))).collect();
-        self.snapshot.store(Arc::new(Snapshot { version, format, objects }));
+        self.snapshot.store(Arc::new(Snapshot { version, format, objects, changed: version }));
         history.clear();
         let end = history.end();
         drop(history);
@@ -316,7 +316,7 @@ impl ResourceStore {
         }
         let mut total = self.bytes.load(Ordering::Relaxed);
         for delta in deltas {
-            if let Delta::Bookmark(version) = delta {
+            if let Delta::Bookmark(version) | Delta::ListEnd(version) = delta {
                 self.reached(version);
             }
             let Some(event) = next.apply(delta) else { continue };

@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub format: ObjectFormat,
     /// The objects by key.
     pub objects: RedBlackTreeMapSync<StoreKey, Arc<Object>>,
+    /// The version of the last list or change of an object. A BOOKMARK may be ahead of it, also one that is wrong.
+    pub(crate) changed: u64,
 }
 
 /// A change that a watch event reports.
@@ -30,6 +32,8 @@ pub(crate) enum Delta {
     Remove(StoreKey, u64),
     /// Nothing changed up to this version.
     Bookmark(u64),
+    /// The end of a list at this version.
+    ListEnd(u64),
 }
 
 impl Snapshot {
@@ -37,15 +41,16 @@ impl Snapshot {
     /// an unknown object.
     pub(super) fn apply(&mut self, delta: Delta) -> Option<StoreEvent> {
         match delta {
-            // An unknown object at a version that the store has passed was deleted since.
-            Delta::Put(object) if object.version <= self.version && !self.objects.contains_key(&object.key) => None,
+            // An unknown object at a version that the store has passed was deleted since. That a BOOKMARK has passed it proves
+            // nothing: after one from the future, an event with a lower version is the first one of its object.
+            Delta::Put(object) if object.version <= self.changed && !self.objects.contains_key(&object.key) => None,
             Delta::Put(object) | Delta::Listed(object) => {
                 let old = self.objects.get(&object.key).cloned();
                 if old.as_ref().is_some_and(|old| old.version >= object.version) {
                     return None;
                 }
                 let new = Arc::new(object);
-                self.version = self.version.max(new.version);
+                self.advance(new.version);
                 self.objects.insert_mut(new.key.clone(), new.clone());
                 Some(StoreEvent { version: self.version, old, new: Some(new) })
             }
@@ -55,15 +60,27 @@ impl Snapshot {
                 if version < old.version {
                     return None;
                 }
-                self.version = self.version.max(version);
+                self.advance(version);
                 self.objects.remove_mut(&key);
                 Some(StoreEvent { version: self.version, old: Some(old), new: None })
             }
-            Delta::Bookmark(version) if version > self.version => {
-                self.version = version;
-                Some(StoreEvent { version, old: None, new: None })
+            Delta::ListEnd(version) => {
+                self.changed = self.changed.max(version);
+                self.bookmark(version)
             }
-            Delta::Bookmark(_) => None,
+            Delta::Bookmark(version) => self.bookmark(version),
         }
+    }
+
+    fn advance(&mut self, version: u64) {
+        self.changed = self.changed.max(version);
+        self.version = self.version.max(version);
+    }
+
+    fn bookmark(&mut self, version: u64) -> Option<StoreEvent> {
+        (version > self.version).then(|| {
+            self.version = version;
+            StoreEvent { version, old: None, new: None }
+        })
     }
 }

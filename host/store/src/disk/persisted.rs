@@ -120,7 +120,8 @@ impl Persisted {
 
     /// The objects on disk.
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot { version: self.row.version, format: self.row.format(), objects: self.objects.clone() }
+        let version = self.row.version;
+        Snapshot { version, format: self.row.format(), objects: self.objects.clone(), changed: version }
     }
 
     /// Finds what has changed in the store since the last commit.

@@ -139,6 +139,25 @@ async fn an_object_of_a_list_exists_whatever_its_version() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_added_after_a_bookmark_from_the_future_is_kept() {
+    let reflected = services().await;
+    let future = reflected.store.snapshot().version + 1_000_000;
+    reflected.store.apply(vec![Delta::Bookmark(future)]);
+    for name in ["c", "d"] {
+        reflected.api.store().put(service(name, json!({}))).unwrap();
+    }
+    reflected.until(|store| store.snapshot().objects.size() == 4).await;
+    assert_eq!(reflected.store.snapshot().version, future, "no version goes backwards");
+    let object = |name: &str| {
+        let snapshot = reflected.store.snapshot();
+        crate::cache::Object::clone(snapshot.objects.get(&StoreKey::new("default", name)).unwrap())
+    };
+    let (first, last) = (object("c"), object("d"));
+    reflected.store.apply(vec![Delta::Remove(first.key.clone(), last.version + 1), Delta::Put(first)]);
+    assert_eq!(reflected.names(), ["a", "b", "d"], "a repeated event does not bring a deleted object back");
+}
+
+#[tokio::test]
 async fn a_bookmark_from_the_future_does_not_stop_a_store_for_ever() {
     let api = ApiServer::builder().start().await.unwrap();
     api.store().put(service("a", json!({}))).unwrap();
