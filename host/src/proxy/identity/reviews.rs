@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -59,7 +60,7 @@ pub(in crate::proxy) struct ReviewKey {
 /// A result, or the error of a review. An error expires at once: only the requests that wait for it get it.
 #[derive(Debug, Clone)]
 struct CachedReview {
-    owner: Arc<str>,
+    share: Arc<Share>,
     allowed: Result<bool, String>,
     expires: Instant,
 }
@@ -77,12 +78,10 @@ impl ReviewCache {
 
     fn new(allowed: Duration, disk: Option<Arc<DiskCache>>, offline_grace: Duration) -> Self {
         // Each result has its own expiry. The time to live only bounds the memory of results that nobody requests again.
-        let shares = Arc::<Shares>::default();
-        let counted = shares.clone();
-        let results = Cache::builder().max_capacity(CAPACITY).time_to_live(allowed);
+        let results = Cache::<String, CachedReview>::builder().max_capacity(CAPACITY).time_to_live(allowed);
         Self {
-            results: results.eviction_listener(move |_, review, _| counted.remove(&review)).build(),
-            shares,
+            results: results.eviction_listener(|_, review, _| review.share.end()).build(),
+            shares: Arc::default(),
             allowed,
             granted: Cache::builder()
                 .max_capacity(CAPACITY)
@@ -147,17 +146,13 @@ impl ReviewCache {
     ) -> Result<bool, StatusError> {
         let is_expired = |review: &CachedReview| review.expires <= Instant::now();
         let left = key.expires.map(|expires| expires.duration_since(clock::now()).unwrap_or_default());
-        let sent = CachedReview::of(key, send, left.map_or(self.allowed, |left| left.min(self.allowed)));
+        let sent = self.send(key, send, left.map_or(self.allowed, |left| left.min(self.allowed)));
         let (review, is_new) = if self.shares.is_exhausted(&key.owner) && !self.results.contains_key(&key.name) {
             (sent.await, true)
         } else {
             let review = self.results.entry_by_ref(&key.name).or_insert_with_if(sent, is_expired).await;
             let is_new = review.is_fresh();
-            let review = review.into_value();
-            if is_new {
-                self.shares.add(&review);
-            }
-            (review, is_new)
+            (review.into_value(), is_new)
         };
         let allowed = review.allowed.map_err(StatusError::Review)?;
         if is_new {
@@ -165,43 +160,13 @@ impl ReviewCache {
         }
         Ok(allowed)
     }
-}
 
-/// The number of results of each owner.
-#[derive(Debug, Default)]
-struct Shares(Mutex<HashMap<Arc<str>, usize>>);
-
-impl Shares {
-    fn is_exhausted(&self, owner: &str) -> bool {
-        self.locked().get(owner).is_some_and(|results| *results >= SHARE)
-    }
-
-    fn add(&self, review: &CachedReview) {
-        *self.locked().entry(review.owner.clone()).or_default() += 1;
-    }
-
-    fn remove(&self, review: &CachedReview) {
-        let mut owners = self.locked();
-        if let Some(results) = owners.get_mut(&review.owner) {
-            *results = results.saturating_sub(1);
-            if *results == 0 {
-                owners.remove(&review.owner);
-            }
-        }
-    }
-
-    fn locked(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The name of a permission on disk.
-fn on_disk(name: &str) -> String {
-    format!("review/{name}")
-}
-
-impl CachedReview {
-    async fn of(key: &ReviewKey, send: impl Future<Output = Result<bool, StatusError>>, allowed_for: Duration) -> Self {
+    async fn send(
+        &self,
+        key: &ReviewKey,
+        send: impl Future<Output = Result<bool, StatusError>>,
+        allowed_for: Duration,
+    ) -> CachedReview {
         let allowed = match timeout(TIMEOUT, send).await {
             Ok(Ok(allowed)) => Ok(allowed),
             Ok(Err(StatusError::Review(reason))) => Err(reason),
@@ -213,13 +178,66 @@ impl CachedReview {
             Ok(false) => DENIED,
             Err(_) => Duration::ZERO,
         };
-        Self { owner: key.owner.clone(), allowed, expires: Instant::now() + lifetime }
+        CachedReview { share: Arc::new(self.shares.add(&key.owner)), allowed, expires: Instant::now() + lifetime }
     }
+}
+
+/// The number of results of each owner.
+#[derive(Debug, Default)]
+struct Shares(Mutex<HashMap<Arc<str>, usize>>);
+
+/// One result of an owner. It counts from its review on, until it is evicted; or until it is dropped, if it was never cached.
+#[derive(Debug)]
+struct Share {
+    owner: Arc<str>,
+    all: Arc<Shares>,
+    ended: AtomicBool,
+}
+
+impl Shares {
+    fn is_exhausted(&self, owner: &str) -> bool {
+        self.locked().get(owner).is_some_and(|results| *results >= SHARE)
+    }
+
+    fn add(self: &Arc<Self>, owner: &Arc<str>) -> Share {
+        *self.locked().entry(owner.clone()).or_default() += 1;
+        Share { owner: owner.clone(), all: self.clone(), ended: AtomicBool::new(false) }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    fn end(&self) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut owners = self.all.locked();
+        if let Some(results) = owners.get_mut(&self.owner) {
+            *results -= 1;
+            if *results == 0 {
+                owners.remove(&self.owner);
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The name of a permission on disk.
+fn on_disk(name: &str) -> String {
+    format!("review/{name}")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 
@@ -309,6 +327,26 @@ mod tests {
         cache.results.invalidate_all();
         cache.results.run_pending_tasks().await;
         assert!(cache.shares.locked().is_empty());
+    }
+
+    /// Errors expire at once: whoever comes next replaces them.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn results_that_are_replaced_at_once_do_not_use_up_the_share_of_their_owner() {
+        let cache = Arc::new(ReviewCache::for_reads(None, GRACE));
+        let mut clients = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let cache = cache.clone();
+            clients.spawn(async move {
+                for _ in 0..20_000 {
+                    let failed = async { Err(StatusError::Review("no".to_owned())) };
+                    assert!(cache.get_or_send(&key("a", None), failed).await.is_err());
+                }
+            });
+        }
+        assert_eq!(clients.join_all().await.len(), 4);
+        cache.results.invalidate("a").await;
+        cache.results.run_pending_tasks().await;
+        assert!(cache.shares.locked().is_empty(), "{:?}", cache.shares);
     }
 
     #[tokio::test(start_paused = true)]
