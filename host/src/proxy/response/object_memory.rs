@@ -145,18 +145,47 @@ impl ObjectRead {
     }
 }
 
-/// Decompresses an object, so that it can be filtered later; `None` if that fails.
+/// Decompresses an object, so that it can be filtered later; `None` if that fails, or if it is larger than those that filters
+/// get.
 pub(in crate::proxy) fn decoded(answer: Answer) -> Option<Answer> {
     match answer.headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
         None | Some(b"identity") => Some(answer),
         Some(b"gzip") => {
             let mut body = Vec::new();
-            let limit = get::LIMIT as u64;
-            GzDecoder::new(&answer.body[..]).take(limit).read_to_end(&mut body).ok()?;
+            GzDecoder::new(&answer.body[..]).take(get::LIMIT as u64 + 1).read_to_end(&mut body).ok()?;
+            // A part of the object must not pass for all of it.
+            (body.len() <= get::LIMIT).then_some(())?;
             let mut headers = answer.headers.clone();
             headers.remove(header::CONTENT_ENCODING);
             Some(Answer { headers, body: body.into(), status: StatusCode::OK, ..answer })
         }
         Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    #[test]
+    fn a_compressed_object_is_decoded_as_a_whole_or_not_at_all() {
+        let compressed = |size: usize| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(&vec![b'x'; size]).unwrap();
+            let mut parts = Response::new(()).into_parts().0;
+            parts.headers.insert(header::CONTENT_ENCODING, http::HeaderValue::from_static("gzip"));
+            parts.headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+            decoded(Answer::of(&parts, encoder.finish().unwrap().into(), clock::now()))
+        };
+        for size in [0, 9000, get::LIMIT] {
+            let answer = compressed(size).unwrap();
+            assert_eq!((answer.body.len(), answer.headers.get(header::CONTENT_ENCODING)), (size, None));
+        }
+        assert_eq!(compressed(get::LIMIT + 1), None);
     }
 }
