@@ -229,8 +229,11 @@ impl Upstream {
         if !is_changed {
             return;
         }
-        let is_down = self.servers.are_down();
-        self.reachable.send_replace(!is_down);
+        // Computed under the lock: of two changes at the same time, the later one counts both.
+        self.reachable.send_if_modified(|before| {
+            let now = !self.servers.are_down();
+            std::mem::replace(before, now) != now
+        });
         if server.relay.is_none() {
             match up {
                 true => tracing::info!(server = %server.name, reason, "the {} is up again", self.role),
@@ -247,7 +250,7 @@ impl Upstream {
         });
         if up {
             self.connectivity.record_success();
-        } else if is_down {
+        } else if self.servers.are_down() {
             self.connectivity.record_failure();
         }
         if self.has_alternative() || was_down || condition == Condition::Down {
