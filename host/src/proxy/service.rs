@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::body::{Meter, ResponseBody, guarded};
@@ -106,10 +106,26 @@ impl Proxy {
         peer: Peer,
         started: Instant,
     ) -> Response<ResponseBody> {
-        let RequestContext { parsed, upgrade, component, identity, route } = context;
+        let RequestContext { parsed, component, identity, .. } = &context;
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
-        let cacheable = self.cacheable(&request, &parsed, &component, identity, &peer, started);
-        if let Some(cacheable) = &cacheable
+        let cacheable = self.cacheable(&request, parsed, component, *identity, &peer, started);
+        let response = self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await;
+        if let Some(cacheable) = cacheable {
+            cacheable.note_list(response.status());
+        }
+        response
+    }
+
+    async fn respond_cached_or_upstream(
+        self: &Arc<Self>,
+        request: http::Request<Incoming>,
+        context: RequestContext,
+        peer: Peer,
+        started: Instant,
+        cacheable: Option<&Arc<CacheableRequest>>,
+    ) -> Response<ResponseBody> {
+        let RequestContext { parsed, upgrade, component, identity, route } = context;
+        if let Some(cacheable) = cacheable
             && let Some(response) = cached::respond(self, cacheable, self.upstream.is_reachable()).await
         {
             return response;
@@ -135,7 +151,7 @@ impl Proxy {
             return self.note_report(report, response).await;
         }
         if response.status().is_server_error() && self.upstream.is_failing() {
-            let cached = match &cacheable {
+            let cached = match cacheable {
                 Some(cacheable) => cached::respond(self, cacheable, false).await,
                 None => None,
             };
@@ -237,6 +253,7 @@ impl Proxy {
             client: peer.address.ip(),
             started,
             close: peer.connection.close().clone(),
+            lists: (request.version() == Version::HTTP_2).then(|| peer.lists.clone()),
         };
         (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
     }

@@ -36,6 +36,7 @@ use crate::proxy::headers;
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
+use crate::proxy::server::connection_lists::ConnectionLists;
 use crate::view::{RequestSelector, View, ViewSnapshot};
 
 /// The warning on every answer that may be stale.
@@ -53,6 +54,8 @@ pub(in crate::proxy) struct CachedRead {
     client: ClientKey,
     /// All that the client reads of the resource.
     any_read: ClientKey,
+    /// Whether the client holds nothing that an earlier process made, as far as its connection tells.
+    is_known: bool,
     /// Whether another Weir reads, what no filters have made.
     for_peer: bool,
     /// Lends the client's own credential to the view's reflector while the response is open.
@@ -106,8 +109,9 @@ impl CachedRead {
         Some(Self {
             component: component.to_owned(),
             selector: RequestSelector::of(resource, query)?,
-            client: ClientKey::of(headers, identity, resource, query),
+            client: ClientKey::of(headers, identity, resource, query, negotiate(headers, resource, query)),
             any_read: ClientKey::of_resource(headers, identity, resource),
+            is_known: false,
             loan: None,
             resource: resource.clone(),
             query: query.clone(),
@@ -190,6 +194,20 @@ pub(in crate::proxy) struct CacheableRequest {
     pub(in crate::proxy) started: Instant,
     /// Closes the client's connection.
     pub(in crate::proxy) close: CancellationToken,
+    /// What was listed on the connection, if all requests of its client share it: over HTTP/2.
+    pub(in crate::proxy) lists: Option<Arc<ConnectionLists>>,
+}
+
+impl CacheableRequest {
+    /// Notes the response to a list, from a view or not.
+    pub(in crate::proxy) fn note_list(&self, status: StatusCode) {
+        let Some(resource) = self.parsed.resource().filter(|resource| resource.verb == Verb::List) else { return };
+        if let Some(lists) = self.lists.as_ref().filter(|_| status == StatusCode::OK) {
+            let (headers, query) = (&self.headers, &self.parsed.query);
+            let form = negotiate(headers, resource, query);
+            lists.note(ClientKey::of(headers, self.identity, resource, query, form).read());
+        }
+    }
 }
 
 /// Responds to a read from a view; `None` if only the API server can answer it.
@@ -208,6 +226,7 @@ pub(in crate::proxy) async fn respond(
         return None;
     }
     read.loan = views.lend(&reader, headers);
+    read.is_known = request.lists.as_ref().is_none_or(|lists| lists.contain(read.client.read()));
     let view = views.view(component, &reader, resource, &parsed.query)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
     let response = read_view(proxy, request, read, view, online).await?;

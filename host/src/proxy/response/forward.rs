@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 
 use super::event_boundary::InterruptibleWatch;
 use super::list_version::ListVersion;
+use super::read::negotiate;
 use super::watch;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, empty, full};
@@ -192,7 +193,8 @@ fn client_key(
         _ => false,
     })?;
     let is_remembered = was_matched || !proxy.resume.is_empty() || is_cached(proxy, component, resource);
-    is_remembered.then(|| ClientKey::of(request.headers(), identity, resource, &parsed.query))
+    let (headers, query) = (request.headers(), &parsed.query);
+    is_remembered.then(|| ClientKey::of(headers, identity, resource, query, negotiate(headers, resource, query)))
 }
 
 /// Whether a filter of a former process may have made what the client holds.

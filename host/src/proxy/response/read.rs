@@ -82,10 +82,10 @@ impl ReadRequest {
     pub(in crate::proxy) fn new(parts: ReadParts) -> Self {
         let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
             parts;
-        let client = ClientKey::of(&headers, identity, &resource, &query);
+        let media_type = negotiate(&headers, &resource, &query);
+        let client = ClientKey::of(&headers, identity, &resource, &query, media_type);
         let any_read = ClientKey::of_resource(&headers, identity, &resource);
         let only_tables = accepts_only_tables(&headers, &query);
-        let media_type = negotiate(&headers, &resource, &query);
         let compress = compress && headers::accepts_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {

@@ -2,12 +2,12 @@
 
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
-use weir_kube::{Query, ResourceRequest};
+use weir_kube::{MediaType, Query, ResourceRequest, Transform};
 use weir_upstream::Identity;
 
 use crate::proxy::credential::{hash_part, token_subject};
 
-/// A client and what it reads: hashes of its credential, and of that with User-Agent, collection and selectors.
+/// A client and what it reads: hashes of its credential, and of that with User-Agent, collection, selectors and form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::proxy) struct ClientKey {
     owner: [u8; 8],
@@ -22,8 +22,14 @@ impl ClientKey {
         identity: Identity,
         resource: &ResourceRequest,
         query: &Query,
+        form: MediaType,
     ) -> Self {
-        Self::hash(headers, identity, resource, Some(query))
+        Self::hash(headers, identity, resource, Some((query, form)))
+    }
+
+    /// The hash of all that the key is of.
+    pub(in crate::proxy) fn read(&self) -> [u8; 16] {
+        self.read
     }
 
     /// Whose credential it is.
@@ -37,7 +43,12 @@ impl ClientKey {
         Self::hash(headers, identity, resource, None)
     }
 
-    fn hash(headers: &HeaderMap, identity: Identity, resource: &ResourceRequest, query: Option<&Query>) -> Self {
+    fn hash(
+        headers: &HeaderMap,
+        identity: Identity,
+        resource: &ResourceRequest,
+        read: Option<(&Query, MediaType)>,
+    ) -> Self {
         let mut hash = Sha256::new();
         let mut part = |bytes: &[u8]| hash_part(&mut hash, bytes);
         part(&[identity as u8]);
@@ -55,12 +66,18 @@ impl ClientKey {
         owner.iter_mut().zip(hash.clone().finalize()).for_each(|(to, from)| *to = from);
         let mut part = |bytes: &[u8]| hash_part(&mut hash, bytes);
         part(headers.get(header::USER_AGENT).map(|value| value.as_bytes()).unwrap_or_default());
-        match query {
-            Some(query) => {
+        match read {
+            Some((query, form)) => {
                 part(resource.collection.as_bytes());
                 part(resource.name.as_deref().unwrap_or_default().as_bytes());
                 part(query.first("labelSelector").unwrap_or_default().as_bytes());
                 part(query.first("fieldSelector").unwrap_or_default().as_bytes());
+                let transform = match form.transform {
+                    Transform::None => 0,
+                    Transform::Metadata(_) => 1,
+                    Transform::Table(..) => 2,
+                };
+                part(&[form.encoding as u8, transform]);
             }
             None => part(resource.resource.to_string().as_bytes()),
         }
@@ -87,7 +104,28 @@ impl ClientKey {
 
 #[cfg(test)]
 mod tests {
+    use weir_kube::{Encoding, IncludeObject, MetaVersion};
+
     use super::*;
+
+    const JSON: MediaType = MediaType { encoding: Encoding::Json, transform: Transform::None };
+
+    #[test]
+    fn clients_of_one_name_that_read_other_forms_differ() {
+        let parsed = weir_kube::RequestInfo::parse(&http::Method::GET, &"/api/v1/services".parse().unwrap()).unwrap();
+        let of = |form| {
+            let resource = parsed.resource().unwrap();
+            ClientKey::of(&HeaderMap::new(), Identity::Client, resource, &parsed.query, form)
+        };
+        let forms = [
+            JSON,
+            MediaType { encoding: Encoding::Protobuf, ..JSON },
+            MediaType { transform: Transform::Metadata(MetaVersion::V1), ..JSON },
+            MediaType { transform: Transform::Table(MetaVersion::V1, IncludeObject::Metadata), ..JSON },
+        ];
+        let keys: std::collections::HashSet<_> = forms.into_iter().map(of).collect();
+        assert_eq!(keys.len(), forms.len());
+    }
 
     #[test]
     fn a_client_is_its_credential_its_agent_and_its_query() {
@@ -98,7 +136,7 @@ mod tests {
         let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);
         let of = |token, identity, path| {
             let (resource, query) = resource(path);
-            ClientKey::of(&headers(token), identity, &resource, &query)
+            ClientKey::of(&headers(token), identity, &resource, &query, JSON)
         };
         let list = of("a", Identity::Client, "/api/v1/services?labelSelector=x&limit=5");
         assert_eq!(list, of("a", Identity::Client, "/api/v1/services?watch=1&resourceVersion=7&labelSelector=x"));

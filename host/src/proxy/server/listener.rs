@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use super::client_certificate::Subject;
 use super::client_trust::ClientCertificate;
+use super::connection_lists::ConnectionLists;
 use super::tls::ServerTls;
 use super::write_coalescer::{CoalescedStream, coalesce_writes};
 use crate::connections::{Connection, ConnectionPeer, Connections, peer_uid};
@@ -71,12 +72,13 @@ pub(in crate::proxy) struct Peer {
     certificate: Option<Arc<ClientCertificate>>,
     /// An upgraded stream keeps it by a clone of the peer.
     pub(in crate::proxy) connection: Connection,
+    pub(in crate::proxy) lists: Arc<ConnectionLists>,
 }
 
 impl Peer {
     /// The client of a connection without TLS. `local` is the address that it connected to.
     pub(in crate::proxy) fn plain(address: SocketAddr, local: Option<SocketAddr>, connection: Connection) -> Self {
-        Self { address, local, uid: Arc::default(), certificate: None, connection }
+        Self { address, local, uid: Arc::default(), certificate: None, connection, lists: Arc::default() }
     }
 
     /// The user and groups of the client certificate, if the client sent one.

@@ -46,8 +46,20 @@ async fn filled(directory: &Path) -> ApiServer {
 #[tokio::test]
 async fn a_daemon_that_restarts_without_its_api_server_serves_from_disk() {
     let folder = tempfile::tempdir().unwrap();
-    drop(filled(folder.path()).await);
-    let disk = open(folder.path());
+    let (fixture, disk, _hidden) = restarted(folder.path()).await;
+    let (status, list) = fixture.json(SERVICES).await;
+    assert_eq!((status, names(&list)), (StatusCode::OK, vec!["b"]), "{list}");
+    // The link is known to be down by now.
+    let response = fixture.send("/api/v1/namespaces/default/services/b", &[]).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.headers().contains_key("warning"));
+    stop(fixture, disk).await;
+}
+
+/// A proxy that has restarted without its API server, and hides the Service `a` now.
+async fn restarted(directory: &Path) -> (ProxyFixture, Arc<DiskCache>, Script) {
+    drop(filled(directory).await);
+    let disk = open(directory);
     let unreachable = UpstreamConfig::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap()));
     let fixture = start(&disk, Some(unreachable)).await;
     let hidden = Script::new(|document| match document.name().unwrap() == "a" {
@@ -55,12 +67,31 @@ async fn a_daemon_that_restarts_without_its_api_server_serves_from_disk() {
         false => Outcome::Unchanged,
     });
     fixture.filter("*/services", &hidden);
-    let (status, list) = fixture.json(SERVICES).await;
-    assert_eq!((status, names(&list)), (StatusCode::OK, vec!["b"]), "{list}");
-    // The link is known to be down by now.
-    let response = fixture.send("/api/v1/namespaces/default/services/b", &[]).await;
-    assert_eq!(response.status(), StatusCode::OK);
-    assert!(response.headers().contains_key("warning"));
+    (fixture, disk, hidden)
+}
+
+#[tokio::test]
+async fn a_client_that_lists_after_a_restart_tells_nothing_of_another_one_of_its_name() {
+    let http2 = || Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut fixture, disk, hidden) = restarted(folder.path()).await;
+    let http1 = std::mem::replace(&mut fixture.client, http2());
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["b"]);
+    let watch = format!("/api/v1/services?watch=1&resourceVersion={}", version(&list));
+    let mut listed = fixture.watch(&watch).await;
+    // Another one continues from the same version of the former process, which showed it the Service.
+    fixture.client = http2();
+    let mut resumed = fixture.watch(&watch).await;
+    assert_eq!([resumed.next_summary().await, resumed.next_summary().await], ["DELETED a", "MODIFIED b"]);
+    // Over HTTP/1 a client has several connections: only its name and the form of what it reads tell.
+    fixture.client = http1;
+    let metadata = [("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")];
+    let mut resumed = EventReader { body: fixture.send(&watch, &metadata).await.into_body(), rest: Vec::new() };
+    assert_eq!([resumed.next_summary().await, resumed.next_summary().await], ["DELETED a", "MODIFIED b"]);
+    fixture.filter("*/services", &Script::new(|_| Outcome::Unchanged));
+    drop(hidden);
+    assert_eq!(listed.next_summary().await, "ADDED a", "it has got nothing that it had already");
     stop(fixture, disk).await;
 }
 

@@ -184,7 +184,7 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		through(endpoints, endpointsOf(client), true)
 		through(configMaps, configMapsOf(client), false)
 		through(nodes, nodesOf(client), true)
-		// Without views, Weir knows clients by their names only.
+		// Without views, Weir knows clients by their names and the form of what they read only: one may continue from what another one listed.
 		name := "reader-metadata"
 		if !s.daemon {
 			name += "-" + word

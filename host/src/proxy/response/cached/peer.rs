@@ -89,6 +89,7 @@ impl Proxy {
             identity: Identity::Daemon,
             client: peer.address.ip(),
             close: peer.connection.close().clone(),
+            lists: None,
             started,
         });
         self.answer_shared_read(read, &resource).await

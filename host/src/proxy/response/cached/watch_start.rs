@@ -43,11 +43,12 @@ fn held(proxy: &Proxy, read: &CachedRead, view: &View, version: u64) -> HeldStat
     let chain = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
     // Since then the client has got the API server's events, if it starts before the history.
     let start = if let Start::After(start) = read.start { start } else { version }.to_string();
-    if proxy.resume.was_made_by(&read.client, chain, &start) {
+    let is_listed = proxy.resume.was_made_by(&read.client, chain, &start);
+    if is_listed && read.is_known {
         HeldState::Listed
     } else if proxy.chain_starts.covers(chain, &read.resource.resource, &start) {
         HeldState::Shown
-    } else if proxy.resume.was_made_by(&read.any_read, chain, &start) {
+    } else if is_listed || proxy.resume.was_made_by(&read.any_read, chain, &start) {
         HeldState::ListedByAny
     } else {
         HeldState::Unknown
