@@ -54,7 +54,7 @@ pub(crate) enum HeldState {
     /// A list of the chain version that made the view's present objects, if a client of this process holds it. Another
     /// client with the same name may hold less, so that changes without a version of their own are sent all the same.
     ListedByAny,
-    /// The same, and the client's own connection has listed: it holds nothing that an earlier process made.
+    /// The same, and the client itself has listed it.
     Listed,
 }
 

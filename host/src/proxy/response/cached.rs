@@ -54,8 +54,8 @@ pub(in crate::proxy) struct CachedRead {
     client: ClientKey,
     /// All that the client reads of the resource.
     any_read: ClientKey,
-    /// Whether the client holds nothing that an earlier process made, as far as its connection tells.
-    is_known: bool,
+    /// What was listed on the client's connection; `None` if that tells nothing of a client.
+    lists: Option<Arc<ConnectionLists>>,
     /// Whether another Weir reads, what no filters have made.
     for_peer: bool,
     /// Lends the client's own credential to the view's reflector while the response is open.
@@ -111,7 +111,7 @@ impl CachedRead {
             selector: RequestSelector::of(resource, query)?,
             client: ClientKey::of(headers, identity, resource, query, negotiate(headers, resource, query)),
             any_read: ClientKey::of_resource(headers, identity, resource),
-            is_known: false,
+            lists: None,
             loan: None,
             resource: resource.clone(),
             query: query.clone(),
@@ -206,6 +206,7 @@ impl CacheableRequest {
             let (headers, query) = (&self.headers, &self.parsed.query);
             let form = negotiate(headers, resource, query);
             lists.note(ClientKey::of(headers, self.identity, resource, query, form).read());
+            lists.note(ClientKey::of_resource(headers, self.identity, resource).read());
         }
     }
 }
@@ -226,7 +227,7 @@ pub(in crate::proxy) async fn respond(
         return None;
     }
     read.loan = views.lend(&reader, headers);
-    read.is_known = request.lists.as_ref().is_none_or(|lists| lists.contain(read.client.read()));
+    read.lists.clone_from(&request.lists);
     let view = views.view(component, &reader, resource, &parsed.query)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
     let response = read_view(proxy, request, read, view, online).await?;

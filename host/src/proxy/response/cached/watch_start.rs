@@ -7,6 +7,7 @@ use super::watch::{CachedWatch, Phase, StateReason};
 use super::{CacheableRequest, CachedRead, Start};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
+use crate::proxy::resume::ClientKey;
 use crate::view::{EarlierEvent, HeldState, View, WatchStart};
 
 /// How a watch begins; `None` if it begins before the view's history.
@@ -43,12 +44,16 @@ fn held(proxy: &Proxy, read: &CachedRead, view: &View, version: u64) -> HeldStat
     let chain = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
     // Since then the client has got the API server's events, if it starts before the history.
     let start = if let Start::After(start) = read.start { start } else { version }.to_string();
-    let is_listed = proxy.resume.was_made_by(&read.client, chain, &start);
-    if is_listed && read.is_known {
+    // Others with the same name may have listed. Over HTTP/1 a client has several connections, so that they do not tell.
+    let is_listed = |client: &ClientKey| {
+        read.lists.as_ref().is_none_or(|lists| lists.contain(client.read()))
+            && proxy.resume.was_made_by(client, chain, &start)
+    };
+    if is_listed(&read.client) {
         HeldState::Listed
     } else if proxy.chain_starts.covers(chain, &read.resource.resource, &start) {
         HeldState::Shown
-    } else if is_listed || proxy.resume.was_made_by(&read.any_read, chain, &start) {
+    } else if is_listed(&read.any_read) {
         HeldState::ListedByAny
     } else {
         HeldState::Unknown
