@@ -76,8 +76,13 @@ async fn a_changed_outcome_is_modified_or_deleted_and_added_by_component_and_a_b
         open.push((name, watch(&client, &from).await, from));
     }
     let protobuf = component("traefik").with("accept", CLIENT_GO);
+    let metadata = component("traefik").with("accept", METADATA);
+    // What a client holds is told by a list of its own form.
+    for client in [&protobuf, &metadata] {
+        assert_eq!(client.get(&format!("{SLICES}?resourceVersion=0")).await.status, 200);
+    }
     let mut frames = Frames::of(watch(&protobuf, &open[1].2).await);
-    let mut metadata = watch(&component("traefik").with("accept", METADATA), &open[1].2).await;
+    let mut metadata = watch(&metadata, &open[1].2).await;
 
     set_pool(&server, &["edge-a", "edge-c"]);
     for (name, events, from) in &mut open {
