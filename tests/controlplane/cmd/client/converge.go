@@ -207,7 +207,17 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		return nil, err
 	}
 	r.pairs = append(r.pairs, pair{straight: pools, through: r.follow(ctx, "pools", customOf(client, poolResource))})
-	return r, r.reload()
+	return r, r.firstRules()
+}
+
+// firstRules activates every filter, so that all modules are compiled: a module cannot be compiled for the first time while the
+// disk is full.
+func (r *run) firstRules() error {
+	r.rules = randomRules(r.random)
+	r.rules.discard, r.rules.isolation, r.rules.topology, r.rules.endpoints, r.rules.inCluster = true, true, true, true, true
+	r.reloads++
+	r.rules.generation = r.reloads
+	return r.write(r.rules.manifest())
 }
 
 // joinAsKubelet makes the run the kubelet of its node, whose pods it reports.
