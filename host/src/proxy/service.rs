@@ -116,6 +116,7 @@ impl Proxy {
         response
     }
 
+    /// The same. A view may answer what is `cacheable`.
     async fn respond_cached_or_upstream(
         self: &Arc<Self>,
         request: http::Request<Incoming>,

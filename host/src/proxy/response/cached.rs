@@ -90,7 +90,8 @@ impl CachedRead {
         if resource.subresource.is_some() {
             return None;
         }
-        let mut media_type = negotiate(headers, resource, query);
+        let form = negotiate(headers, resource, query);
+        let mut media_type = form;
         if matches!(media_type.transform, Transform::Table(..)) {
             if online {
                 return None;
@@ -109,7 +110,7 @@ impl CachedRead {
         Some(Self {
             component: component.to_owned(),
             selector: RequestSelector::of(resource, query)?,
-            client: ClientKey::of(headers, identity, resource, query, negotiate(headers, resource, query)),
+            client: ClientKey::of(headers, identity, resource, query, form),
             any_read: ClientKey::of_resource(headers, identity, resource),
             lists: None,
             loan: None,

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// The most entries of a connection. A client has one for each of its informers.
+/// The most entries of a connection. A client has two for each of its informers: for all that it reads of the resource, too.
 const ENTRIES: usize = 128;
 
 /// The hashes of the reads whose lists were answered on one connection.

@@ -184,7 +184,8 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		through(endpoints, endpointsOf(client), true)
 		through(configMaps, configMapsOf(client), false)
 		through(nodes, nodesOf(client), true)
-		// Without views, Weir knows clients by their names and the form of what they read only: one may continue from what another one listed.
+		// Without views, Weir knows clients by their names and the form of what they read only: one may continue from what
+		// another one listed.
 		name := "reader-metadata"
 		if !s.daemon {
 			name += "-" + word
@@ -213,11 +214,9 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 // firstRules activates every filter, so that all modules are compiled: a module cannot be compiled for the first time while the
 // disk is full.
 func (r *run) firstRules() error {
-	r.rules = randomRules(r.random)
-	r.rules.discard, r.rules.isolation, r.rules.topology, r.rules.endpoints, r.rules.inCluster = true, true, true, true, true
-	r.reloads++
-	r.rules.generation = r.reloads
-	return r.write(r.rules.manifest())
+	first := randomRules(r.random)
+	first.discard, first.isolation, first.topology, first.endpoints, first.inCluster = true, true, true, true, true
+	return r.activate(first)
 }
 
 // joinAsKubelet makes the run the kubelet of its node, whose pods it reports.
@@ -316,11 +315,13 @@ func (r *run) mishap(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) reload() error {
+func (r *run) reload() error { return r.activate(randomRules(r.random)) }
+
+// activate writes a configuration.
+func (r *run) activate(next rules) error {
 	r.reloads++
-	r.rules = randomRules(r.random)
-	r.rules.generation = r.reloads
-	r.invalid = false
+	next.generation = r.reloads
+	r.rules, r.invalid = next, false
 	return r.write(r.rules.manifest())
 }
 

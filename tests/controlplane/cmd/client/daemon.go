@@ -180,13 +180,10 @@ func (r *run) goOffline(ctx context.Context, when string) error {
 // reloadOffline changes settings of filters whose lookups are known, as no others can be had: preference lists look up what
 // nothing else does.
 func (r *run) reloadOffline() error {
-	next := randomRules(r.random)
-	r.reloads++
-	r.rules.generation = r.reloads
-	r.invalid = false
-	r.rules.discard, r.rules.keepBalancers, r.rules.drop = next.discard, next.keepBalancers, next.drop
-	r.rules.lists = r.rules.lists && next.lists
-	return r.write(r.rules.manifest())
+	next, random := r.rules, randomRules(r.random)
+	next.discard, next.keepBalancers, next.drop = random.discard, random.keepBalancers, random.drop
+	next.lists = next.lists && random.lists
+	return r.activate(next)
 }
 
 // committed waits until Weir has all lookups, and what its caches hold is on disk. A daemon that was killed serves before
