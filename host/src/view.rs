@@ -35,6 +35,7 @@ pub(crate) use self::object::{ViewObject, ViewOutcome};
 pub(crate) use self::registry::Shown;
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;
+pub(crate) use self::scope::is_node;
 pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;

@@ -20,6 +20,7 @@ use super::answer_memory::{Answer, AnswerKey};
 use super::forward::{self, ForwardRequest};
 use super::get::LIMIT;
 use crate::codec::object::body_document;
+use crate::ledger::Owner;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::credential::{hash_part, hash_text, hash_user};
@@ -71,7 +72,7 @@ async fn exchange(
 ) -> Result<Response<ResponseBody>, StatusError> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(StatusError::RequestBody)?.to_bytes();
-    let key = key(&parts.headers, identity, parsed, &body);
+    let key = key(proxy.owner(identity, &parts.headers), &parts.headers, identity, parsed, &body);
     if !proxy.upstream.is_reachable()
         && let Some(response) = replay(proxy, key.as_ref()).await
     {
@@ -133,7 +134,7 @@ fn issued(headers: &HeaderMap, body: &Bytes) -> Option<Issued> {
 }
 
 /// What the answer depends on; `None` if the request cannot be read.
-fn key(headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Bytes) -> Option<AnswerKey> {
+fn key(owner: Owner, headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Bytes) -> Option<AnswerKey> {
     let document = body_document(headers, body)?;
     let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()?.map(|text| text.into_owned()));
     let audiences = document.column(&Path::parse("spec.audiences[*]").ok()?).ok()?;
@@ -150,7 +151,7 @@ fn key(headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Byt
     let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
     hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
     let name = format!("token/{}", hash_text(hash));
-    Some(AnswerKey { name, confidential: true, expires: clock::now(), interval: Duration::ZERO })
+    Some(AnswerKey { name, owner, confidential: true, expires: clock::now(), interval: Duration::ZERO })
 }
 
 #[cfg(test)]
@@ -188,7 +189,7 @@ mod tests {
         let path = format!("/api/v1/namespaces/a/serviceaccounts/{account}/token");
         let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
         let (headers, body) = encoded(object, encoding);
-        key(&headers, identity, &parsed, &body).unwrap().name
+        key(Owner::Node, &headers, identity, &parsed, &body).unwrap().name
     }
 
     #[test]
@@ -227,7 +228,7 @@ mod tests {
         let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
         let (headers, _) = encoded(&json!({}), Encoding::Protobuf);
         for body in [&b""[..], b"{", b"k8s\0\xff"] {
-            assert_eq!(key(&headers, Identity::Node, &parsed, &Bytes::from_static(body)), None);
+            assert_eq!(key(Owner::Node, &headers, Identity::Node, &parsed, &Bytes::from_static(body)), None);
         }
     }
 }

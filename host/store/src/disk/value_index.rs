@@ -102,7 +102,8 @@ impl ValueIndex {
             return Vec::new();
         }
         let since = self.outage.unwrap_or_default();
-        let may_go = |(name, entry): &(&String, &Entry)| entry.added >= since && ValueClass::of(name) != ValueClass::Own;
+        let may_go =
+            |(name, entry): &(&String, &Entry)| entry.added >= since && ValueClass::of(name) != ValueClass::Own;
         let mut candidates: Vec<_> = self.entries.iter().filter(may_go).collect();
         // Of equal expiry, the oldest goes.
         candidates.sort_by_key(|(name, entry)| (ValueClass::of(name), entry.expires, entry.added));
