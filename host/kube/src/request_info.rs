@@ -19,6 +19,7 @@ use percent_encoding::utf8_percent_encode;
 pub use self::error::RequestInfoError;
 use self::path::SEGMENT;
 pub use self::query::Query;
+pub(crate) use self::query::escapes_are_valid;
 use crate::{GroupResource, Verb, VerbClass};
 
 /// A parsed request line.
