@@ -92,6 +92,13 @@ impl RequestInfo {
         Ok(Self { kind, forward: forward.parse().map_err(|_| RequestInfoError::NotText)?, query })
     }
 
+    /// The list of all objects of the request's collection, in its namespace; `None` for a subresource or no resource.
+    #[must_use]
+    pub fn unselected_list(&self) -> Option<Self> {
+        let resource = self.resource().filter(|resource| resource.subresource.is_none())?;
+        Self::parse(&Method::GET, &resource.collection.parse().ok()?).ok()
+    }
+
     /// The requested resource; `None` for a non-resource request.
     #[must_use]
     pub fn resource(&self) -> Option<&ResourceRequest> {

@@ -144,6 +144,15 @@ impl AnswerMemory {
         Some(answer)
     }
 
+    /// Forgets the response that is remembered under a key.
+    pub(in crate::proxy) fn forget(&self, key: &AnswerKey) {
+        self.recent.invalidate(&key.name);
+        if let Some(disk) = self.disk.clone() {
+            let name = on_disk(key);
+            self.tasks.spawn(async move { disk.remove(&name).await });
+        }
+    }
+
     /// Remembers a response. One that is on disk already is not written again, and one that changes often only now and then:
     /// flash wears.
     pub(in crate::proxy) fn put(&self, key: &AnswerKey, answer: Answer) {
