@@ -317,6 +317,7 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
     ProxyConfig {
         max_connections: connections_within(files, ports, wanted),
         node_credential_uids: config.node_credential_uids.clone(),
+        node_service_accounts: config.node_service_accounts.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
         offline_grace: config.offline_grace,

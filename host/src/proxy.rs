@@ -43,6 +43,9 @@ use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
 pub use self::explain::{ExplainError, ExplainRequest};
+use self::identity::acceptance::Acceptances;
+use self::identity::grants::Grants;
+use self::identity::kinds::LearntKinds;
 use self::identity::reviews::ReviewCache;
 use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
@@ -71,6 +74,8 @@ use crate::view::Views;
 pub struct ProxyConfig {
     /// The uids of the processes whose requests get the node credential.
     pub node_credential_uids: Vec<u32>,
+    /// The service accounts of the node's own components, as `namespace/name`.
+    pub node_service_accounts: Vec<String>,
     /// How long a request waits for the first filter set before it gets 503.
     pub start_wait: Duration,
     /// Whether plain HTTP may be served on other addresses than loopback.
@@ -98,6 +103,7 @@ impl Default for ProxyConfig {
     fn default() -> Self {
         Self {
             node_credential_uids: vec![0],
+            node_service_accounts: Vec::new(),
             start_wait: Duration::from_secs(10),
             allow_remote_plaintext: false,
             max_connections: 4096,
@@ -141,6 +147,13 @@ pub struct Proxy {
     /// The client for the daemon's own requests.
     client: kube::Client,
     node_credential_uids: Vec<u32>,
+    node_service_accounts: Vec<String>,
+    /// Whose credentials the API server has accepted.
+    accepted: Acceptances,
+    /// The permissions for the time without an API server.
+    grants: Grants,
+    /// What was asked about the permissions of clients.
+    learnt_kinds: LearntKinds,
     reviews: ReviewCache,
     /// Whether clients may read what views serve.
     read_reviews: ReviewCache,
@@ -198,8 +211,12 @@ impl Proxy {
             client: upstream.client(),
             upstream,
             node_credential_uids: config.node_credential_uids,
-            reviews: ReviewCache::for_certificates(disk.clone(), config.offline_grace),
-            read_reviews: ReviewCache::for_reads(disk.clone(), config.offline_grace),
+            node_service_accounts: config.node_service_accounts,
+            accepted: Acceptances::default(),
+            grants: Grants::new(disk.clone(), config.offline_grace),
+            learnt_kinds: LearntKinds::default(),
+            reviews: ReviewCache::for_certificates(),
+            read_reviews: ReviewCache::for_reads(),
             views,
             local_status,
             answers: AnswerMemory::new(disk, ledger.clone()),

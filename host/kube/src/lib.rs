@@ -1,5 +1,5 @@
-//! The vocabulary of the Kubernetes API: names of resources, requests, content negotiation, label selectors, and the patches
-//! of a pod's status.
+//! The vocabulary of the Kubernetes API: names of resources, requests, content negotiation, label selectors, the
+//! patches of a pod's status, and the credential of a request.
 //!
 //! This crate performs no I/O and depends on no other crate of the workspace. Its modules depend on each other in one
 //! direction only:
@@ -7,11 +7,16 @@
 //! ```text
 //! negotiation ─► request_info ─► verb, group_resource
 //! lookup ─► group_resource
+//! credential ─► go_text
+//! impersonation ─► request_info
 //! label_selector, interface_address, node_user, pod_status
 //! ```
 
+mod credential;
 mod field_selector;
+mod go_text;
 mod group_resource;
+mod impersonation;
 mod interface_address;
 mod label_selector;
 mod lookup;
@@ -21,8 +26,10 @@ mod pod_status;
 mod request_info;
 mod verb;
 
+pub use credential::{Credential, CredentialError, Token, is_websocket};
 pub use field_selector::{FieldSelector, FieldSelectorError};
 pub use group_resource::{GroupResource, ResourceNameError};
+pub use impersonation::{Impersonation, ImpersonationError};
 pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
 pub use lookup::LookupSpec;

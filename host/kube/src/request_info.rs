@@ -19,6 +19,7 @@ use percent_encoding::utf8_percent_encode;
 pub use self::error::RequestInfoError;
 use self::path::SEGMENT;
 pub use self::query::Query;
+pub(crate) use self::query::escapes_are_valid;
 use crate::{GroupResource, Verb, VerbClass};
 
 /// A parsed request line.
@@ -89,6 +90,13 @@ impl RequestInfo {
         }
         query.append_to(&mut forward);
         Ok(Self { kind, forward: forward.parse().map_err(|_| RequestInfoError::NotText)?, query })
+    }
+
+    /// The list of all objects of the request's collection, in its namespace; `None` for a subresource or no resource.
+    #[must_use]
+    pub fn unselected_list(&self) -> Option<Self> {
+        let resource = self.resource().filter(|resource| resource.subresource.is_none())?;
+        Self::parse(&Method::GET, &resource.collection.parse().ok()?).ok()
     }
 
     /// The requested resource; `None` for a non-resource request.

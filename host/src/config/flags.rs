@@ -164,6 +164,15 @@ pub(super) struct ServeFlags {
     /// Uids of the processes whose requests get the node credential [default: 0]
     #[arg(long, env = "WEIR_NODE_CREDENTIAL_UIDS", value_name = "UID[,UID…]", value_delimiter = ',')]
     pub(super) node_credential_uids: Vec<u32>,
+    /// Service accounts of the node's own components, as NAMESPACE/NAME: no other client's share shuts them out
+    #[arg(
+        long,
+        env = "WEIR_NODE_SERVICE_ACCOUNTS",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "kube-system/kube-proxy,kube-system/coredns"
+    )]
+    pub(super) node_service_accounts: Vec<String>,
     /// CA bundle of the API server for --server
     #[arg(long, env = "WEIR_CERTIFICATE_AUTHORITY", value_name = "FILE")]
     pub(super) certificate_authority: Option<PathBuf>,

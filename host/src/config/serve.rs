@@ -28,6 +28,8 @@ pub struct ServeConfig {
     pub node_kubeconfig: Option<PathBuf>,
     /// The uids of the processes whose requests get it.
     pub node_credential_uids: Vec<u32>,
+    /// The service accounts of the node's own components, as `namespace/name`.
+    pub node_service_accounts: Vec<String>,
     /// The name of this node.
     pub node_name: String,
     /// The plain HTTP port.
@@ -167,6 +169,9 @@ impl ServeConfig {
             uids if uids.is_empty() => DEFAULT_NODE_CREDENTIAL_UIDS.to_vec(),
             uids => uids,
         };
+        for name in flags.node_service_accounts.iter().filter(|name| !is_namespaced_name(name)) {
+            errors.push(format!("--node-service-accounts: {name:?} is not NAMESPACE/NAME"));
+        }
         let node_name = flags.node_name.filter(|name| !name.is_empty());
         if node_name.is_none() {
             errors.push("--node-name: missing: give the name of this node in the cluster".to_owned());
@@ -223,6 +228,7 @@ impl ServeConfig {
                 server_mode: flags.server_mode,
                 node_kubeconfig: flags.node_kubeconfig,
                 node_credential_uids,
+                node_service_accounts: flags.node_service_accounts,
                 node_name,
                 bind: SocketAddr::new(flags.bind_address, flags.port),
                 allow_remote_plaintext: flags.allow_remote_plaintext,
@@ -339,4 +345,10 @@ impl fmt::Display for ConfigSource {
             Self::File(path) => write!(f, "{}", path.display()),
         }
     }
+}
+/// Whether a text is the namespace and the name of an object.
+fn is_namespaced_name(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(namespace, name)| {
+        !namespace.is_empty() && !name.is_empty() && !name.contains('/') && !text.contains(char::is_whitespace)
+    })
 }

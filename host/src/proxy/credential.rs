@@ -1,11 +1,11 @@
-//! What Weir learns from the credential of a request without verifying it: a key that distinguishes clients, and the claims
-//! of a token.
+//! Who sends a request. The one place of the proxy that reads a client's credential.
 //!
-//! Weir grants nothing for a claim. It compares credentials by their hash and never keeps one.
+//! A [`Caller`] is made once for each request. Weir verifies no credential: what it knows of one is what the API server said of
+//! exactly these bytes (`src/proxy/identity/acceptance.rs`). Claims grant nothing; `exp` only shortens what was accepted. Weir
+//! compares credentials by their hash, and never keeps one.
 
-mod token_subject;
-
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -14,59 +14,213 @@ use http::header::{self, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
+use weir_kube::{Credential, Token, node_of_user};
 use weir_upstream::Identity;
 
-pub(super) use self::token_subject::token_subject;
+use super::headers::credential_headers;
 
+/// The prefix of the WebSocket sub-protocol in which a browser sends a bearer token.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// Longer tokens are not parsed.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// Hashes everything that identifies the user of a request: its credential and the user that it impersonates.
-pub(super) fn hash_user(hash: &mut Sha256, identity: Identity, headers: &HeaderMap) {
-    hash.update([identity as u8]);
-    let mut identifying: Vec<_> = headers
-        .iter()
-        .filter(|(name, _)| {
-            *name == header::AUTHORIZATION
-                || *name == header::SEC_WEBSOCKET_PROTOCOL
-                || name.as_str().starts_with("impersonate-")
-        })
-        .collect();
-    // Stable: the order of a header's values is kept.
-    identifying.sort_by_key(|(name, _)| name.as_str());
-    for (name, value) in identifying {
-        hash_part(hash, name.as_str().as_bytes());
-        hash_part(hash, value.as_bytes());
+/// Who sends a request. Clones share it.
+#[derive(Clone)]
+pub(super) struct Caller(Arc<Parts>);
+
+struct Parts {
+    identity: Identity,
+    /// A hash of all that identifies the user: the credential as the API server takes it, and who is impersonated.
+    key: Arc<str>,
+    /// A hash of the bearer token alone.
+    token: Option<Arc<str>>,
+    /// When the token says that it expires.
+    expires: Option<SystemTime>,
+    impersonates: bool,
+    /// The headers with which Weir sends requests of its own for this caller.
+    headers: HeaderMap,
+    /// The account that the API server named for the credential, once it did.
+    account: OnceLock<Arc<Account>>,
+}
+
+/// The account of a credential, as the API server names it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
+pub(super) struct Account {
+    /// The user name.
+    pub(super) user: String,
+    /// The user's uid. Empty if it has none.
+    #[serde(default)]
+    pub(super) uid: String,
+    /// The uid of the pod that a service account's token is bound to.
+    #[serde(default)]
+    pub(super) pod: String,
+}
+
+/// What the answer to a TokenRequest says of the token that it has issued, apart from the token's claims.
+pub(super) struct IssuedToken<'a> {
+    pub(super) token: &'a str,
+    /// The namespace and the name of the service account.
+    pub(super) account: (&'a str, &'a str),
+    /// Kind, name and uid of the bound object.
+    pub(super) bound: [&'a str; 3],
+    /// What the API server filled in, because the request named none: its own. Sorted.
+    pub(super) audiences: &'a [&'a str],
+}
+
+impl Account {
+    /// A hash of user and uid.
+    fn owner(&self) -> Arc<str> {
+        hash_of("owner", &[&self.user, &self.uid]).into()
+    }
+
+    /// A hash of user, uid and pod: equal for each renewal of the token of one client.
+    fn instance(&self) -> Arc<str> {
+        hash_of("instance", &[&self.user, &self.uid, &self.pod]).into()
     }
 }
 
-/// The owner of the credential that a client sends itself, as a hash: the same for each renewal of a token. `None` without a
-/// credential, or if it impersonates somebody.
-pub(super) fn credential_owner(headers: &HeaderMap) -> Option<Arc<str>> {
-    let is_own = headers.contains_key(header::AUTHORIZATION) && !impersonates(headers);
-    is_own.then(|| token_user(headers).unwrap_or_else(|| user(Identity::Client, headers)).into())
+impl Caller {
+    /// Returns who sends a request. `headers` are the client's, after the identity was selected.
+    pub(super) fn of(identity: Identity, headers: &HeaderMap) -> Self {
+        let impersonates = impersonates(headers);
+        let is_own = identity == Identity::Client;
+        let credential = Credential::of(headers);
+        let token = credential.token().filter(|_| is_own).map(Token::as_bytes);
+        let mut hash = Sha256::new();
+        hash_user(&mut hash, identity, headers);
+        Self(Arc::new(Parts {
+            identity,
+            key: hash_text(hash).into(),
+            expires: token.and_then(expiry),
+            token: token.map(token_hash),
+            impersonates: is_own && impersonates,
+            headers: credential_headers(headers, identity),
+            account: OnceLock::new(),
+        }))
+    }
+
+    /// The credential that its requests have upstream.
+    pub(super) fn identity(&self) -> Identity {
+        self.0.identity
+    }
+
+    /// The name of exactly this credential: a hash.
+    pub(super) fn key(&self) -> &Arc<str> {
+        &self.0.key
+    }
+
+    /// The hash of its bearer token.
+    pub(super) fn token(&self) -> Option<&Arc<str>> {
+        // Whoever impersonates is not the token's own user.
+        self.0.token.as_ref().filter(|_| !self.0.impersonates)
+    }
+
+    /// When its credential says that it expires.
+    pub(super) fn expires(&self) -> Option<SystemTime> {
+        self.0.expires
+    }
+
+    /// The headers with which Weir sends a request of its own for this caller.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+
+    /// The account that the API server has named for this credential; `None` if it has not, or not yet.
+    pub(super) fn account(&self) -> Option<&Arc<Account>> {
+        self.0.account.get()
+    }
+
+    /// Notes the account that the API server named for this credential.
+    pub(super) fn set_account(&self, account: Arc<Account>) {
+        // The first one holds for the request.
+        let _ = self.0.account.set(account);
+    }
+
+    /// Whose share its requests count in: the user that the API server named, else the credential. Who impersonates counts as
+    /// itself, and not as the user whom it names.
+    pub(super) fn owner(&self) -> Arc<str> {
+        match self.account() {
+            Some(account) if !self.0.impersonates => account.owner(),
+            _ => self.0.key.clone(),
+        }
+    }
+
+    /// The client across renewals of its token, if the API server named its account; else exactly this credential.
+    pub(super) fn instance(&self) -> Arc<str> {
+        match self.account() {
+            Some(account) if !self.0.impersonates => account.instance(),
+            _ => self.0.key.clone(),
+        }
+    }
+
+    /// The owner of what is read with the credential that this client sends itself. `None` if the API server has named no
+    /// account for it, or if it impersonates somebody.
+    pub(super) fn reader(&self) -> Option<Arc<str>> {
+        let account = self.account().filter(|_| self.authorization().is_some())?;
+        Some(account.owner())
+    }
+
+    /// The credential to lend to what is read for this client. `None` if it sends none in this header, or impersonates somebody.
+    pub(super) fn authorization(&self) -> Option<&HeaderValue> {
+        let is_own = self.0.identity == Identity::Client && !self.0.impersonates;
+        self.0.headers.get(header::AUTHORIZATION).filter(|_| is_own && self.0.token.is_some())
+    }
+
+    /// Whether it is a component of the node: by the node credential, the certificate of a node, or a service account that
+    /// `--node-service-accounts` names (`namespace/name`).
+    pub(super) fn is_node_component(&self, service_accounts: &[String]) -> bool {
+        let text = |name: &str| self.0.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match self.0.identity {
+            Identity::Node | Identity::Daemon => true,
+            Identity::Impersonated => {
+                let groups = self.0.headers.get_all("impersonate-group").iter();
+                let groups: Vec<_> = groups.filter_map(|group| group.to_str().ok().map(str::to_owned)).collect();
+                node_of_user(text("impersonate-user"), &groups).is_some()
+            }
+            Identity::Client => {
+                let account = self.account().filter(|_| !self.0.impersonates);
+                let named = account.and_then(|account| account.user.strip_prefix("system:serviceaccount:"));
+                named.and_then(|named| named.split_once(':')).is_some_and(|(namespace, name)| {
+                    service_accounts.iter().any(|known| known.split_once('/') == Some((namespace, name)))
+                })
+            }
+        }
+    }
 }
 
-/// The user of a request: its credential, as a hash.
-pub(super) fn user(identity: Identity, headers: &HeaderMap) -> String {
-    let mut hash = Sha256::new();
-    hash_user(&mut hash, identity, headers);
-    hash_text(hash)
+/// Without any part of the credential.
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts { identity, account, .. } = &*self.0;
+        f.debug_struct("Caller").field("identity", identity).field("account", &account.get()).finish_non_exhaustive()
+    }
 }
 
-/// The user whom the subject of a request's token names, as a hash; `None` without a subject, or if the request impersonates
-/// somebody.
-pub(super) fn token_user(headers: &HeaderMap) -> Option<String> {
-    let subject = headers.get(header::AUTHORIZATION).and_then(token_subject).filter(|_| !impersonates(headers))?;
-    let mut hash = Sha256::new();
-    hash.update(b"subject");
-    hash.update(subject);
-    Some(hash_text(hash))
+/// Whether a request has a credential of its own, which Weir passes on unchanged: also one that the API server cannot read.
+#[must_use]
+pub(super) fn has_credential(headers: &HeaderMap) -> bool {
+    let in_protocol = |value: &HeaderValue| {
+        value.as_bytes().windows(TOKEN_PROTOCOL.len()).any(|part| part == TOKEN_PROTOCOL.as_bytes())
+    };
+    headers.contains_key(header::AUTHORIZATION)
+        || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().any(in_protocol)
 }
 
 /// Whether a request asks to impersonate somebody.
 pub(super) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
+/// The hash under which a bearer token is known.
+pub(super) fn token_hash(token: &[u8]) -> Arc<str> {
+    let mut hash = Sha256::new_with_prefix(b"token");
+    hash_part(&mut hash, token);
+    hash_text(hash).into()
+}
+
+/// What a token that the API server has just issued says of itself: nobody else has touched it.
+pub(super) fn issued_claims<T: DeserializeOwned>(token: &[u8]) -> Option<T> {
+    claims(token)
 }
 
 /// Hashes a part so that its boundary counts, too.
@@ -80,25 +234,51 @@ pub(super) fn hash_text(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The claims of an Authorization header that carries a JSON Web Token. They are not verified.
-pub(super) fn token_claims<T: DeserializeOwned>(value: &HeaderValue) -> Option<T> {
-    let text = value.to_str().ok().filter(|text| text.len() <= MAX_TOKEN)?;
-    let (scheme, token) = text.split_once(' ')?;
-    let mut parts = token.trim().split('.');
-    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else { return None };
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
+/// A hash of parts, as text.
+pub(super) fn hash_of(kind: &str, parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    hash_part(&mut hash, kind.as_bytes());
+    parts.iter().for_each(|part| hash_part(&mut hash, part.as_bytes()));
+    hash_text(hash)
+}
+
+/// Hashes everything that identifies the user of a request: all bytes of its credential, and the user that it impersonates.
+fn hash_user(hash: &mut Sha256, identity: Identity, headers: &HeaderMap) {
+    hash.update([identity as u8]);
+    // With the node credential these are stripped, so that they do not identify the client.
+    let is_part = |name: &str| match identity {
+        Identity::Node | Identity::Daemon => false,
+        Identity::Impersonated => name.starts_with("impersonate-"),
+        Identity::Client => {
+            name == header::AUTHORIZATION.as_str()
+                || name == header::SEC_WEBSOCKET_PROTOCOL.as_str()
+                || name.starts_with("impersonate-")
+        }
+    };
+    let mut identifying: Vec<_> = headers.iter().filter(|(name, _)| is_part(name.as_str())).collect();
+    // Stable: the order of a header's values is kept.
+    identifying.sort_by_key(|(name, _)| name.as_str());
+    for (name, value) in identifying {
+        hash_part(hash, name.as_str().as_bytes());
+        hash_part(hash, value.as_bytes());
     }
+}
+
+/// The claims of a JSON Web Token. They are not verified.
+fn claims<T: DeserializeOwned>(token: &[u8]) -> Option<T> {
+    let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= MAX_TOKEN)?;
+    let mut parts = text.split('.');
+    let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else { return None };
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
-/// When the token of a request expires, as far as it says so.
-pub(super) fn token_expiry(headers: &HeaderMap) -> Option<SystemTime> {
+/// When a token expires, as far as it says so.
+fn expiry(token: &[u8]) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Expiry {
         exp: f64,
     }
-    let Expiry { exp } = token_claims(headers.get(header::AUTHORIZATION)?)?;
+    let Expiry { exp } = claims(token)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(exp).ok()?)
 }
 
@@ -106,42 +286,100 @@ pub(super) fn token_expiry(headers: &HeaderMap) -> Option<SystemTime> {
 mod tests {
     use super::*;
 
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    fn caller(identity: Identity, pairs: &[(&'static str, &str)]) -> Caller {
+        let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        Caller::of(identity, &headers)
     }
 
-    fn user(identity: Identity, pairs: &[(&'static str, &str)]) -> String {
-        super::user(identity, &headers(pairs))
+    fn account(user: &str, pod: &str) -> Arc<Account> {
+        Arc::new(Account { user: user.to_owned(), uid: "u".to_owned(), pod: pod.to_owned() })
     }
 
     #[test]
     fn each_user_has_a_key_of_its_own() {
+        let key = |identity, pairs: &[(&'static str, &str)]| caller(identity, pairs).key().clone();
         let users = [
-            user(Identity::Client, &[]),
-            user(Identity::Node, &[]),
-            user(Identity::Client, &[("authorization", "Bearer a")]),
-            user(Identity::Client, &[("authorization", "Bearer b")]),
-            user(Identity::Client, &[("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.YQ")]),
-            user(Identity::Client, &[("authorization", "Bearer a"), ("impersonate-user", "bob")]),
-            user(Identity::Impersonated, &[("impersonate-user", "bob")]),
-            user(Identity::Impersonated, &[("impersonate-user", "bob"), ("impersonate-group", "a")]),
+            key(Identity::Client, &[]),
+            key(Identity::Node, &[]),
+            key(Identity::Client, &[("authorization", "Bearer a")]),
+            key(Identity::Client, &[("authorization", "Bearer  a")]),
+            key(Identity::Client, &[("authorization", "Bearer b")]),
+            key(Identity::Client, &[("authorization", "Bearer a b")]),
+            key(Identity::Client, &[("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.YQ")]),
+            key(Identity::Client, &[("authorization", "Bearer a"), ("impersonate-user", "bob")]),
+            key(Identity::Impersonated, &[("impersonate-user", "bob")]),
+            key(Identity::Impersonated, &[("impersonate-user", "bob"), ("impersonate-group", "a")]),
         ];
         let distinct: std::collections::BTreeSet<_> = users.iter().collect();
         assert_eq!(distinct.len(), users.len());
-        assert_eq!(users[0], user(Identity::Client, &[("accept", "application/json")]));
+        assert_eq!(users[0], key(Identity::Client, &[("accept", "application/json")]));
+        assert_eq!(users[1], key(Identity::Node, &[("impersonate-user", "bob")]));
     }
 
     #[test]
-    fn a_token_says_when_it_expires() {
+    fn a_claim_names_nobody_and_only_shortens() {
         let token = |claims: &str| format!("Bearer e30.{}.x", URL_SAFE_NO_PAD.encode(claims));
-        let expiry = |value: &str| token_expiry(&headers(&[("authorization", value)]));
-        let at = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(expiry(&token(r#"{"exp":1700000000}"#)), at(1_700_000_000));
+        let of = |value: &str| caller(Identity::Client, &[("authorization", value)]);
+        let named = of(&token(r#"{"exp":1700000000,"iss":"k","sub":"system:serviceaccount:kube-system:kube-proxy"}"#));
+        assert_eq!(named.expires(), Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)));
+        assert_eq!((named.reader(), &named.owner(), &named.instance()), (None, named.key(), named.key()));
+        assert!(!named.is_node_component(&["kube-system/kube-proxy".to_owned()]));
         for bad in ["opaque", "Bearer opaque", "Bearer a.b.c", "Basic e30.e30.x"] {
-            assert_eq!(expiry(bad), None, "{bad}");
+            assert_eq!(of(bad).expires(), None, "{bad}");
         }
         for bad in [r#"{"exp":-1}"#, r#"{"exp":1e300}"#, r#"{"exp":"soon"}"#, "{}"] {
-            assert_eq!(expiry(&token(bad)), None, "{bad}");
+            assert_eq!(of(&token(bad)).expires(), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn an_account_is_an_owner_and_its_pod_a_client() {
+        let of = |token: &str, user: &str, pod: &str| {
+            let caller = caller(Identity::Client, &[("authorization", token)]);
+            caller.set_account(account(user, pod));
+            caller
+        };
+        let (one, renewed, other) = (of("Bearer a", "u", "p"), of("Bearer b", "u", "p"), of("Bearer c", "u", "q"));
+        assert_eq!((one.owner(), one.instance()), (renewed.owner(), renewed.instance()));
+        assert_eq!((one.owner(), one.reader()), (other.owner(), other.reader()));
+        assert_ne!(one.instance(), other.instance());
+        assert_ne!(one.owner(), of("Bearer d", "v", "p").owner());
+        let root = caller(Identity::Client, &[("authorization", "Bearer a"), ("impersonate-user", "u")]);
+        root.set_account(account("u", ""));
+        assert_eq!((root.reader(), &root.owner(), root.token()), (None, root.key(), None), "it only says that it is u");
+    }
+
+    #[test]
+    fn components_of_the_node_are_known_by_what_the_api_server_names() {
+        let named = ["kube-system/kube-proxy".to_owned()];
+        let account = |user: &str| {
+            let caller = caller(Identity::Client, &[("authorization", "Bearer a")]);
+            caller.set_account(account(user, ""));
+            caller.is_node_component(&named)
+        };
+        assert!(account("system:serviceaccount:kube-system:kube-proxy"));
+        assert!(!account("system:serviceaccount:default:kube-proxy") && !account("kube-proxy"));
+        assert!(caller(Identity::Node, &[]).is_node_component(&[]));
+        let groups = [("impersonate-user", "system:node:a"), ("impersonate-group", "system:nodes")];
+        assert!(caller(Identity::Impersonated, &groups).is_node_component(&[]));
+        assert!(!caller(Identity::Impersonated, &groups[..1]).is_node_component(&[]));
+    }
+
+    #[test]
+    fn a_credential_is_never_printed() {
+        let caller = caller(Identity::Client, &[("authorization", "Bearer secret")]);
+        assert!(!format!("{caller:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_token_in_a_header_or_sub_protocol_is_a_credential() {
+        let headers = |name: &str, value: &str| {
+            HeaderMap::from_iter([(name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())])
+        };
+        assert!(has_credential(&headers("authorization", "Bearer a")));
+        let browser = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.YQ";
+        assert!(has_credential(&headers("sec-websocket-protocol", browser)));
+        assert!(has_credential(&headers("authorization", "nonsense")), "the node credential is for who sends none");
+        assert!(!has_credential(&HeaderMap::new()));
     }
 }

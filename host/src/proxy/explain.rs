@@ -12,12 +12,11 @@ use serde_json::Value;
 use weir_document::Document;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::Serving;
-use weir_store::{StoreKey, StoreReader};
-use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
+use weir_store::StoreKey;
+use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
 
 use super::Proxy;
-use super::credential::credential_owner;
-use super::headers::credential_headers;
+use super::credential::Caller;
 use super::respond::StatusError;
 use super::response::get::LIMIT;
 use super::server::listener::Peer;
@@ -99,9 +98,9 @@ impl Proxy {
         let mut head = Request::get(uri.clone()).body(()).map_err(|error| StatusError::Review(error.to_string()))?;
         *head.headers_mut() = headers;
         let peer = Peer::plain(client, local, connection);
-        let identity = self.identify(&mut head, &parsed, &peer).await?;
+        let caller = self.identify(&mut head, &parsed, &peer).await?;
         let chain = self.chain(&component, &object).await?;
-        let source = self.source(identity, head.headers(), &parsed, &object, &component).await?;
+        let source = self.source(&caller, &parsed, &object, &component).await?;
         let set = match &*self.serving.borrow() {
             Serving::Live(set) => Some(set.clone()),
             Serving::Unknown | Serving::Pending(_) => None,
@@ -121,28 +120,22 @@ impl Proxy {
     /// Reads the object: from a watch cache that holds it, as clients do, else from the API server with the caller's credential.
     async fn source(
         &self,
-        identity: Identity,
-        headers: &HeaderMap,
+        caller: &Caller,
         parsed: &RequestInfo,
         object: &ResourceRequest,
         component: &str,
     ) -> Result<Source, ExplainError> {
-        let reader = self
-            .views
-            .as_ref()
-            .and_then(|views| views.reader(identity, headers, component, object, || credential_owner(headers)));
-        if let (Some(views), Some(reader)) = (&self.views, reader)
-            && let Some((view, shown)) = views.showing(component, &reader, object)
+        // Who may not read gets the API server's own answer.
+        let permit = self.reviewed(caller, component, parsed).await?;
+        if let (Some(views), Some(permit)) = (&self.views, permit)
+            && let Some((view, shown)) = views.showing(component, &permit)
         {
-            let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
-            // Who may not read gets the API server's own answer.
-            let may_read = !is_reviewed || self.may_read(identity, headers, parsed).await?;
             let snapshot = view.snapshot();
             let key = StoreKey::new(
                 object.namespace.as_deref().unwrap_or_default(),
                 object.name.as_deref().unwrap_or_default(),
             );
-            if let (true, Some(found)) = (may_read, snapshot.objects.get(&key)) {
+            if let Some(found) = snapshot.objects.get(&key) {
                 let sent = match &found.outcome {
                     ViewOutcome::Unchanged => "unchanged",
                     ViewOutcome::Edited(_) => "edited",
@@ -156,25 +149,21 @@ impl Proxy {
                 });
             }
         }
-        let document = self.read_upstream(identity, headers, object).await?;
+        let document = self.read_upstream(caller, object).await?;
         Ok(Source { document, read_from: "API server", sent: None })
     }
 
-    async fn read_upstream(
-        &self,
-        identity: Identity,
-        headers: &HeaderMap,
-        object: &ResourceRequest,
-    ) -> Result<Document, ExplainError> {
+    async fn read_upstream(&self, caller: &Caller, object: &ResourceRequest) -> Result<Document, ExplainError> {
         let name = object.name.as_deref().unwrap_or_default();
         let invalid = |reason: String| ExplainError::from(StatusError::InvalidResponse(reason));
         let path = object.object_path(object.namespace.as_deref(), name);
         let path = path.ok_or_else(|| ExplainError::bad_request("the name is no part of a path"))?;
-        let mut sent = credential_headers(headers, identity);
+        let mut sent = caller.headers().clone();
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let head = RequestHead { method: Method::GET, path, headers: sent };
         let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.upstream);
-        let response = self.upstream.send(identity, Purpose::Short, head, no_request_body()).await.map_err(outage)?;
+        let response =
+            self.upstream.send(caller.identity(), Purpose::Short, head, no_request_body()).await.map_err(outage)?;
         let (parts, body) = response.into_parts();
         let body = DecodedBody::new(&parts.headers, body).map_err(StatusError::InvalidResponse)?;
         let bytes = body.collect(LIMIT).await.map_err(StatusError::from)?;

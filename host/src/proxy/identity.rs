@@ -7,19 +7,22 @@
 //! - the Host header, because a web page can make its own host name resolve to this port (DNS rebinding);
 //! - the headers that browsers add to requests of web pages.
 
+pub(super) mod acceptance;
 mod access;
+mod attributes;
+pub(super) mod grants;
+pub(super) mod kinds;
+mod outcome;
+mod permits;
 pub(super) mod reviews;
 mod self_review;
 
-use std::sync::Arc;
-
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use self::access::Review;
 use self::reviews::ReviewKey;
 use super::Proxy;
-use super::credential::impersonates;
-use super::headers::has_credential;
+use super::credential::{Caller, has_credential, impersonates};
 use super::respond::StatusError;
 use super::server::client_certificate::Subject;
 use super::server::listener::Peer;
@@ -40,26 +43,31 @@ impl Proxy {
         request: &mut Request<B>,
         parsed: &RequestInfo,
         peer: &Peer,
-    ) -> Result<Identity, StatusError> {
+    ) -> Result<Caller, StatusError> {
         if has_credential(request.headers()) {
-            return Ok(Identity::Client);
+            return Ok(Caller::of(Identity::Client, request.headers()));
         }
         if let Some(subject) = peer.subject()? {
             if impersonates(request.headers()) {
-                return Err(StatusError::Impersonation);
+                return Err(StatusError::Impersonation("the user of the client certificate"));
             }
-            self.review(subject, request.method(), parsed).await?;
             impersonate(request.headers_mut(), subject);
-            return Ok(Identity::Impersonated);
+            let caller = Caller::of(Identity::Impersonated, request.headers());
+            self.review(&caller, subject, request.method(), parsed).await?;
+            return Ok(caller);
         }
         if !self.upstream.has_node_credential() || !peer.address.ip().to_canonical().is_loopback() {
-            return Ok(Identity::Client);
+            return Ok(Caller::of(Identity::Client, request.headers()));
         }
         check_not_web_page(request.uri(), request.headers())?;
         if !peer.uid().is_some_and(|uid| self.node_credential_uids.contains(&uid)) {
             return Err(StatusError::Uid);
         }
-        Ok(Identity::Node)
+        // Without its impersonation the request would have more rights than it asks for.
+        if impersonates(request.headers()) {
+            return Err(StatusError::Impersonation("the node"));
+        }
+        Ok(Caller::of(Identity::Node, request.headers()))
     }
 
     /// Checks by a SubjectAccessReview that the certificate's user may send this request.
@@ -67,23 +75,43 @@ impl Proxy {
     /// The API server authorizes the impersonated request as well. This check keeps users without the permission from making
     /// the daemon impersonate at all. Until the API server has answered anything since the start, a permission of before the start
     /// is enough, as it is while no API server can be reached.
-    async fn review(&self, subject: &Subject, method: &http::Method, parsed: &RequestInfo) -> Result<(), StatusError> {
+    async fn review(
+        &self,
+        caller: &Caller,
+        subject: &Subject,
+        method: &Method,
+        parsed: &RequestInfo,
+    ) -> Result<(), StatusError> {
         let review = Review::new(subject, method, parsed);
-        let owner = Arc::from(&*subject.user);
-        let key = ReviewKey { owner, name: review.key(), alias: None, expires: None };
-        if !self.upstream.has_answered() && self.reviews.is_granted(&key.name).await {
+        let key =
+            ReviewKey { owner: caller.owner(), credential: caller.key().clone(), name: review.key(), expires: None };
+        if !self.upstream.has_answered() && self.holds_offline(caller, &review, method).await {
             return Ok(());
         }
-        let allowed = match self.reviews.get_or_send(&key, review.send(&self.client)).await {
-            // Of all that is no resource, only discovery is remembered. Every authenticated user may read it, and a certificate
-            // authenticates without the API server, too.
-            Err(_) if self.upstream.is_failing() && *method == http::Method::GET && parsed.resource().is_none() => true,
-            Err(_) if self.upstream.is_failing() && self.reviews.is_granted(&key.name).await => true,
+        let sent = async {
+            let allowed = review.send(&self.client).await?;
+            if let Some(asked) = review.attributes() {
+                self.note_permission(caller, asked, allowed).await;
+            }
+            Ok(allowed)
+        };
+        let allowed = match self.reviews.get_or_send(&key, sent).await {
+            Err(_) if self.upstream.is_failing() && self.holds_offline(caller, &review, method).await => true,
             result => result?,
         };
         match allowed {
             true => Ok(()),
             false => Err(StatusError::Forbidden { user: subject.user.clone(), action: review.to_string() }),
+        }
+    }
+
+    /// Whether a certificate's user may send a request while no API server can be reached.
+    async fn holds_offline(&self, caller: &Caller, review: &Review, method: &Method) -> bool {
+        match review.attributes() {
+            Some(asked) => self.was_granted(caller, asked).await,
+            // Of all that is no resource, only discovery is remembered. Every authenticated user may read it, and a certificate
+            // authenticates without the API server, too.
+            None => *method == Method::GET,
         }
     }
 }

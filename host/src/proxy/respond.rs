@@ -51,9 +51,9 @@ pub(super) enum StatusError {
     /// 401: the client certificate was valid when the connection was opened.
     #[error("the client certificate is not valid any more: {0}")]
     Certificate(rustls::Error),
-    /// 403: the request has a client certificate and impersonates somebody. Weir impersonates the certificate's user itself.
-    #[error("weir does not support impersonation with a client certificate: send a token")]
-    Impersonation,
+    /// 403: the request impersonates somebody with a credential that Weir would add: the node's, or impersonation of its own.
+    #[error("weir does not impersonate with the credential of {0}: send a token")]
+    Impersonation(&'static str),
     /// 403: the API server denied the SubjectAccessReview for a certificate's user.
     #[error("forbidden: user {user:?} cannot {action}")]
     Forbidden {
@@ -185,7 +185,7 @@ impl StatusError {
             Self::Host(_)
             | Self::Page(_)
             | Self::Uid
-            | Self::Impersonation
+            | Self::Impersonation(_)
             | Self::NotAPeer
             | Self::NotShared
             | Self::NotRelayed

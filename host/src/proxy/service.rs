@@ -3,32 +3,34 @@
 //! An error becomes a Kubernetes `Status`. The body of the response owns all resources of the request: the upstream stream,
 //! memory, and its metrics. All of it is released when the client has received the body or is gone.
 
+mod remembered;
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Method, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Response, Version};
 use hyper::body::Incoming;
 
+use self::remembered::RememberedRead;
 use super::body::{Meter, ResponseBody, guarded};
-use super::credential::credential_owner;
+use super::credential::Caller;
+use super::headers::FromUpstream;
 use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
 use super::request_span::{describe, in_span};
 use super::respond::StatusError;
 use super::response::cached::CacheableRequest;
-use super::response::discovery::{DiscoveryClient, DiscoveryRead};
 use super::response::forward::ForwardRequest;
 use super::response::gzip::compressed;
-use super::response::object_memory::{ObjectRead, decoded};
+use super::response::object_memory::ObjectRead;
 use super::response::read::{ReadParts, ReadRequest};
 use super::response::write::WriteRequest;
 use super::response::{cached, forward, get, list, token_request, watch};
 use super::route::Route;
 use super::server::listener::Peer;
 use super::{Proxy, headers};
-use weir_kube::{Encoding, RequestInfo, Verb, client_component};
-use weir_runtime::Chain;
-use weir_upstream::{Identity, RequestBody};
+use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, client_component};
+use weir_upstream::RequestBody;
 
 /// What the handlers need to know about a request.
 struct RequestContext {
@@ -37,8 +39,8 @@ struct RequestContext {
     upgrade: Option<HeaderValue>,
     /// The name of the client program, from the User-Agent.
     component: String,
-    /// The credential that the request has upstream.
-    identity: Identity,
+    /// Who sends it.
+    caller: Caller,
     route: Route,
 }
 
@@ -46,14 +48,6 @@ impl RequestContext {
     fn is_watch(&self) -> bool {
         self.parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch)
     }
-}
-
-/// A read whose response is remembered for the time without an API server.
-enum RememberedRead {
-    /// Discovery, the version or OpenAPI: the same for all authenticated clients.
-    Discovery(DiscoveryRead),
-    /// One object that may be remembered: for the same client.
-    Object(ObjectRead),
 }
 
 impl Proxy {
@@ -106,9 +100,9 @@ impl Proxy {
         peer: Peer,
         started: Instant,
     ) -> Response<ResponseBody> {
-        let RequestContext { parsed, component, identity, .. } = &context;
-        tracing::debug!(method = %request.method(), path = %parsed.forward, component, ?identity, "request");
-        let cacheable = self.cacheable(&request, parsed, component, *identity, &peer, started);
+        let RequestContext { parsed, component, caller, .. } = &context;
+        tracing::debug!(method = %request.method(), path = %parsed.forward, component, identity = ?caller.identity(), "request");
+        let cacheable = self.cacheable(&request, parsed, component, caller, &peer, started);
         let response = self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await;
         if let Some(cacheable) = cacheable {
             cacheable.note_list(response.status());
@@ -125,19 +119,19 @@ impl Proxy {
         started: Instant,
         cacheable: Option<&Arc<CacheableRequest>>,
     ) -> Response<ResponseBody> {
-        let RequestContext { parsed, upgrade, component, identity, route } = context;
+        let RequestContext { parsed, upgrade, component, caller, route } = context;
         if let Some(cacheable) = cacheable
             && let Some(response) = cached::respond(self, cacheable, self.upstream.is_reachable()).await
         {
             return response;
         }
-        let remembered = self.remembered_read(&request, &parsed, &component, identity);
+        let remembered = self.remembered_read(&request, &parsed, &component, &caller).await;
         let chain = match &route {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,
         };
         let encoding = Encoding::for_errors(request.headers());
-        let (request, report) = match self.take_report(request, &parsed, identity).await {
+        let (request, report) = match self.take_report(request, &parsed, caller.identity()).await {
             Ok(taken) => taken,
             Err(error) => return Meter::new(self.metrics.clone(), "forward", started).attach(error.response(encoding)),
         };
@@ -145,9 +139,18 @@ impl Proxy {
             Ok(in_flight) => in_flight,
             Err(error) => return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding)),
         };
-        let context = RequestContext { parsed, upgrade, component, identity, route };
+        if keys_its_client(&parsed, &route) {
+            self.know(&caller).await;
+        }
+        let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());
+        let context = RequestContext { parsed, upgrade, component, caller, route };
         let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
         let response = guarded(response, in_flight);
+        let (method, parsed, component, caller) = asked;
+        let is_own = response.extensions().get::<FromUpstream>().is_some() && self.is_answered_by_server(&parsed);
+        if is_own {
+            self.note_outcome(&caller, &component, &method, &parsed, response.status()).await;
+        }
         if let Some(report) = report {
             return self.note_report(report, response).await;
         }
@@ -158,16 +161,13 @@ impl Proxy {
             };
             return match (cached, &remembered) {
                 (Some(cached), _) => cached,
-                (None, Some(remembered)) => self.replay(remembered, chain.as_ref()).await.unwrap_or(response),
+                (None, Some(remembered)) => self.replay(remembered, &caller, chain.as_ref()).await.unwrap_or(response),
                 (None, None) => response,
             };
         }
         match remembered {
-            Some(RememberedRead::Discovery(read)) => self.record_discovery(&read, response).await,
-            Some(RememberedRead::Object(read)) if chain.is_none() && read.is_kept_as_forwarded(&response) => {
-                self.answers.record(read.key(), response, decoded)
-            }
-            _ => response,
+            Some(remembered) => self.record(remembered, &caller, response, (is_own, chain.is_none())),
+            None => response,
         }
     }
 
@@ -181,67 +181,13 @@ impl Proxy {
         self.in_flight.begin(peer.connection.peer(), kind).await
     }
 
-    /// Returns a read whose response is remembered for the time without an API server.
-    fn remembered_read(
-        &self,
-        request: &http::Request<Incoming>,
-        parsed: &RequestInfo,
-        component: &str,
-        identity: Identity,
-    ) -> Option<RememberedRead> {
-        let views = self.views.as_ref()?;
-        let (method, headers) = (request.method(), request.headers());
-        if let Some(discovery) = DiscoveryRead::of(method, headers, identity, parsed) {
-            return Some(RememberedRead::Discovery(discovery));
-        }
-        let resource =
-            parsed.resource().filter(|resource| views.may_remember(identity, headers, component, resource))?;
-        let read = self.object_read(method, headers, identity, parsed)?;
-        let reader = views.reader(identity, headers, component, resource, || credential_owner(headers));
-        let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
-        (!held).then_some(RememberedRead::Object(read))
-    }
-
-    /// Responds with what is remembered of a read; `None` if that is nothing.
-    async fn replay(&self, read: &RememberedRead, chain: Option<&Chain>) -> Option<Response<ResponseBody>> {
-        let response = match read {
-            RememberedRead::Discovery(read) if self.may_discover(read.client()).await => {
-                read.replay(&self.answers).await?
-            }
-            RememberedRead::Discovery(_) => return None,
-            RememberedRead::Object(read) => {
-                let answer = self.answers.get(&read.key()).await?;
-                read.replay(&answer, chain).await.unwrap_or_else(|error| error.response(read.encoding()))
-            }
-        };
-        self.metrics.offline_response();
-        Some(response)
-    }
-
-    /// Remembers discovery, and that the API server has accepted the credential of its client.
-    async fn record_discovery(&self, read: &DiscoveryRead, response: Response<ResponseBody>) -> Response<ResponseBody> {
-        let Some(key) = read.key_of(&response).filter(|_| response.status() == StatusCode::OK) else { return response };
-        if let DiscoveryClient::Credential { user, expires } = read.client() {
-            self.note_credential(user, *expires).await;
-        }
-        self.answers.record(key, response, Some)
-    }
-
-    /// Whether a client may have remembered discovery: it is authenticated, or gets what clients without a credential got.
-    async fn may_discover(&self, client: &DiscoveryClient) -> bool {
-        match client {
-            DiscoveryClient::Verified | DiscoveryClient::Anonymous => true,
-            DiscoveryClient::Credential { user, .. } => self.is_credential_known(user).await,
-        }
-    }
-
     /// Copies what a view needs to know of a read; `None` if views serve no reads like it.
     fn cacheable(
         &self,
         request: &http::Request<Incoming>,
         parsed: &RequestInfo,
         component: &str,
-        identity: Identity,
+        caller: &Caller,
         peer: &Peer,
         started: Instant,
     ) -> Option<Arc<CacheableRequest>> {
@@ -250,7 +196,7 @@ impl Proxy {
             headers: request.headers().clone(),
             parsed: parsed.clone(),
             component: component.to_owned(),
-            identity,
+            caller: caller.clone(),
             client: peer.address.ip(),
             started,
             close: peer.connection.close().clone(),
@@ -268,18 +214,18 @@ impl Proxy {
         started: Instant,
         remembered: Option<&RememberedRead>,
     ) -> Response<ResponseBody> {
-        let RequestContext { parsed, upgrade, component, identity, route } = context;
+        let RequestContext { parsed, upgrade, component, caller, route } = context;
         match route {
             Route::Forward => {
                 let asks_token = self.views.is_some() && token_request::is_token_request(&request, &parsed);
-                let forward = ForwardRequest { request, upgrade, parsed, identity, component: &component, peer: &peer };
+                let forward = ForwardRequest { request, upgrade, parsed, caller, component: &component, peer: &peer };
                 match asks_token {
                     true => token_request::respond(self, forward, started).await,
                     false => forward::forward(self, forward, started).await,
                 }
             }
             Route::Write { resource, chain } => {
-                let write = WriteRequest { chain, component, identity, parsed, resource };
+                let write = WriteRequest { chain, component, caller, parsed, resource };
                 write.respond(self, request, started).await
             }
             Route::Read { resource, chain } => {
@@ -289,7 +235,7 @@ impl Proxy {
                 let read = ReadRequest::new(ReadParts {
                     chain,
                     component,
-                    identity,
+                    caller,
                     method,
                     version,
                     headers,
@@ -316,9 +262,9 @@ impl Proxy {
         let parsed = RequestInfo::parse(request.method(), request.uri())?;
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
         let component = client_component(request.headers()).to_owned();
-        let identity = self.identify(request, &parsed, peer).await?;
+        let caller = self.identify(request, &parsed, peer).await?;
         let route = self.route(request.method(), &parsed, &component).await?;
-        Ok(RequestContext { parsed, upgrade, component, identity, route })
+        Ok(RequestContext { parsed, upgrade, component, caller, route })
     }
 
     /// Responds to a get, list or watch that filters match.
@@ -355,4 +301,10 @@ impl Proxy {
         };
         meter.attach(response)
     }
+}
+
+/// Whether what is remembered of the client is kept by its account: of lists and watches, and of what filters match.
+fn keys_its_client(parsed: &RequestInfo, route: &Route) -> bool {
+    let is_collection = |resource: &ResourceRequest| matches!(resource.verb, Verb::List | Verb::Watch);
+    matches!(route, Route::Read { .. }) || parsed.resource().is_some_and(is_collection)
 }

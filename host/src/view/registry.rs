@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, KUBELET, Query, ResourceRequest, VerbClass};
+use weir_kube::{GroupResource, KUBELET, ResourceRequest, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
@@ -20,6 +20,7 @@ use weir_upstream::{CredentialLoan, Identity, Tasks};
 use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
 use super::api_services::ApiServices;
 use super::metrics::CacheMetrics;
+use super::permit::Permit;
 use super::refresh::Refresh;
 use super::scope::{self, ScopePolicy};
 use super::state::View;
@@ -154,25 +155,27 @@ impl Views {
     }
 
     /// Lends the credential of a client's request to the stores that are read with it. `None` for other readers.
-    pub(crate) fn lend(&self, reader: &StoreReader, headers: &HeaderMap) -> Option<CredentialLoan> {
-        self.stores.lend(reader, headers.get(header::AUTHORIZATION)?.clone())
+    pub(crate) fn lend(&self, reader: &StoreReader, authorization: &HeaderValue) -> Option<CredentialLoan> {
+        self.stores.lend(reader, authorization.clone())
+    }
+
+    /// The resources that are cached whatever the filters are.
+    pub(crate) fn named_resources(&self) -> Vec<GroupResource> {
+        let mut named: Vec<_> = self.named.iter().cloned().collect();
+        named.sort();
+        named
     }
 
     /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.
     ///
     /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
-    pub(crate) fn view(
-        self: &Arc<Self>,
-        component: &str,
-        reader: &StoreReader,
-        request: &ResourceRequest,
-        query: &Query,
-    ) -> Option<Arc<View>> {
+    pub(crate) fn view(self: &Arc<Self>, component: &str, permit: &Permit) -> Option<Arc<View>> {
         let component = Some(component.to_ascii_lowercase());
+        let (reader, request) = (permit.reader(), permit.resource());
         if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
             return self.find(component.as_deref(), reader, request, name);
         }
-        let collection = scope::collection(reader, request, query)?;
+        let collection = permit.collection()?.clone();
         self.open_view(&ViewKey { reader: reader.clone(), collection, component })
     }
 
@@ -192,13 +195,9 @@ impl Views {
 
     /// Returns the view that shows an object, without opening one: that of this component, or else any that holds the object as
     /// the API server sent it. `None`: no view holds it.
-    pub(crate) fn showing(
-        &self,
-        component: &str,
-        reader: &StoreReader,
-        request: &ResourceRequest,
-    ) -> Option<(Arc<View>, Shown)> {
+    pub(crate) fn showing(&self, component: &str, permit: &Permit) -> Option<(Arc<View>, Shown)> {
         let component = component.to_ascii_lowercase();
+        let (reader, request) = (permit.reader(), permit.resource());
         let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
         let open = self.open();
         let holds = |(of, found): &(&ViewKey, &OpenView)| {

@@ -75,7 +75,7 @@ impl Query {
 }
 
 /// Whether two hexadecimal digits follow each `%`. Go rejects other escapes.
-pub(super) fn escapes_are_valid(text: &str) -> bool {
+pub(crate) fn escapes_are_valid(text: &str) -> bool {
     text.split('%').skip(1).all(|after| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
 }
 

@@ -4,17 +4,17 @@ use std::fmt;
 
 use http::Method;
 use k8s_openapi::api::authorization::v1::{
-    FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes, SubjectAccessReview,
-    SubjectAccessReviewSpec,
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::Api;
 use kube::api::PostParams;
 use sha2::{Digest as _, Sha256};
 
+use super::attributes::attributes;
 use crate::proxy::credential::hash_text;
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
-use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
+use weir_kube::{RequestInfo, RequestKind};
 use weir_upstream::UpstreamError;
 
 /// A SubjectAccessReview. Its `Display` is the wording of the API server:
@@ -48,6 +48,11 @@ impl Review {
         }
     }
 
+    /// What it is about, if that is a resource.
+    pub(super) fn attributes(&self) -> Option<&ResourceAttributes> {
+        self.spec.resource_attributes.as_ref()
+    }
+
     /// Returns the key of this review in a cache: equal keys have equal results. It is a hash, because clients choose the
     /// length of selectors.
     #[must_use]
@@ -76,25 +81,6 @@ impl Review {
     }
 }
 
-pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &ResourceRequest) -> ResourceAttributes {
-    let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
-    // Since Kubernetes 1.32 the authorizer of nodes considers selectors: a node may list only its own pods.
-    let selector = |key| request.query.first(key).filter(|selector| !selector.is_empty()).map(str::to_owned);
-    let field = |raw| FieldSelectorAttributes { raw_selector: Some(raw), requirements: None };
-    let label = |raw| LabelSelectorAttributes { raw_selector: Some(raw), requirements: None };
-    ResourceAttributes {
-        verb: Some(rbac_verb(resource.verb, method)),
-        group: text(Some(&resource.resource.group)),
-        version: text(Some(&resource.version)),
-        resource: text(Some(&resource.resource.resource)),
-        subresource: text(resource.subresource.as_deref()),
-        namespace: text(resource.namespace.as_deref()),
-        name: text(resource.name.as_deref().or(selected_name(request))),
-        field_selector: selector("fieldSelector").map(field),
-        label_selector: selector("labelSelector").map(label),
-    }
-}
-
 fn action(attributes: &ResourceAttributes) -> String {
     let [verb, resource, subresource, group, namespace] =
         [&attributes.verb, &attributes.resource, &attributes.subresource, &attributes.group, &attributes.namespace]
@@ -111,18 +97,6 @@ impl fmt::Display for Review {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.action)
     }
-}
-
-/// Returns the name that a field selector restricts a collection to. The API server authorizes such a request by this name.
-fn selected_name(request: &RequestInfo) -> Option<&str> {
-    let terms = request.query.first("fieldSelector")?.split(',');
-    terms
-        .filter_map(|term| term.split_once('='))
-        .find_map(|(field, value)| (field.trim() == "metadata.name").then(|| value.trim_start_matches('=').trim()))
-}
-
-fn rbac_verb(verb: Verb, method: &Method) -> String {
-    verb.name().map_or_else(|| method.as_str().to_ascii_lowercase(), str::to_owned)
 }
 
 #[cfg(test)]

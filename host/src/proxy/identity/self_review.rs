@@ -1,186 +1,153 @@
 //! Asks the API server whether a client may read what a view would answer: a SelfSubjectAccessReview, made with the
 //! client's own credential.
 
-use std::time::SystemTime;
-
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
-use sha2::{Digest as _, Sha256};
+use serde::de::DeserializeOwned;
 use tower::BoxError;
 use weir_kube::RequestInfo;
 use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
 
-use super::access::attributes;
+use super::attributes::{attributes, covered_by, question};
 use super::reviews::ReviewKey;
 use crate::proxy::Proxy;
-use crate::proxy::credential::{hash_text, token_expiry, token_user, user};
-use crate::proxy::headers::credential_headers;
+use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
 /// The largest answer.
 const MAX_ANSWER: usize = 256 << 10;
 
+/// The API server's answer to a review that a client's own credential asks for.
+pub(super) enum Answer<T> {
+    Review(T),
+    /// 401 or 403: the credential is not valid, or may not even ask; or 404: this API server has no such review.
+    Refused(StatusCode),
+}
+
 impl Proxy {
-    /// Whether the API server lets the client read what it asks for. `headers` are the client's, as they would go upstream.
+    /// Whether the API server lets the client read what it asks for.
     ///
-    /// A review of an impersonated user was made already, when the request was identified. While no API server can be reached,
+    /// A review of a certificate's user was made already, when the request was identified. While no API server can be reached,
     /// what it allowed before holds, and so it does until the API server has answered anything since the start.
     ///
     /// # Errors
     /// The API server gives no answer.
-    pub(in crate::proxy) async fn may_read(
-        &self,
-        identity: Identity,
-        headers: &HeaderMap,
-        request: &RequestInfo,
-    ) -> Result<bool, StatusError> {
-        let Some(asked) = request.resource().filter(|_| identity != Identity::Impersonated) else { return Ok(true) };
-        let attributes = attributes(&Method::GET, request, asked);
-        let body = review(attributes.clone())?;
-        let user = user(identity, headers);
-        // A renewed token has the permissions of its predecessor, unless it impersonates somebody.
-        let subject = token_user(headers);
-        let key = ReviewKey {
-            owner: subject.as_ref().unwrap_or(&user).as_str().into(),
-            name: question(&user, &body),
-            alias: subject.as_ref().map(|subject| question(subject, &body)),
-            expires: token_expiry(headers),
+    pub(super) async fn may_read(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, StatusError> {
+        let Some(resource) = request.resource().filter(|_| caller.identity() != Identity::Impersonated) else {
+            return Ok(true);
         };
-        if !self.upstream.has_answered()
-            && self.was_granted(&user, subject.as_deref(), &body, attributes.clone()).await?
-        {
+        let asked = attributes(&Method::GET, request, resource);
+        if !self.upstream.has_answered() && self.was_granted(caller, &asked).await {
             return Ok(true);
         }
-        let sent = async {
-            let answer = ask(&self.upstream, identity, headers, body.clone()).await?;
-            // A credential that is not valid proves nothing about the user whom it names.
-            if let (ReviewAnswer::Denied, Some(alias)) = (answer, &key.alias) {
-                self.read_reviews.revoke(alias).await;
-            }
-            if answer == ReviewAnswer::Allowed {
-                self.note_credential(&user, key.expires).await;
-            }
-            Ok(answer == ReviewAnswer::Allowed)
-        };
-        let answer = self.read_reviews.get_or_send(&key, sent).await;
+        let answer = self.may(caller, &asked).await;
         let is_final = answer.is_ok() || !self.upstream.is_failing();
-        match !is_final && self.was_granted(&user, subject.as_deref(), &body, attributes).await? {
+        match !is_final && self.was_granted(caller, &asked).await {
             true => Ok(true),
             false => answer,
         }
     }
 
-    /// Whether a user, or the subject of its token, had the permission to read, itself or as part of a wider one.
-    async fn was_granted(
-        &self,
-        user: &str,
-        subject: Option<&str>,
-        body: &[u8],
-        attributes: ResourceAttributes,
-    ) -> Result<bool, StatusError> {
-        // Who may list a whole collection has seen each of its objects.
-        let mut reviews = vec![body.to_vec()];
-        for wider in wider(attributes) {
-            reviews.push(review(wider)?);
+    /// Asks whether a caller may do something, and remembers the answer.
+    ///
+    /// # Errors
+    /// The API server gives no answer.
+    pub(super) async fn may(&self, caller: &Caller, asked: &ResourceAttributes) -> Result<bool, StatusError> {
+        let key = ReviewKey {
+            owner: caller.owner(),
+            credential: caller.key().clone(),
+            name: question(caller.key(), asked),
+            expires: caller.expires(),
+        };
+        let sent = async {
+            let answer = ask::<SelfSubjectAccessReview>(&self.upstream, caller, PATH, review(asked)?).await?;
+            let Answer::Review(review) = answer else { return Ok(false) };
+            let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+            self.note_permission(caller, asked, allowed).await;
+            Ok(allowed)
+        };
+        self.read_reviews.get_or_send(&key, sent).await
+    }
+
+    /// Notes that the API server has let a caller do exactly this, or not. Nothing is kept of a credential that it has not
+    /// accepted. A denial takes away what this credential has, and from no other one.
+    pub(super) async fn note_permission(&self, caller: &Caller, asked: &ResourceAttributes, allowed: bool) {
+        if !self.is_accepted(caller).await {
+            return;
         }
-        let accepted = self.is_credential_known(user).await;
-        for user in std::iter::once(user).chain(subject.filter(|_| accepted)) {
-            for review in &reviews {
-                if self.read_reviews.is_granted(&question(user, review)).await {
-                    return Ok(true);
-                }
+        let (own, line) = self.subjects(caller).await;
+        let owner = self.owner(caller);
+        if !allowed {
+            if self.was_granted(caller, asked).await {
+                self.grants.deny(&owner, &question(&own, asked), caller.expires()).await;
+            }
+            return;
+        }
+        self.grants.allow(&owner, &question(&own, asked), caller.expires()).await;
+        if let Some(line) = line {
+            // A token that is renewed ends before the permission of its service account.
+            self.grants.allow(&owner, &question(&line, asked), None).await;
+        }
+    }
+
+    /// Whether a caller had the permission, itself or as part of a wider one.
+    pub(super) async fn was_granted(&self, caller: &Caller, asked: &ResourceAttributes) -> bool {
+        if !self.is_accepted(caller).await {
+            return false;
+        }
+        let (own, line) = self.subjects(caller).await;
+        if self.grants.answer(&question(&own, asked)).await == Some(false) {
+            return false;
+        }
+        for attributes in std::iter::once(asked.clone()).chain(covered_by(asked)) {
+            let of = |subject: &str| question(subject, &attributes);
+            // What this credential was denied, no other token of its line grants it.
+            match (self.grants.answer(&of(&own)).await, &line) {
+                (Some(true), _) => return true,
+                (None, Some(line)) if self.grants.answer(&of(line)).await == Some(true) => return true,
+                _ => {}
             }
         }
-        Ok(false)
-    }
-
-    /// Notes that the API server has accepted a user's credential: it is authenticated while no API server can be reached.
-    pub(in crate::proxy) async fn note_credential(&self, user: &str, expires: Option<SystemTime>) {
-        // Flash wears.
-        if !self.is_credential_known(user).await {
-            self.read_reviews.grant(user, expires).await;
-        }
-    }
-
-    /// Whether the API server has accepted or issued a user's credential within the offline grace.
-    pub(in crate::proxy) async fn is_credential_known(&self, user: &str) -> bool {
-        self.read_reviews.is_granted(user).await
-    }
-
-    /// Notes that the API server has issued a token: it proves its subject while no API server can be reached.
-    pub(in crate::proxy) async fn note_issued(&self, token: &str) {
-        let Ok(value) = HeaderValue::try_from(format!("Bearer {token}")) else { return };
-        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
-        if let Some(expires) = token_expiry(&headers) {
-            self.read_reviews.grant(&user(Identity::Client, &headers), Some(expires)).await;
-        }
+        false
     }
 }
 
 /// The body of a review.
-fn review(attributes: ResourceAttributes) -> Result<Vec<u8>, StatusError> {
-    let spec =
-        SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..SelfSubjectAccessReviewSpec::default() };
+fn review(asked: &ResourceAttributes) -> Result<Vec<u8>, StatusError> {
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(asked.clone()),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     serde_json::to_vec(&review).map_err(|error| StatusError::Review(error.to_string()))
 }
 
-/// Lists of the collection and of the whole resource, which include a read.
-fn wider(read: ResourceAttributes) -> [ResourceAttributes; 2] {
-    let collection = ResourceAttributes {
-        verb: Some("list".to_owned()),
-        name: Some(String::new()),
-        field_selector: None,
-        label_selector: None,
-        ..read
-    };
-    [collection.clone(), ResourceAttributes { namespace: Some(String::new()), ..collection }]
-}
-
-/// All that the answer depends on.
-fn question(user: &str, review: &[u8]) -> String {
-    let mut hash = Sha256::new();
-    hash.update(user);
-    hash.update(review);
-    hash_text(hash)
-}
-
-/// The API server's answer to a review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReviewAnswer {
-    Allowed,
-    Denied,
-    /// The credential is not valid, or may not even ask. Its own request gets the API server's answer.
-    NotAnswered,
-}
-
-async fn ask(
+/// Sends a review with a client's own credential.
+pub(super) async fn ask<T: DeserializeOwned>(
     upstream: &Upstream,
-    identity: Identity,
-    headers: &HeaderMap,
+    caller: &Caller,
+    path: PathAndQuery,
     review: Vec<u8>,
-) -> Result<ReviewAnswer, StatusError> {
-    let mut sent = credential_headers(headers, identity);
-    sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let head = RequestHead { method: Method::POST, path: PATH, headers: sent };
+) -> Result<Answer<T>, StatusError> {
+    let mut headers = caller.headers().clone();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let head = RequestHead { method: Method::POST, path, headers };
     let body = Full::new(Bytes::from(review)).map_err(|never| -> BoxError { match never {} }).boxed_unsync();
-    let answer = upstream.send(identity, Purpose::Short, head, body).await?;
-    if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Ok(ReviewAnswer::NotAnswered);
-    }
+    let answer = upstream.send(caller.identity(), Purpose::Short, head, body).await?;
     let status = answer.status();
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) {
+        return Ok(Answer::Refused(status));
+    }
+    if !status.is_success() {
+        return Err(StatusError::Review(format!("the API server answers {status}")));
+    }
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| StatusError::Review(error.to_string()))?.to_bytes();
-    let review: SelfSubjectAccessReview = match status.is_success() {
-        true => serde_json::from_slice(&body).map_err(|error| StatusError::Review(error.to_string()))?,
-        false => return Err(StatusError::Review(format!("the API server answers {status}"))),
-    };
-    let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
-    Ok(if allowed { ReviewAnswer::Allowed } else { ReviewAnswer::Denied })
+    serde_json::from_slice(&body).map(Answer::Review).map_err(|error| StatusError::Review(error.to_string()))
 }

@@ -155,6 +155,16 @@ impl AnswerMemory {
         Some(answer)
     }
 
+    /// Forgets the response that is remembered under a key.
+    pub(in crate::proxy) fn forget(&self, key: &AnswerKey) {
+        let name = key.full_name();
+        let mut recent = self.recent();
+        recent.remove(&name);
+        if let Some(disk) = &self.disk {
+            disk.remove_later(&name);
+        }
+    }
+
     /// Remembers a response. One that is on disk already is not written again, and one that changes often only now and then:
     /// flash wears.
     pub(in crate::proxy) fn put(&self, key: &AnswerKey, answer: Answer) {

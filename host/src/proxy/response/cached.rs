@@ -24,14 +24,13 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
-use weir_store::StoreReader;
-use weir_upstream::{CredentialLoan, Identity};
+use weir_upstream::CredentialLoan;
 
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody};
-use crate::proxy::credential::credential_owner;
+use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
@@ -77,15 +76,29 @@ enum Start {
     Now,
 }
 
+impl Start {
+    /// `None` if only the API server has that state.
+    fn of(resource: &ResourceRequest, query: &Query, online: bool) -> Option<Self> {
+        match resource.verb {
+            Verb::List if online => list_start(query),
+            Verb::List => offline_list_start(query),
+            Verb::Watch => watch_start(query),
+            Verb::Get if !online => Some(Self::Any),
+            _ => None,
+        }
+    }
+}
+
 impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(in crate::proxy) fn of(
         headers: &HeaderMap,
-        identity: Identity,
+        caller: &Caller,
         component: &str,
-        RequestInfo { query, kind, .. }: &RequestInfo,
+        request: &RequestInfo,
         online: bool,
     ) -> Option<Self> {
+        let RequestInfo { query, kind, .. } = request;
         let RequestKind::Resource(resource) = kind else { return None };
         if resource.subresource.is_some() {
             return None;
@@ -100,18 +113,12 @@ impl CachedRead {
                 media_type.transform = Transform::None;
             }
         }
-        let start = match resource.verb {
-            Verb::List if online => list_start(query)?,
-            Verb::List => offline_list_start(query)?,
-            Verb::Watch => watch_start(query)?,
-            Verb::Get if !online => Start::Any,
-            _ => return None,
-        };
+        let start = Start::of(resource, query, online)?;
         Some(Self {
             component: component.to_owned(),
-            selector: RequestSelector::of(resource, query)?,
-            client: ClientKey::of(headers, identity, resource, query, form),
-            any_read: ClientKey::of_resource(headers, identity, resource),
+            selector: RequestSelector::of(request)?,
+            client: ClientKey::of(headers, caller, resource, query, form),
+            any_read: ClientKey::of_resource(headers, caller, resource),
             lists: None,
             loan: None,
             resource: resource.clone(),
@@ -190,7 +197,7 @@ pub(in crate::proxy) struct CacheableRequest {
     pub(in crate::proxy) headers: HeaderMap,
     pub(in crate::proxy) parsed: RequestInfo,
     pub(in crate::proxy) component: String,
-    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) caller: Caller,
     pub(in crate::proxy) client: IpAddr,
     pub(in crate::proxy) started: Instant,
     /// Closes the client's connection.
@@ -206,8 +213,8 @@ impl CacheableRequest {
         if let Some(lists) = self.lists.as_ref().filter(|_| status == StatusCode::OK) {
             let (headers, query) = (&self.headers, &self.parsed.query);
             let form = negotiate(headers, resource, query);
-            lists.note(ClientKey::of(headers, self.identity, resource, query, form).read());
-            lists.note(ClientKey::of_resource(headers, self.identity, resource).read());
+            lists.note(ClientKey::of(headers, &self.caller, resource, query, form).read());
+            lists.note(ClientKey::of_resource(headers, &self.caller, resource).read());
         }
     }
 }
@@ -218,18 +225,16 @@ pub(in crate::proxy) async fn respond(
     request: &Arc<CacheableRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, identity, client, started, .. } = &**request;
+    let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
-    let mut read = CachedRead::of(headers, *identity, component, parsed, online)?;
-    // Checked first: who may not read opens no view.
-    let reader = views.reader(*identity, headers, component, resource, || credential_owner(headers))?;
-    let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
-    if is_reviewed && !proxy.may_read(*identity, headers, parsed).await.ok()? {
-        return None;
-    }
-    read.loan = views.lend(&reader, headers);
+    Start::of(resource, &parsed.query, online)?;
+    // Checked first: who may not read opens no view. It also tells whose credential it is, which the keys of the read need.
+    let permit = proxy.permit(caller, component, parsed).await?;
+    let mut read = CachedRead::of(headers, caller, component, parsed, online)?;
+    read.selector = permit.selector().clone();
+    read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
     read.lists.clone_from(&request.lists);
-    let view = views.view(component, &reader, resource, &parsed.query)?;
+    let view = views.view(component, &permit)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
     let response = read_view(proxy, request, read, view, online).await?;
     let response = response.unwrap_or_else(|error| error.response(encoding));

@@ -8,8 +8,6 @@
 mod document;
 pub(in crate::proxy) mod prefetch;
 
-use std::time::SystemTime;
-
 use http::{HeaderMap, Method, Response, header};
 use weir_kube::{RequestInfo, RequestKind};
 use weir_upstream::{Identity, clock};
@@ -19,8 +17,8 @@ use super::answer_memory::{Answer, AnswerKey, AnswerMemory, KEEP, WRITE_INTERVAL
 use super::object_memory::decoded;
 use crate::ledger::Owner;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::{token_expiry, user};
-use crate::proxy::headers::{accepts_gzip, has_credential};
+use crate::proxy::credential::{Caller, has_credential};
+use crate::proxy::headers::accepts_gzip;
 
 /// All resources in one document, as kubectl asks for them first.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -42,8 +40,8 @@ pub(in crate::proxy) struct DiscoveryRead {
 pub(in crate::proxy) enum DiscoveryClient {
     /// By its certificate, or as a component of the node.
     Verified,
-    /// If the API server has accepted this user's credential, which expires then.
-    Credential { user: String, expires: Option<SystemTime> },
+    /// If the API server has accepted its credential.
+    Credential,
     /// It has no credential.
     Anonymous,
 }
@@ -53,18 +51,16 @@ impl DiscoveryRead {
     pub(in crate::proxy) fn of(
         method: &Method,
         headers: &HeaderMap,
-        identity: Identity,
+        caller: &Caller,
         parsed: &RequestInfo,
     ) -> Option<Self> {
         let path = document::path(parsed)?;
         if *method != Method::GET || parsed.kind != RequestKind::NonResource {
             return None;
         }
-        let client = match identity {
+        let client = match caller.identity() {
             Identity::Node | Identity::Impersonated | Identity::Daemon => DiscoveryClient::Verified,
-            Identity::Client if has_credential(headers) => {
-                DiscoveryClient::Credential { user: user(identity, headers), expires: token_expiry(headers) }
-            }
+            Identity::Client if has_credential(headers) => DiscoveryClient::Credential,
             Identity::Client => DiscoveryClient::Anonymous,
         };
         let hash = parsed.query.first("hash").filter(|_| path.starts_with("/openapi/v3/")).map(str::to_owned);
@@ -130,8 +126,9 @@ mod tests {
     use super::*;
 
     fn target(path: &str) -> Option<String> {
+        let node = Caller::of(Identity::Node, &HeaderMap::new());
         let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        DiscoveryRead::of(&Method::GET, &HeaderMap::new(), Identity::Node, &parsed).map(|read| read.path)
+        DiscoveryRead::of(&Method::GET, &HeaderMap::new(), &node, &parsed).map(|read| read.path)
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::read::negotiate;
 use super::watch;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, empty, full};
+use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
@@ -35,7 +36,7 @@ pub(in crate::proxy) struct ForwardRequest<'a> {
     /// The protocol that the client asks to upgrade to.
     pub(in crate::proxy) upgrade: Option<HeaderValue>,
     pub(in crate::proxy) parsed: RequestInfo,
-    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) caller: Caller,
     pub(in crate::proxy) component: &'a str,
     pub(in crate::proxy) peer: &'a Peer,
 }
@@ -46,7 +47,8 @@ pub(in crate::proxy) async fn forward(
     forward: ForwardRequest<'_>,
     started: Instant,
 ) -> Response<ResponseBody> {
-    let ForwardRequest { mut request, upgrade, parsed, identity, component, peer } = forward;
+    let ForwardRequest { mut request, upgrade, parsed, caller, component, peer } = forward;
+    let identity = caller.identity();
     let resource = parsed.resource();
     let encoding = Encoding::for_errors(request.headers());
     let protocol =
@@ -54,7 +56,7 @@ pub(in crate::proxy) async fn forward(
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
     // Clients of a former process continue with what its filters have made, until they list.
     let was_matched = resource.is_some_and(|resource| was_matched(proxy, component, resource));
-    let key = client_key(proxy, &request, &parsed, identity, component, was_matched);
+    let key = client_key(proxy, &request, &parsed, &caller, component, was_matched);
     let resume_key = key.filter(|key| proxy.resume.contains(key));
     let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
     let version = parsed.query.first("resourceVersion").unwrap_or_default();
@@ -183,7 +185,7 @@ fn client_key(
     proxy: &Proxy,
     request: &http::Request<RequestBody>,
     parsed: &RequestInfo,
-    identity: Identity,
+    caller: &Caller,
     component: &str,
     was_matched: bool,
 ) -> Option<ClientKey> {
@@ -194,7 +196,7 @@ fn client_key(
     })?;
     let is_remembered = was_matched || !proxy.resume.is_empty() || is_cached(proxy, component, resource);
     let (headers, query) = (request.headers(), &parsed.query);
-    is_remembered.then(|| ClientKey::of(headers, identity, resource, query, negotiate(headers, resource, query)))
+    is_remembered.then(|| ClientKey::of(headers, caller, resource, query, negotiate(headers, resource, query)))
 }
 
 /// Whether a filter of a former process may have made what the client holds.

@@ -22,7 +22,7 @@ use crate::codec::ObjectType;
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::{hash_part, hash_text, hash_user, token_expiry};
+use crate::proxy::credential::{Caller, hash_part, hash_text};
 use crate::proxy::respond::StatusError;
 use weir_upstream::clock;
 
@@ -52,7 +52,7 @@ impl Proxy {
         &self,
         method: &Method,
         headers: &HeaderMap,
-        identity: Identity,
+        caller: &Caller,
         parsed: &RequestInfo,
     ) -> Option<ObjectRead> {
         let resource = parsed.resource()?;
@@ -72,14 +72,14 @@ impl Proxy {
         };
         let is_whole = asked.transform == Transform::None;
         let mut hash = Sha256::new();
-        hash_user(&mut hash, identity, headers);
+        hash_part(&mut hash, caller.key().as_bytes());
         hash_part(&mut hash, parsed.forward.path().as_bytes());
         hash_part(&mut hash, if media_type.encoding == Encoding::Json { b"json" } else { b"protobuf" });
         let now = clock::now();
-        let expires = match identity {
+        let expires = match caller.identity() {
             Identity::Client => {
                 let grace = now + self.offline_grace;
-                token_expiry(headers).map_or(grace, |expires| expires.min(grace))
+                caller.expires().map_or(grace, |expires| expires.min(grace))
             }
             // The client of a node credential or a certificate is authorized again when it reads.
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
@@ -87,7 +87,7 @@ impl Proxy {
         let confidential = (group, resource.resource.resource.as_str()) == ("", "secrets");
         let key = AnswerKey {
             name: format!("object/{}", hash_text(hash)),
-            owner: self.owner(identity, headers),
+            owner: self.owner(caller),
             confidential,
             expires,
             interval: WRITE_INTERVAL,

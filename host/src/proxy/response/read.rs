@@ -7,6 +7,7 @@ use super::forward;
 use crate::codec::ObjectType;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
+use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
@@ -65,7 +66,7 @@ pub(in crate::proxy) struct ObjectsResponse {
 pub(in crate::proxy) struct ReadParts {
     pub(in crate::proxy) chain: Chain,
     pub(in crate::proxy) component: String,
-    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) caller: Caller,
     pub(in crate::proxy) method: Method,
     pub(in crate::proxy) version: Version,
     /// The client's headers, without hop-by-hop headers.
@@ -80,11 +81,12 @@ pub(in crate::proxy) struct ReadParts {
 impl ReadRequest {
     /// Prepares the headers for the API server.
     pub(in crate::proxy) fn new(parts: ReadParts) -> Self {
-        let ReadParts { chain, component, identity, method, version, mut headers, path, query, resource, compress } =
+        let ReadParts { chain, component, caller, method, version, mut headers, path, query, resource, compress } =
             parts;
         let media_type = negotiate(&headers, &resource, &query);
-        let client = ClientKey::of(&headers, identity, &resource, &query, media_type);
-        let any_read = ClientKey::of_resource(&headers, identity, &resource);
+        let client = ClientKey::of(&headers, &caller, &resource, &query, media_type);
+        let any_read = ClientKey::of_resource(&headers, &caller, &resource);
+        let identity = caller.identity();
         let only_tables = accepts_only_tables(&headers, &query);
         let compress = compress && headers::accepts_gzip(&headers);
         headers::prepare_request(&mut headers, identity);

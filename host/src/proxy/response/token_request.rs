@@ -12,9 +12,9 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use sha2::{Digest as _, Sha256};
-use weir_document::Path;
+use weir_document::{Document, Path};
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, Verb};
-use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, clock};
+use weir_upstream::{Purpose, RequestBody, RequestHead, clock};
 
 use super::answer_memory::{Answer, AnswerKey};
 use super::forward::{self, ForwardRequest};
@@ -23,7 +23,7 @@ use crate::codec::object::body_document;
 use crate::ledger::Owner;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
-use crate::proxy::credential::{hash_part, hash_text, hash_user};
+use crate::proxy::credential::{Caller, IssuedToken, hash_part, hash_text};
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 
@@ -52,11 +52,11 @@ pub(in crate::proxy) async fn respond(
     forward: ForwardRequest<'_>,
     started: Instant,
 ) -> Response<ResponseBody> {
-    let ForwardRequest { request, parsed, identity, component, .. } = forward;
+    let ForwardRequest { request, parsed, caller, component, .. } = forward;
     let encoding = Encoding::for_errors(request.headers());
     let meter = Meter::new(proxy.metrics.clone(), "forward", started);
     let path = parsed.forward.clone();
-    let response = exchange(proxy, request, &parsed, identity).await.unwrap_or_else(|error| {
+    let response = exchange(proxy, request, &parsed, &caller).await.unwrap_or_else(|error| {
         let error = error.with_outage(&proxy.upstream);
         tracing::warn!(%path, component, code = error.code().as_u16(), %error, "cannot forward token request");
         error.response(encoding)
@@ -68,11 +68,14 @@ async fn exchange(
     proxy: &Arc<Proxy>,
     request: http::Request<RequestBody>,
     parsed: &RequestInfo,
-    identity: Identity,
+    caller: &Caller,
 ) -> Result<Response<ResponseBody>, StatusError> {
+    let identity = caller.identity();
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(StatusError::RequestBody)?.to_bytes();
-    let key = key(proxy.owner(identity, &parts.headers), &parts.headers, identity, parsed, &body);
+    let asked = body_document(&parts.headers, &body);
+    let owner = proxy.known_owner(caller).await;
+    let key = asked.as_ref().and_then(|asked| key(owner, &parts.headers, caller, parsed, asked));
     if !proxy.upstream.is_reachable()
         && let Some(response) = replay(proxy, key.as_ref()).await
     {
@@ -99,7 +102,9 @@ async fn exchange(
     };
     let body = http_body_util::Limited::new(forward::unchanged(body), LIMIT).collect().await;
     let body = body.map_err(|error| StatusError::InvalidResponse(error.to_string()))?.to_bytes();
-    remember(proxy, key, &parts, &body).await;
+    if let Some(asked) = asked {
+        remember(proxy, key, &parts, (parsed, &asked), &body).await;
+    }
     Ok(Response::from_parts(parts, full(body)))
 }
 
@@ -111,42 +116,82 @@ async fn replay(proxy: &Proxy, key: Option<&AnswerKey>) -> Option<Response<Respo
 }
 
 /// Remembers an answer until its token expires.
-async fn remember(proxy: &Proxy, key: AnswerKey, parts: &http::response::Parts, body: &Bytes) {
-    let Some(Issued { token, expires }) = issued(&parts.headers, body) else {
+async fn remember(
+    proxy: &Proxy,
+    key: AnswerKey,
+    parts: &http::response::Parts,
+    (parsed, asked): (&RequestInfo, &Document),
+    body: &Bytes,
+) {
+    let Some(Issued { token, expires, audiences }) = issued(&parts.headers, body) else {
         tracing::debug!("answer to a token request cannot be read, it is not remembered");
         return;
     };
-    proxy.note_issued(&token).await;
+    if let Some((account, bound)) = account(parsed).zip(bound(asked)) {
+        // A token of another audience is for another server.
+        if asked_audiences(asked).is_some_and(|asked| asked.is_empty()) {
+            let audiences: Vec<_> = audiences.iter().map(String::as_str).collect();
+            let [kind, _, name, uid] = &bound;
+            let bound = [kind.as_str(), name, uid];
+            proxy.note_issued(&key.owner, IssuedToken { token: &token, account, bound, audiences: &audiences }).await;
+        }
+    }
     proxy.answers.put(&AnswerKey { expires, ..key }, Answer::of(parts, body.clone(), expires));
+}
+
+/// The namespace and the name of the service account.
+fn account(parsed: &RequestInfo) -> Option<(&str, &str)> {
+    let resource = parsed.resource()?;
+    resource.namespace.as_deref().zip(resource.name.as_deref())
 }
 
 /// A token that the API server has issued.
 struct Issued {
     token: String,
     expires: SystemTime,
+    /// For whom, sorted.
+    audiences: Vec<String>,
 }
 
 fn issued(headers: &HeaderMap, body: &Bytes) -> Option<Issued> {
     let document = body_document(headers, body)?;
     let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()??.into_owned());
     let expires: jiff::Timestamp = text("status.expirationTimestamp")?.parse().ok()?;
-    Some(Issued { token: text("status.token")?, expires: expires.into() })
+    let audiences = asked_audiences(&document)?;
+    Some(Issued { token: text("status.token")?, expires: expires.into(), audiences })
+}
+
+/// The audiences of a TokenRequest, sorted; `None` if they cannot be read.
+fn asked_audiences(document: &Document) -> Option<Vec<String>> {
+    let audiences = document.column(&Path::parse("spec.audiences[*]").ok()?).ok()?;
+    let mut audiences: Vec<_> = audiences.iter().flatten().map(ToString::to_string).collect();
+    audiences.sort_unstable();
+    Some(audiences)
+}
+
+/// Kind, apiVersion, name and uid of the bound object; empty where there is none. `None` if they cannot be read.
+fn bound(document: &Document) -> Option<[String; 4]> {
+    let text = |field: &str| {
+        let found = document.text(&Path::parse(&format!("spec.boundObjectRef.{field}")).ok()?).ok()?;
+        Some(found.map(|text| text.into_owned()).unwrap_or_default())
+    };
+    Some([text("kind")?, text("apiVersion")?, text("name")?, text("uid")?])
 }
 
 /// What the answer depends on; `None` if the request cannot be read.
-fn key(owner: Owner, headers: &HeaderMap, identity: Identity, parsed: &RequestInfo, body: &Bytes) -> Option<AnswerKey> {
-    let document = body_document(headers, body)?;
-    let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()?.map(|text| text.into_owned()));
-    let audiences = document.column(&Path::parse("spec.audiences[*]").ok()?).ok()?;
-    let mut audiences: Vec<_> = audiences.iter().flatten().collect();
-    audiences.sort_unstable();
+fn key(
+    owner: Owner,
+    headers: &HeaderMap,
+    caller: &Caller,
+    parsed: &RequestInfo,
+    asked: &Document,
+) -> Option<AnswerKey> {
     let mut hash = Sha256::new();
-    hash_user(&mut hash, identity, headers);
+    hash_part(&mut hash, caller.key().as_bytes());
     hash_part(&mut hash, parsed.forward.path().as_bytes());
-    hash_part(&mut hash, &serde_json::to_vec(&audiences).ok()?);
-    for field in ["kind", "apiVersion", "name", "uid"] {
-        let value = text(&format!("spec.boundObjectRef.{field}"))?;
-        hash_part(&mut hash, value.unwrap_or_default().as_bytes());
+    hash_part(&mut hash, &serde_json::to_vec(&asked_audiences(asked)?).ok()?);
+    for value in bound(asked)? {
+        hash_part(&mut hash, value.as_bytes());
     }
     let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
     hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
@@ -161,6 +206,7 @@ mod tests {
     use weir_document::protobuf::{Envelope, from_json};
 
     use super::*;
+    use weir_upstream::Identity;
 
     fn encoded(object: &Value, encoding: Encoding) -> (HeaderMap, Bytes) {
         let headers = HeaderMap::from_iter([
@@ -189,7 +235,8 @@ mod tests {
         let path = format!("/api/v1/namespaces/a/serviceaccounts/{account}/token");
         let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
         let (headers, body) = encoded(object, encoding);
-        key(Owner::Node, &headers, identity, &parsed, &body).unwrap().name
+        let caller = Caller::of(identity, &headers);
+        key(Owner::Node, &headers, &caller, &parsed, &body_document(&headers, &body).unwrap()).unwrap().name
     }
 
     #[test]
@@ -216,19 +263,18 @@ mod tests {
         });
         for encoding in [Encoding::Json, Encoding::Protobuf] {
             let (headers, body) = encoded(&answer, encoding);
-            let Issued { token, expires } = issued(&headers, &body).unwrap();
+            let Issued { token, expires, audiences } = issued(&headers, &body).unwrap();
             let expected: jiff::Timestamp = "2026-11-22T13:00:00Z".parse().unwrap();
-            assert_eq!((token.as_str(), expires), ("abc", expected.into()));
+            assert_eq!((token.as_str(), expires, audiences), ("abc", expected.into(), vec!["x".to_owned()]));
         }
     }
 
     #[test]
     fn what_cannot_be_read_has_no_key() {
-        let path = "/api/v1/namespaces/a/serviceaccounts/b/token";
-        let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
         let (headers, _) = encoded(&json!({}), Encoding::Protobuf);
         for body in [&b""[..], b"{", b"k8s\0\xff"] {
-            assert_eq!(key(Owner::Node, &headers, Identity::Node, &parsed, &Bytes::from_static(body)), None);
+            let asked = body_document(&headers, &Bytes::from_static(body));
+            assert!(asked.is_none_or(|asked| asked_audiences(&asked).is_none() || bound(&asked).is_none()));
         }
     }
 }

@@ -25,12 +25,13 @@ use crate::codec::ObjectType;
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
+use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ChainStarts;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
 use weir_runtime::{Chain, ChainVersion, Failure, Unwritable};
-use weir_upstream::{DecodedBody, Identity, Purpose, RequestBody, RequestHead};
+use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 
 /// The response to a successful write whose own response cannot be filtered.
 const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -42,7 +43,7 @@ const FIND_START: Duration = Duration::from_secs(2);
 pub(in crate::proxy) struct WriteRequest {
     pub(in crate::proxy) chain: Chain,
     pub(in crate::proxy) component: String,
-    pub(in crate::proxy) identity: Identity,
+    pub(in crate::proxy) caller: Caller,
     pub(in crate::proxy) parsed: RequestInfo,
     pub(in crate::proxy) resource: ResourceRequest,
 }
@@ -86,12 +87,12 @@ impl WriteRequest {
         let chain_version = self.chain.version();
         self.find_start(proxy, &parts.headers, chain_version).await;
         let media_type = self.media_type(&parts.headers);
-        headers::prepare_request(&mut parts.headers, self.identity);
+        headers::prepare_request(&mut parts.headers, self.caller.identity());
         parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let head = RequestHead { method: parts.method, path: self.upstream_path(media_type), headers: parts.headers };
-        let response = proxy.upstream.send(self.identity, purpose, head, body).await?;
+        let response = proxy.upstream.send(self.caller.identity(), purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);
         if !parts.status.is_success() {
@@ -151,7 +152,7 @@ impl WriteRequest {
         let read = ReadRequest::new(ReadParts {
             chain: self.chain.clone(),
             component: self.component.clone(),
-            identity: self.identity,
+            caller: self.caller.clone(),
             method: Method::GET,
             version: Version::HTTP_11,
             headers: headers.clone(),

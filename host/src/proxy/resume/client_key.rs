@@ -3,9 +3,8 @@
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use weir_kube::{MediaType, Query, ResourceRequest, Transform};
-use weir_upstream::Identity;
 
-use crate::proxy::credential::{hash_part, token_subject};
+use crate::proxy::credential::{Caller, hash_part};
 
 /// A client and what it reads: hashes of its credential, and of that with User-Agent, collection, selectors and form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,12 +18,12 @@ impl ClientKey {
     #[must_use]
     pub(in crate::proxy) fn of(
         headers: &HeaderMap,
-        identity: Identity,
+        caller: &Caller,
         resource: &ResourceRequest,
         query: &Query,
         form: MediaType,
     ) -> Self {
-        Self::hash(headers, identity, resource, Some((query, form)))
+        Self::hash(headers, caller, resource, Some((query, form)))
     }
 
     /// The hash of all that the key is of.
@@ -39,29 +38,19 @@ impl ClientKey {
 
     /// Returns the key of all that a client reads of a resource, in whatever collection and by whatever selectors.
     #[must_use]
-    pub(in crate::proxy) fn of_resource(headers: &HeaderMap, identity: Identity, resource: &ResourceRequest) -> Self {
-        Self::hash(headers, identity, resource, None)
+    pub(in crate::proxy) fn of_resource(headers: &HeaderMap, caller: &Caller, resource: &ResourceRequest) -> Self {
+        Self::hash(headers, caller, resource, None)
     }
 
     fn hash(
         headers: &HeaderMap,
-        identity: Identity,
+        caller: &Caller,
         resource: &ResourceRequest,
         read: Option<(&Query, MediaType)>,
     ) -> Self {
         let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| hash_part(&mut hash, bytes);
-        part(&[identity as u8]);
-        // With the node credential these are stripped, so that they do not identify the client.
-        if identity != Identity::Node {
-            for (name, value) in headers {
-                if *name == header::AUTHORIZATION || name.as_str().starts_with("impersonate-") {
-                    part(name.as_str().as_bytes());
-                    let subject = (*name == header::AUTHORIZATION).then(|| token_subject(value)).flatten();
-                    part(subject.as_deref().map_or(value.as_bytes(), str::as_bytes));
-                }
-            }
-        }
+        // The same for each renewal of a token, if the API server has said whose it is.
+        hash_part(&mut hash, caller.instance().as_bytes());
         let mut owner = [0; 8];
         owner.iter_mut().zip(hash.clone().finalize()).for_each(|(to, from)| *to = from);
         let mut part = |bytes: &[u8]| hash_part(&mut hash, bytes);
@@ -105,6 +94,7 @@ impl ClientKey {
 #[cfg(test)]
 mod tests {
     use weir_kube::{Encoding, IncludeObject, MetaVersion};
+    use weir_upstream::Identity;
 
     use super::*;
 
@@ -115,7 +105,13 @@ mod tests {
         let parsed = weir_kube::RequestInfo::parse(&http::Method::GET, &"/api/v1/services".parse().unwrap()).unwrap();
         let of = |form| {
             let resource = parsed.resource().unwrap();
-            ClientKey::of(&HeaderMap::new(), Identity::Client, resource, &parsed.query, form)
+            ClientKey::of(
+                &HeaderMap::new(),
+                &Caller::of(Identity::Client, &HeaderMap::new()),
+                resource,
+                &parsed.query,
+                form,
+            )
         };
         let forms = [
             JSON,
@@ -136,7 +132,7 @@ mod tests {
         let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);
         let of = |token, identity, path| {
             let (resource, query) = resource(path);
-            ClientKey::of(&headers(token), identity, &resource, &query, JSON)
+            ClientKey::of(&headers(token), &Caller::of(identity, &headers(token)), &resource, &query, JSON)
         };
         let list = of("a", Identity::Client, "/api/v1/services?labelSelector=x&limit=5");
         assert_eq!(list, of("a", Identity::Client, "/api/v1/services?watch=1&resourceVersion=7&labelSelector=x"));
@@ -145,7 +141,10 @@ mod tests {
         assert_ne!(list, of("a", Identity::Client, "/api/v1/services"));
         assert_ne!(list, of("a", Identity::Client, "/api/v1/namespaces/a/services?labelSelector=x"));
         assert_eq!(of("a", Identity::Node, "/api/v1/pods"), of("b", Identity::Node, "/api/v1/pods"));
-        let any = |token, path| ClientKey::of_resource(&headers(token), Identity::Client, &resource(path).0);
+        let any = |token, path| {
+            let headers = headers(token);
+            ClientKey::of_resource(&headers, &Caller::of(Identity::Client, &headers), &resource(path).0)
+        };
         assert_eq!(any("a", "/api/v1/services?labelSelector=x"), any("a", "/api/v1/namespaces/a/services/b"));
         assert_ne!(any("a", "/api/v1/services"), any("a", "/api/v1/pods"));
         assert_ne!(any("a", "/api/v1/services"), any("b", "/api/v1/services"));

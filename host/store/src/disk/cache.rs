@@ -195,6 +195,11 @@ impl DiskCache {
         }
     }
 
+    /// Removes a value, in the order of the calls, without waiting.
+    pub fn remove_later(&self, name: &str) {
+        self.set(name, None);
+    }
+
     /// A value that has not expired.
     pub async fn get(self: &Arc<Self>, name: &str) -> Option<CachedValue> {
         self.read(name).await.ok().flatten()

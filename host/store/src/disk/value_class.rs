@@ -7,6 +7,8 @@ pub(super) enum ValueClass {
     Clients,
     /// Discovery and OpenAPI, which are the same for all clients.
     Documents,
+    /// What the API server has said of the credentials of clients.
+    Grants,
     /// What node components have asked for: their objects, tokens and permissions.
     Node,
     /// What the daemon keeps for itself, one of each kind: never evicted.
@@ -19,9 +21,15 @@ impl ValueClass {
             // The last two are of older daemons.
             "client" | "answer" | "review" => Self::Clients,
             "document" => Self::Documents,
+            "accepted" | "issued" | "grant" => Self::Grants,
             "node" => Self::Node,
             _ => Self::Own,
         }
+    }
+
+    /// Whether a client other than node components has it.
+    pub(super) fn is_of_client(self) -> bool {
+        matches!(self, Self::Clients | Self::Grants)
     }
 }
 

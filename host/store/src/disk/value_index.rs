@@ -1,6 +1,7 @@
 //! The values on disk by name: what each weighs, and which of them give way when there is no room.
 //!
-//! Expired values go first, then those of clients, then documents, then those of node components; of one class, what expires
+//! Expired values go first, then those of clients, then documents, then permissions of clients, then
+//! those of node components; of one class, what expires
 //! first. One owner has at most a tenth of the limit. While no API server can be reached, only what was added
 //! since gives way: what was there before cannot be fetched again. Memory: some 200 bytes a value; each counts as at least
 //! [`MIN_WEIGHT`] bytes, so that their number is bounded, too.
@@ -85,9 +86,9 @@ impl ValueIndex {
         self.entries.values().map(|entry| entry.weight).sum()
     }
 
-    /// Takes out all values of clients.
+    /// Takes out all that was kept for clients, permissions included.
     pub(super) fn take_clients(&mut self) -> Vec<String> {
-        self.take(|name, _| ValueClass::of(name) == ValueClass::Clients)
+        self.take(|name, _| ValueClass::of(name).is_of_client())
     }
 
     /// Takes out the values that have expired at this time.
@@ -168,7 +169,7 @@ impl<'a> Totals<'a> {
     fn most(&self, class: ValueClass) -> u64 {
         match class {
             ValueClass::Clients => self.limit / 2,
-            ValueClass::Documents => self.limit / 4,
+            ValueClass::Documents | ValueClass::Grants => self.limit / 4,
             ValueClass::Node | ValueClass::Own => self.limit,
         }
     }

@@ -84,7 +84,7 @@ impl WaitingValues {
     }
 
     fn drop_clients(&mut self) {
-        self.names_of(|found| found == ValueClass::Clients).iter().for_each(|name| self.remove(name));
+        self.names_of(ValueClass::is_of_client).iter().for_each(|name| self.remove(name));
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Option<PendingValue>> {

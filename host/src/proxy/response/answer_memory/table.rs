@@ -68,7 +68,7 @@ impl AnswerTable {
         self.by_owner.get(owner)?.first_key_value().map(|(_, name)| name.clone())
     }
 
-    fn remove(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         let Some(Entry { read, charge, .. }) = self.entries.remove(name) else { return };
         if let Some(names) = self.by_owner.get_mut(charge.owner()) {
             names.remove(&read);

@@ -76,7 +76,7 @@ impl OlderEvents {
     ) -> Option<Self> {
         let resource = request.parsed.resource()?;
         let mut headers = request.headers.clone();
-        headers::prepare_request(&mut headers, request.identity);
+        headers::prepare_request(&mut headers, request.caller.identity());
         headers::request_form(&mut headers, media_type.upstream_accept(false), false);
         let query = &request.parsed.query;
         let timeout =
@@ -85,7 +85,8 @@ impl OlderEvents {
         let path = query.with("timeoutSeconds", &timeout).with("allowWatchBookmarks", "true");
         let path = path.on(request.parsed.forward.path())?;
         let head = RequestHead { method: http::Method::GET, path, headers };
-        let response = proxy.upstream.send(request.identity, Purpose::Watch, head, no_request_body()).await.ok()?;
+        let response =
+            proxy.upstream.send(request.caller.identity(), Purpose::Watch, head, no_request_body()).await.ok()?;
         let (parts, body) = response.into_parts();
         let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())?;
         let encoding = Encoding::from_content_type(content_type).filter(|_| parts.status == http::StatusCode::OK)?;

@@ -24,6 +24,7 @@ use crate::local_status::PEER_REPORTS;
 use crate::modules::{Arrival, PEER_MODULES, WAIT};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, full};
+use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
 use crate::proxy::server::listener::Peer;
@@ -86,7 +87,7 @@ impl Proxy {
             headers: request.headers().clone(),
             parsed,
             component: String::new(),
-            identity: Identity::Daemon,
+            caller: Caller::of(Identity::Daemon, request.headers()),
             client: peer.address.ip(),
             close: peer.connection.close().clone(),
             lists: None,
@@ -129,8 +130,8 @@ impl Proxy {
         request: Arc<CacheableRequest>,
         resource: &ResourceRequest,
     ) -> Result<Response<ResponseBody>, StatusError> {
-        let CacheableRequest { headers, parsed, .. } = &*request;
-        let mut read = CachedRead::of(headers, Identity::Daemon, "", parsed, false).ok_or(StatusError::NotShared)?;
+        let CacheableRequest { headers, parsed, caller, .. } = &*request;
+        let mut read = CachedRead::of(headers, caller, "", parsed, false).ok_or(StatusError::NotShared)?;
         read.for_peer = true;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
         ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;

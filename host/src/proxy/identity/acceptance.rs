@@ -1,0 +1,255 @@
+//! Which credentials the API server accepts, and whose they are.
+//!
+//! A credential counts as accepted only after a SelfSubjectReview, sent with exactly its bytes, that names a user of the group
+//! `system:authenticated`: other answers of 2xx are for clients without a credential, too. The user and uid that it names own
+//! the credential. While no API server can be reached, what one said before holds; and a token that came through Weir in the
+//! answer to a TokenRequest for the API server itself is the service account's, as other tokens of the same pod are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::uri::PathAndQuery;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use moka::future::Cache;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout};
+use weir_upstream::Identity;
+
+use super::self_review::{Answer, ask};
+use crate::ledger::Owner;
+use crate::proxy::Proxy;
+use crate::proxy::credential::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
+
+const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authentication.k8s.io/v1/selfsubjectreviews");
+/// The group of everybody whom the API server has authenticated.
+const AUTHENTICATED: &str = "system:authenticated";
+/// Where a service account's token names its pod.
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// How long an accepted credential is not asked for again, and how long one that is not.
+const ACCEPTED: Duration = Duration::from_secs(300);
+const REFUSED: Duration = Duration::from_secs(5);
+/// The timeout of a review.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most credentials in memory. Those beyond are asked for again.
+const CAPACITY: u64 = 4096;
+
+/// What the API server said of credentials in the last minutes.
+#[derive(Debug)]
+pub(in crate::proxy) struct Acceptances(Cache<Arc<str>, Known>);
+
+/// What it said of one; an error expires at once.
+#[derive(Debug, Clone)]
+struct Known {
+    standing: Standing,
+    until: Instant,
+}
+
+#[derive(Debug, Clone)]
+enum Standing {
+    Accepted(Arc<Account>),
+    Refused,
+    /// The API server gave no answer.
+    Unknown,
+}
+
+/// A token that a TokenRequest through Weir has issued for the API server itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct IssuedRow {
+    account: Account,
+    /// The service account, the bound object and the audiences: equal for each renewal of one client's token.
+    lineage: String,
+}
+
+/// The claims of a token that the API server has just issued.
+#[derive(Deserialize)]
+struct IssuedClaims {
+    exp: f64,
+    #[serde(rename = "kubernetes.io")]
+    kubernetes: KubernetesClaim,
+}
+
+#[derive(Deserialize)]
+struct KubernetesClaim {
+    serviceaccount: Uid,
+}
+
+#[derive(Deserialize)]
+struct Uid {
+    uid: String,
+}
+
+impl Default for Acceptances {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(CAPACITY).time_to_live(ACCEPTED).build())
+    }
+}
+
+impl Proxy {
+    /// Asks the API server whose credential a caller has, unless that is known. Cancel-safe.
+    pub(in crate::proxy) async fn know(&self, caller: &Caller) {
+        if caller.identity() != Identity::Client || caller.account().is_some() {
+            return;
+        }
+        if let Some(account) = self.account_of(caller).await {
+            caller.set_account(account);
+        }
+    }
+
+    async fn account_of(&self, caller: &Caller) -> Option<Arc<Account>> {
+        // At the start, and while no API server can be reached, what one said before holds.
+        if (!self.upstream.has_answered() || !self.upstream.is_reachable())
+            && let Some(account) = self.accepted_before(caller).await
+        {
+            return Some(account);
+        }
+        if !self.upstream.is_reachable() {
+            return None;
+        }
+        let is_expired = |known: &Known| known.until <= Instant::now();
+        let asked = self.accepted.0.entry(caller.key().clone()).or_insert_with_if(self.ask_account(caller), is_expired);
+        match asked.await.into_value().standing {
+            Standing::Accepted(account) => Some(account),
+            Standing::Refused => None,
+            Standing::Unknown if self.upstream.is_failing() => self.accepted_before(caller).await,
+            Standing::Unknown => None,
+        }
+    }
+
+    async fn ask_account(&self, caller: &Caller) -> Known {
+        let body = serde_json::to_vec(&SelfSubjectReview::default()).unwrap_or_default();
+        let answer = timeout(TIMEOUT, ask::<SelfSubjectReview>(&self.upstream, caller, PATH, body)).await;
+        let (standing, lifetime) = match answer {
+            Ok(Ok(Answer::Review(review))) => match account(review) {
+                Some(account) => (Standing::Accepted(Arc::new(account)), ACCEPTED),
+                None => (Standing::Refused, REFUSED),
+            },
+            Ok(Ok(Answer::Refused(StatusCode::UNAUTHORIZED))) => {
+                self.forget_acceptance(caller).await;
+                (Standing::Refused, REFUSED)
+            }
+            Ok(Ok(Answer::Refused(_))) => (Standing::Refused, REFUSED),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the API server does not say whose credential a client has");
+                (Standing::Unknown, Duration::ZERO)
+            }
+            Err(_) => (Standing::Unknown, Duration::ZERO),
+        };
+        if let Standing::Accepted(account) = &standing {
+            let row = serde_json::to_vec(&**account).unwrap_or_default();
+            // Whose share it counts in.
+            caller.set_account(account.clone());
+            self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
+        }
+        Known { standing, until: Instant::now() + lifetime }
+    }
+
+    /// The account that an API server named for exactly this credential, or for whom it issued this token.
+    async fn accepted_before(&self, caller: &Caller) -> Option<Arc<Account>> {
+        if let Some(row) = self.grants.get(&accepted(caller)).await {
+            return serde_json::from_slice(&row).ok().map(Arc::new);
+        }
+        self.issued(caller).await.map(|issued| Arc::new(issued.account))
+    }
+
+    /// Whether the API server has accepted or issued exactly this credential, within the offline grace.
+    pub(in crate::proxy) async fn is_accepted(&self, caller: &Caller) -> bool {
+        caller.identity() != Identity::Client || self.accepted_before(caller).await.is_some()
+    }
+
+    async fn issued(&self, caller: &Caller) -> Option<IssuedRow> {
+        serde_json::from_slice(&self.grants.get(&issued(caller.token()?)).await?).ok()
+    }
+
+    /// The subjects whose permissions a caller has: exactly its credential, and the line of tokens that it was issued in.
+    pub(super) async fn subjects(&self, caller: &Caller) -> (Arc<str>, Option<String>) {
+        (caller.key().clone(), self.issued(caller).await.map(|issued| issued.lineage))
+    }
+
+    /// Ends all that was remembered of a credential, because the API server has answered it by 401.
+    pub(in crate::proxy) async fn revoke(&self, caller: &Caller) {
+        if caller.identity() != Identity::Client {
+            return;
+        }
+        self.accepted.0.invalidate(caller.key()).await;
+        self.read_reviews.end(caller.key()).await;
+        self.forget_acceptance(caller).await;
+    }
+
+    /// Asks again whose credential a caller has: something answered it by 401 that may not be the authentication.
+    pub(in crate::proxy) async fn ask_again(&self, caller: &Caller) {
+        if caller.identity() == Identity::Client {
+            self.accepted.0.invalidate(caller.key()).await;
+            self.account_of(caller).await;
+        }
+    }
+
+    async fn forget_acceptance(&self, caller: &Caller) {
+        self.grants.remove(&accepted(caller)).await;
+        if let Some(token) = caller.token() {
+            self.grants.remove(&issued(token)).await;
+        }
+    }
+
+    /// Notes that the API server has issued a token for itself. A token that names no service account or no bound object has no
+    /// line: its own SelfSubjectReview tells whose it is.
+    pub(in crate::proxy) async fn note_issued(&self, owner: &Owner, issued_token: IssuedToken<'_>) {
+        let IssuedToken { token, account: (namespace, name), bound, audiences } = issued_token;
+        let [kind, _, bound_uid] = bound;
+        let Some(claims) = issued_claims::<IssuedClaims>(token.as_bytes()).filter(|_| !bound_uid.is_empty()) else {
+            return;
+        };
+        let Ok(lifetime) = Duration::try_from_secs_f64(claims.exp) else { return };
+        let Some(expires) = std::time::SystemTime::UNIX_EPOCH.checked_add(lifetime) else { return };
+        let account = Account {
+            user: format!("system:serviceaccount:{namespace}:{name}"),
+            uid: claims.kubernetes.serviceaccount.uid,
+            pod: if kind == "Pod" { bound_uid.to_owned() } else { String::new() },
+        };
+        let mut parts = vec![account.user.as_str(), &account.uid];
+        parts.extend(bound);
+        parts.extend(audiences);
+        let row = IssuedRow { lineage: hash_of("lineage", &parts), account };
+        let row = serde_json::to_vec(&row).unwrap_or_default();
+        self.grants.put(owner, &issued(&token_hash(token.as_bytes())), Bytes::from(row), Some(expires)).await;
+    }
+}
+
+/// The account of a review, if the API server has authenticated it.
+fn account(review: SelfSubjectReview) -> Option<Account> {
+    let info = review.status?.user_info?;
+    let is_authenticated = info.groups.unwrap_or_default().iter().any(|group| group == AUTHENTICATED);
+    let user = info.username.filter(|_| is_authenticated)?;
+    let pod = info.extra.and_then(|mut extra| extra.remove(POD_UID)).and_then(|values| values.into_iter().next());
+    Some(Account { user, uid: info.uid.unwrap_or_default(), pod: pod.unwrap_or_default() })
+}
+
+fn accepted(caller: &Caller) -> String {
+    format!("accepted/{}", caller.key())
+}
+
+fn issued(token: &str) -> String {
+    format!("issued/{token}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_whom_the_api_server_has_authenticated_has_an_account() {
+        let of = |info: serde_json::Value| {
+            account(serde_json::from_value(json!({"metadata": {}, "status": {"userInfo": info}})).unwrap())
+        };
+        let found = of(json!({"username": "a", "uid": "u", "groups": ["b", AUTHENTICATED], "extra": {POD_UID: ["p"]}}));
+        assert_eq!(found, Some(Account { user: "a".into(), uid: "u".into(), pod: "p".into() }));
+        let anonymous = json!({"username": "system:anonymous", "groups": ["system:unauthenticated"]});
+        for info in [anonymous, json!({"username": "a"}), json!({"groups": [AUTHENTICATED]}), json!({})] {
+            assert_eq!(of(info.clone()), None, "{info}");
+        }
+        assert_eq!(account(SelfSubjectReview::default()), None);
+    }
+}

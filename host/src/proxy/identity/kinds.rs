@@ -1,0 +1,150 @@
+//! What a client may read besides what it has read: asked in the background, so that it can read it offline.
+//!
+//! A client that reads a cached resource upstream, such as kubectl, is asked about by one SelfSubjectAccessReview for each
+//! cached resource and each of list and watch: at cluster scope, and where that is denied in the namespaces that it has used.
+//! SelfSubjectRulesReview would be one request, but mixes scopes and is empty for nodes. What it has just read is listed once
+//! more for the view that serves it offline.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use moka::sync::Cache;
+use weir_kube::{GroupResource, RequestInfo};
+
+use crate::proxy::Proxy;
+use crate::proxy::credential::Caller;
+
+/// The most reviews of one user in an [`HOUR`].
+const REVIEWS: usize = 240;
+const HOUR: Duration = Duration::from_secs(3600);
+/// The most namespaces of one user.
+const NAMESPACES: usize = 8;
+/// The most users at a time.
+const USERS: u64 = 1024;
+/// How long a background list may take.
+const FILL: Duration = Duration::from_secs(30);
+
+/// What was asked of whom in the last hour.
+#[derive(Debug)]
+pub(in crate::proxy) struct LearntKinds(Cache<Arc<str>, Arc<Mutex<Learnt>>>);
+
+#[derive(Debug, Default)]
+struct Learnt {
+    /// The credentials, the verbs, the resources and the namespaces that were asked for.
+    asked: BTreeSet<(Arc<str>, &'static str, GroupResource, String)>,
+    namespaces: BTreeSet<String>,
+}
+
+impl Default for LearntKinds {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(USERS).time_to_live(HOUR).build())
+    }
+}
+
+impl Learnt {
+    /// Whether a review may be made now; it counts.
+    fn begin(&mut self, credential: &Arc<str>, verb: &'static str, resource: &GroupResource, namespace: &str) -> bool {
+        self.asked.len() < REVIEWS
+            && self.asked.insert((credential.clone(), verb, resource.clone(), namespace.to_owned()))
+    }
+
+    /// Notes a namespace that the user has used.
+    fn uses(&mut self, namespace: Option<&str>) {
+        if let Some(namespace) = namespace.filter(|_| self.namespaces.len() < NAMESPACES) {
+            self.namespaces.insert(namespace.to_owned());
+        }
+    }
+}
+
+impl Proxy {
+    /// Asks what else a caller may read. Components of the node read the same at each start, and are not asked about.
+    pub(super) async fn learn_kinds(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
+        let Some(views) = self.views.as_ref().filter(|_| !caller.is_node_component(&self.node_service_accounts)) else {
+            return;
+        };
+        if !self.is_accepted(caller).await {
+            return;
+        }
+        let learnt = self.learnt_kinds.0.get_with(caller.owner(), Arc::default);
+        locked(&learnt).uses(request.resource().and_then(|resource| resource.namespace.as_deref()));
+        for resource in views.named_resources() {
+            for verb in ["list", "watch"] {
+                if self.learn(caller, &learnt, verb, &resource, "").await {
+                    continue;
+                }
+                let namespaces = locked(&learnt).namespaces.clone();
+                for namespace in namespaces {
+                    self.learn(caller, &learnt, verb, &resource, &namespace).await;
+                }
+            }
+        }
+        self.fill(caller, component, request).await;
+    }
+
+    /// Asks for one permission, unless that was done in this hour or it is known. Returns whether it is granted.
+    async fn learn(
+        &self,
+        caller: &Caller,
+        learnt: &Mutex<Learnt>,
+        verb: &'static str,
+        resource: &GroupResource,
+        namespace: &str,
+    ) -> bool {
+        let text = |text: &str| Some(text.to_owned());
+        let asked = ResourceAttributes {
+            verb: text(verb),
+            group: text(&resource.group),
+            resource: text(&resource.resource),
+            subresource: text(""),
+            namespace: text(namespace),
+            name: text(""),
+            ..ResourceAttributes::default()
+        };
+        if !locked(learnt).begin(caller.key(), verb, resource, namespace) {
+            return self.was_granted(caller, &asked).await;
+        }
+        self.may(caller, &asked).await.unwrap_or(false)
+    }
+
+    /// Lists what a caller has just read upstream for the view that serves it offline: all of the collection in its scope, if
+    /// it may list that.
+    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
+        let Some(request) = request.unselected_list() else { return };
+        let Some(permit) = self.permit(caller, component, &request).await else { return };
+        let Some(views) = &self.views else { return };
+        let loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
+        let Some(view) = views.view(component, &permit) else { return };
+        let mut reflector = view.reflector_state();
+        let filled = reflector.wait_for(|state| state.synced || state.error.is_some());
+        if tokio::time::timeout(FILL, filled).await.is_err() {
+            tracing::debug!(resource = %permit.resource().resource, component, "a list for the time without an API server takes too long");
+        }
+        drop(loan);
+    }
+}
+
+fn locked(learnt: &Mutex<Learnt>) -> std::sync::MutexGuard<'_, Learnt> {
+    learnt.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_asked_about_so_often_an_hour() {
+        let mut learnt = Learnt::default();
+        let resource = GroupResource::new("services", "");
+        let (one, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        assert!(learnt.begin(&one, "list", &resource, ""));
+        assert!(!learnt.begin(&one, "list", &resource, ""), "once");
+        assert!(learnt.begin(&one, "list", &resource, "a") && learnt.begin(&one, "watch", &resource, ""));
+        assert!(learnt.begin(&other, "list", &resource, ""), "each credential by itself");
+        let begun = (0..2 * REVIEWS).filter(|n| learnt.begin(&one, "list", &resource, &n.to_string())).count();
+        assert_eq!(begun, REVIEWS - 4);
+        (0..100).for_each(|n| learnt.uses(Some(&n.to_string())));
+        assert_eq!(learnt.namespaces.len(), NAMESPACES);
+    }
+}

@@ -1,0 +1,63 @@
+//! What the API server's answer to a client's own request says of its credential and its permissions.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use weir_kube::RequestInfo;
+use weir_upstream::Identity;
+
+use super::attributes::attributes;
+use crate::proxy::Proxy;
+use crate::proxy::credential::Caller;
+
+impl Proxy {
+    /// Whether the API server itself answers a request, and no backend behind it.
+    pub(in crate::proxy) fn is_answered_by_server(&self, request: &RequestInfo) -> bool {
+        let Some(resource) = request.resource() else { return true };
+        let is_proxied = resource.verb == weir_kube::Verb::Proxy || resource.subresource.as_deref() == Some("proxy");
+        !is_proxied
+    }
+
+    /// Notes the status of an answer that the API server itself has sent: never one of a backend behind it, or of Weir.
+    ///
+    /// A 401 of a read ends what was remembered of the credential at once. A write may be answered so by an admission webhook:
+    /// the credential is asked for again. A 403 of a read denies it. A 2xx of a read of a cached resource is a permission for
+    /// exactly what was authorized.
+    pub(in crate::proxy) async fn note_outcome(
+        self: &Arc<Self>,
+        caller: &Caller,
+        component: &str,
+        method: &Method,
+        request: &RequestInfo,
+        status: StatusCode,
+    ) {
+        let is_read = *method == Method::GET;
+        if caller.identity() == Identity::Client && status == StatusCode::UNAUTHORIZED {
+            match is_read {
+                true => self.revoke(caller).await,
+                false => self.ask_again(caller).await,
+            }
+            return;
+        }
+        let is_cached = |views: &Arc<crate::view::Views>| {
+            request.resource().is_some_and(|asked| asked.subresource.is_none() && views.serve(component, asked))
+        };
+        // The requests of certificates' users are reviewed one by one.
+        let is_noted =
+            is_read && caller.identity() != Identity::Impersonated && self.views.as_ref().is_some_and(is_cached);
+        let Some(resource) = request.resource().filter(|_| is_noted) else { return };
+        let asked = attributes(method, request, resource);
+        if status == StatusCode::FORBIDDEN {
+            self.note_permission(caller, &asked, false).await;
+        } else if status.is_success() {
+            let (proxy, caller, component, request) =
+                (self.clone(), caller.clone(), component.to_owned(), request.clone());
+            // The client does not wait for that.
+            self.tasks.spawn_until_stop(async move {
+                proxy.know(&caller).await;
+                proxy.note_permission(&caller, &asked, true).await;
+                proxy.learn_kinds(&caller, &component, &request).await;
+            });
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The only place that makes a [`Permit`]: after the review of the request that it is made of.
+
+use weir_kube::RequestInfo;
+use weir_store::StoreReader;
+
+use crate::proxy::Proxy;
+use crate::proxy::credential::Caller;
+use crate::view::Permit;
+
+impl Proxy {
+    /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. Who may
+    /// not read opens no view.
+    pub(in crate::proxy) async fn permit(
+        &self,
+        caller: &Caller,
+        component: &str,
+        request: &RequestInfo,
+    ) -> Option<Permit> {
+        self.reviewed(caller, component, request).await.ok().flatten()
+    }
+
+    /// The same, with the reason why there was no review.
+    ///
+    /// # Errors
+    /// The API server gives no answer.
+    pub(in crate::proxy) async fn reviewed(
+        &self,
+        caller: &Caller,
+        component: &str,
+        request: &RequestInfo,
+    ) -> Result<Option<Permit>, crate::proxy::respond::StatusError> {
+        let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return Ok(None) };
+        self.know(caller).await;
+        let reader = views.reader(caller.identity(), caller.headers(), component, resource, || caller.reader());
+        let Some(reader) = reader else { return Ok(None) };
+        // What is read as the node or as a certificate's user is for this identity alone.
+        let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
+        match !is_reviewed || self.may_read(caller, request).await? {
+            true => Ok(Permit::reviewed(reader, request)),
+            false => Ok(None),
+        }
+    }
+}

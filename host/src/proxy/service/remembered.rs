@@ -1,0 +1,125 @@
+//! Reads whose responses are remembered for the time without an API server.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use hyper::body::Incoming;
+use weir_kube::RequestInfo;
+use weir_runtime::Chain;
+use weir_upstream::Identity;
+
+use crate::proxy::Proxy;
+use crate::proxy::body::ResponseBody;
+use crate::proxy::credential::{Caller, has_credential};
+use crate::proxy::response::discovery::{DiscoveryClient, DiscoveryRead};
+use crate::proxy::response::object_memory::{ObjectRead, decoded};
+
+/// A read whose response is remembered for the time without an API server.
+pub(super) enum RememberedRead {
+    /// Discovery, the version or OpenAPI: the same for all authenticated clients.
+    Discovery(DiscoveryRead),
+    /// One object that may be remembered: for the same client.
+    Object(ObjectRead),
+}
+
+impl Proxy {
+    /// Returns a read whose response is remembered for the time without an API server.
+    pub(super) async fn remembered_read(
+        &self,
+        request: &http::Request<Incoming>,
+        parsed: &RequestInfo,
+        component: &str,
+        caller: &Caller,
+    ) -> Option<RememberedRead> {
+        let views = self.views.as_ref()?;
+        let (method, headers, identity) = (request.method(), request.headers(), caller.identity());
+        if let Some(discovery) = DiscoveryRead::of(method, headers, caller, parsed) {
+            return Some(RememberedRead::Discovery(discovery));
+        }
+        // What everybody may read is nobody's.
+        if identity == Identity::Client && !has_credential(headers) {
+            return None;
+        }
+        let resource =
+            parsed.resource().filter(|resource| views.may_remember(identity, headers, component, resource))?;
+        // Whose share it counts in.
+        self.know(caller).await;
+        let read = self.object_read(method, headers, caller, parsed)?;
+        let reader = views.reader(identity, headers, component, resource, || caller.reader());
+        let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
+        (!held).then_some(RememberedRead::Object(read))
+    }
+
+    /// Responds with what is remembered of a read; `None` if that is nothing.
+    pub(super) async fn replay(
+        &self,
+        read: &RememberedRead,
+        caller: &Caller,
+        chain: Option<&Chain>,
+    ) -> Option<Response<ResponseBody>> {
+        let response = match read {
+            RememberedRead::Discovery(read) if self.may_discover(read.client(), caller).await => {
+                read.replay(&self.answers).await?
+            }
+            RememberedRead::Discovery(_) => return None,
+            RememberedRead::Object(_) if !self.is_accepted(caller).await => return None,
+            RememberedRead::Object(read) => {
+                let answer = self.answers.get(&read.key()).await?;
+                read.replay(&answer, chain).await.unwrap_or_else(|error| error.response(read.encoding()))
+            }
+        };
+        self.metrics.offline_response();
+        Some(response)
+    }
+
+    /// Remembers a response, or forgets the earlier ones. `is_own`: the API server itself has answered. `is_unfiltered`: no
+    /// filter matches the read.
+    pub(super) fn record(
+        self: &Arc<Self>,
+        read: RememberedRead,
+        caller: &Caller,
+        response: Response<ResponseBody>,
+        (is_own, is_unfiltered): (bool, bool),
+    ) -> Response<ResponseBody> {
+        match read {
+            RememberedRead::Discovery(read) => self.record_discovery(&read, caller, response),
+            RememberedRead::Object(read) if is_own && is_gone(response.status()) => {
+                self.answers.forget(&read.key());
+                response
+            }
+            RememberedRead::Object(read) if is_unfiltered && read.is_kept_as_forwarded(&response) => {
+                self.answers.record(read.key(), response, decoded)
+            }
+            RememberedRead::Object(_) => response,
+        }
+    }
+
+    /// Remembers discovery. Whether the API server accepts the credential of its client is another question, which is asked in
+    /// the background: it answers discovery to everybody.
+    fn record_discovery(
+        self: &Arc<Self>,
+        read: &DiscoveryRead,
+        caller: &Caller,
+        response: Response<ResponseBody>,
+    ) -> Response<ResponseBody> {
+        let Some(key) = read.key_of(&response).filter(|_| response.status() == StatusCode::OK) else { return response };
+        if *read.client() == DiscoveryClient::Credential {
+            let (proxy, caller) = (self.clone(), caller.clone());
+            self.tasks.spawn_until_stop(async move { proxy.know(&caller).await });
+        }
+        self.answers.record(key, response, Some)
+    }
+
+    /// Whether a client may have remembered discovery: it is authenticated, or gets what clients without a credential got.
+    async fn may_discover(&self, client: &DiscoveryClient, caller: &Caller) -> bool {
+        match client {
+            DiscoveryClient::Verified | DiscoveryClient::Anonymous => true,
+            DiscoveryClient::Credential => self.is_accepted(caller).await,
+        }
+    }
+}
+
+/// Whether an answer ends what was remembered of an object for this client: it may not read it any more, or it does not exist.
+fn is_gone(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
+}

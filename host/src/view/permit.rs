@@ -1,0 +1,49 @@
+//! A read that was reviewed: the only value that opens a view.
+
+use weir_kube::{RequestInfo, ResourceRequest};
+use weir_store::StoreReader;
+use weir_store::cache::Collection;
+
+use super::request_selector::RequestSelector;
+use super::scope;
+
+/// What one reader may be shown. It is made of the request line that was reviewed, so that a view shows no more than the review
+/// asked for: namespace, name and both selectors come from there, and from nowhere else.
+#[derive(Debug, Clone)]
+pub(crate) struct Permit {
+    reader: StoreReader,
+    resource: ResourceRequest,
+    selector: RequestSelector,
+    collection: Option<Collection>,
+}
+
+impl Permit {
+    /// After the review of exactly this request; `None` if only the API server can evaluate what it selects. Only
+    /// `src/proxy/identity/permits.rs` calls this, which `tests/structure` checks.
+    pub(crate) fn reviewed(reader: StoreReader, request: &RequestInfo) -> Option<Self> {
+        let resource = request.resource()?.clone();
+        let selector = RequestSelector::of(request)?;
+        let collection = scope::collection(&reader, &resource, &request.query);
+        Some(Self { reader, resource, selector, collection })
+    }
+
+    /// The identity with which the objects are read upstream.
+    pub(crate) fn reader(&self) -> &StoreReader {
+        &self.reader
+    }
+
+    /// The resource that was reviewed.
+    pub(crate) fn resource(&self) -> &ResourceRequest {
+        &self.resource
+    }
+
+    /// Which objects were reviewed.
+    pub(crate) fn selector(&self) -> &RequestSelector {
+        &self.selector
+    }
+
+    /// The collection that a view of them reads; `None` if it is too wide for the reader.
+    pub(super) fn collection(&self) -> Option<&Collection> {
+        self.collection.as_ref()
+    }
+}
