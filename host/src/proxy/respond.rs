@@ -11,6 +11,7 @@ use tower::BoxError;
 
 use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
+use crate::ledger::OverShare;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{RequestInfoError, Verb};
@@ -48,6 +49,9 @@ pub(super) enum StatusError {
     /// 429: the client has too many requests on their way.
     #[error("too many requests of this client are in flight: at most {0}")]
     TooManyRequests(usize),
+    /// 429: what the request makes Weir hold would exceed a share.
+    #[error("{0}")]
+    OverShare(OverShare),
     /// 401: the client certificate was valid when the connection was opened.
     #[error("the client certificate is not valid any more: {0}")]
     Certificate(rustls::Error),
@@ -180,7 +184,7 @@ impl StatusError {
         match self {
             Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
             Self::Certificate(_) => StatusCode::UNAUTHORIZED,
-            Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests(_) | Self::OverShare(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
@@ -248,7 +252,7 @@ impl StatusError {
                     ..StatusDetails::default()
                 })
             }
-            Self::Starting | Self::TooManyRequests(_) => {
+            Self::Starting | Self::TooManyRequests(_) | Self::OverShare(_) => {
                 Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() })
             }
             _ => None,
