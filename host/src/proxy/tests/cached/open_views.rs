@@ -6,6 +6,7 @@ use weir_kube::RequestInfo;
 use weir_store::StoreReader;
 
 use super::*;
+use crate::view::Permit;
 
 /// The names of the open views, and the number of their open watches.
 fn open(views: &Views) -> (usize, usize) {
@@ -80,8 +81,8 @@ async fn clients_that_come_at_the_same_time_share_one_view() {
                 let (views, request, start) = (fixture.caches.views.clone().unwrap(), request.clone(), start.clone());
                 tokio::task::spawn_blocking(move || {
                     start.wait();
-                    let resource = request.resource().unwrap();
-                    views.view(&format!("tool-{n}"), &StoreReader::Daemon, resource, &request.query).unwrap()
+                    let permit = Permit::reviewed(StoreReader::Daemon, &request).unwrap();
+                    views.view(&format!("tool-{n}"), &permit).unwrap()
                 })
             })
             .collect();
