@@ -172,7 +172,14 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         None => served,
     };
     let ledger = Ledger::new(config.memory_budget);
-    let views = open_views(&config, stores.clone(), client.clone(), (metrics.caches.clone(), ledger.clone()), served.clone(), &tasks);
+    let views = open_views(
+        &config,
+        stores.clone(),
+        client.clone(),
+        (metrics.caches.clone(), ledger.clone()),
+        served.clone(),
+        &tasks,
+    );
     let caches = Caches {
         upstream: Some(upstream.clone()),
         views: views.clone(),

@@ -37,7 +37,6 @@ pub(crate) use self::permit::Permit;
 pub(crate) use self::registry::{Opener, Shown};
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;
-pub(crate) use self::scope::is_node;
 pub use self::scope::shared_resources;
 pub(crate) use self::state::{View, ViewSnapshot};
 pub(crate) use self::status::CacheStatus;

@@ -69,7 +69,7 @@ pub(super) fn is_confidential(resource: &GroupResource) -> bool {
 }
 
 /// Whether a request has the rights of a node: the node credential, or the certificate of a node's user.
-pub(crate) fn is_node(identity: Identity, headers: &HeaderMap) -> bool {
+pub(super) fn is_node(identity: Identity, headers: &HeaderMap) -> bool {
     match StoreReader::of(identity, headers) {
         Some(StoreReader::Node) => true,
         Some(StoreReader::User(user)) => node_of_user(&user.user, &user.groups).is_some(),

@@ -62,6 +62,9 @@ pub enum Enforce {
     UserAgent(String),
 }
 
+/// The group of everybody who is authenticated.
+const AUTHENTICATED: &str = "system:authenticated";
+
 /// A policy. It returns true to allow.
 pub(crate) type Policy = Arc<dyn Fn(&Attributes) -> bool + Send + Sync>;
 
@@ -83,6 +86,15 @@ struct Rules {
 impl User {
     pub(crate) fn new(name: &str, groups: &[&str]) -> Self {
         Self { name: name.to_owned(), groups: groups.iter().map(ToString::to_string).collect() }
+    }
+
+    /// A user whom the API server has authenticated.
+    pub(crate) fn authenticated(name: &str, groups: &[&str]) -> Self {
+        let mut user = Self::new(name, groups);
+        if !groups.contains(&AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        user
     }
 }
 
@@ -116,22 +128,28 @@ impl Access {
         Arc::clone(&rules.policy)
     }
 
-    /// The user of a request. An unknown token gets 401 if only known ones are accepted.
+    /// The user of a request, after impersonation. An unknown token gets 401 if only known ones are accepted; without a token
+    /// the request is anonymous then. Otherwise it is the one of a user without a name of its own, so that tests that are about
+    /// something else need no credential.
     pub(crate) fn user(&self, headers: &HeaderMap) -> Result<User, Status> {
+        let own = self.authenticate(headers)?;
         if let Some(name) = text(headers, "impersonate-user") {
             let groups = headers.get_all("impersonate-group").iter();
-            return Ok(User {
-                name,
-                groups: groups.filter_map(|group| group.to_str().ok().map(str::to_owned)).collect(),
-            });
+            let groups: Vec<_> = groups.filter_map(|group| group.to_str().ok()).collect();
+            return Ok(User::authenticated(&name, &groups));
         }
+        Ok(own)
+    }
+
+    fn authenticate(&self, headers: &HeaderMap) -> Result<User, Status> {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         match bearer(headers) {
+            None if !rules.known_only => Ok(User { name: "nameless".into(), groups: vec![AUTHENTICATED.into()] }),
             None => Ok(User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }),
             Some(token) => match rules.tokens.get(&token) {
                 Some(user) => Ok(user.clone()),
                 None if rules.known_only => Err(Status::unauthorized()),
-                None => Ok(User { name: token, groups: vec!["system:authenticated".into()] }),
+                None => Ok(User { name: token, groups: vec![AUTHENTICATED.into()] }),
             },
         }
     }
@@ -284,7 +302,11 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
+/// The bearer token as kube-apiserver reads it: the second of the words that single spaces separate.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    Some(value.strip_prefix("Bearer ")?.trim().to_owned())
+    let mut words = value.trim().splitn(3, ' ');
+    let scheme = words.next()?;
+    let token = words.next().filter(|token| !token.is_empty() && scheme.eq_ignore_ascii_case("bearer"))?;
+    Some(token.to_owned())
 }

@@ -110,7 +110,7 @@ impl Builder {
     /// Adds a bearer token. Without `known_tokens_only`, any other token names its user.
     #[must_use]
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
-        self.tokens.insert(token.to_owned(), User::new(user, groups));
+        self.tokens.insert(token.to_owned(), User::authenticated(user, groups));
         self
     }
 
@@ -341,7 +341,7 @@ impl ApiServer {
 
     /// Adds a known token.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
-        self.plane.access.add_token(token.to_owned(), User::new(user, groups));
+        self.plane.access.add_token(token.to_owned(), User::authenticated(user, groups));
     }
 
     /// The log of a pod, for tests to append to. The pod need not exist.

@@ -14,8 +14,8 @@ use moka::sync::Cache;
 use weir_kube::{GroupResource, RequestInfo};
 
 use crate::proxy::Proxy;
-use crate::view::Opener;
 use crate::proxy::credential::Caller;
+use crate::view::Opener;
 
 /// The most reviews of one user in an [`HOUR`].
 const REVIEWS: usize = 240;

@@ -11,6 +11,7 @@ pub(in crate::proxy) mod list_memory;
 mod list_writer;
 mod older;
 mod peer;
+mod share;
 mod table;
 mod watch;
 mod watch_events;
@@ -24,13 +25,11 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_runtime::ChainVersion;
-use weir_store::StoreReader;
 use weir_upstream::CredentialLoan;
 
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
-use crate::ledger::{Charge, OverShare, Owner, Use};
 use crate::proxy::body::{Meter, ResponseBody, guarded};
 use crate::proxy::credential::Caller;
 use crate::proxy::headers;
@@ -38,14 +37,11 @@ use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::connection_lists::ConnectionLists;
-use crate::view::{Opener, Permit, RequestSelector, View, ViewSnapshot};
+use crate::view::{RequestSelector, View, ViewSnapshot};
 
 /// The warning on every answer that may be stale.
 pub(super) const OFFLINE: HeaderValue =
     HeaderValue::from_static("299 - \"weir: the API server cannot be reached, this is the node's cached state\"");
-
-/// What an open watch costs beside the names in its request: its task, its buffers, its stream.
-const WATCH: u64 = 16 << 10;
 
 /// A list or watch that a view may answer.
 pub(in crate::proxy) struct CachedRead {
@@ -240,19 +236,9 @@ pub(in crate::proxy) async fn respond(
     read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
     read.lists.clone_from(&request.lists);
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
-    let owner = proxy.owner(caller);
-    let opened = views.view(component, &permit, Opener { owner: &owner, opens: opens(&permit, parsed, online) });
-    let charged = opened.and_then(|view| Ok((view, charge_watch(proxy, &owner, parsed)?)));
-    let (view, charge) = match charged {
-        Ok((view, charge)) => (view?, charge),
-        // The API server has its own bounds for lists. A watch would only be another way to the same memory.
-        Err(_) if online && verb != Verb::Watch => return None,
-        Err(over) => {
-            let error = StatusError::OverShare(over);
-            if proxy.ledger.should_log(&owner) {
-                let path = &parsed.forward;
-                tracing::warn!(%client, component, %path, %error, "request refused");
-            }
+    let (view, charge) = match share::open(proxy, views, request, &permit, online)? {
+        Ok(opened) => opened,
+        Err(error) => {
             return Some(Meter::new(proxy.metrics.clone(), "refused", *started).attach(error.response(encoding)));
         }
     };
@@ -265,22 +251,6 @@ pub(in crate::proxy) async fn respond(
         None => response,
     };
     Some(Meter::new(proxy.metrics.clone(), handler_of(verb), *started).attach(response))
-}
-
-/// Whether a read opens a view that is not open. One list with a selector is no reason to follow what it selects: a client that
-/// goes on with a watch opens the view with that.
-fn opens(permit: &Permit, request: &RequestInfo, online: bool) -> bool {
-    let is_list = permit.resource().verb == Verb::List;
-    let is_private = matches!(permit.reader(), StoreReader::Client(_));
-    let selects = |key| request.query.first(key).is_some_and(|selector| !selector.is_empty());
-    !(online && is_list && is_private && (selects("labelSelector") || selects("fieldSelector")))
-}
-
-/// Charges the owner of a watch for it, as long as it is open.
-fn charge_watch(proxy: &Proxy, owner: &Owner, request: &RequestInfo) -> Result<Option<Charge>, OverShare> {
-    let is_watch = request.resource().is_some_and(|resource| resource.verb == Verb::Watch);
-    let names = 4 * request.forward.as_str().len() as u64;
-    is_watch.then(|| proxy.ledger.charge(owner, Use::Views, WATCH + names)).transpose()
 }
 
 /// Reads a view. `None`: the view cannot answer, and the API server must.

@@ -27,18 +27,22 @@ async fn with_node_credential() -> ProxyFixture {
 }
 
 #[tokio::test]
-async fn a_local_client_gets_the_node_credential_without_its_impersonation_headers() {
+async fn a_local_client_gets_the_node_credential_without_its_proxy_headers() {
     let fixture = with_node_credential().await;
-    fixture
-        .send(
-            "/api/v1/pods",
-            &[("impersonate-user", "admin"), ("x-remote-user", "admin"), ("x-forwarded-for", "1.1.1.1")],
-        )
-        .await;
+    fixture.send("/api/v1/pods", &[("x-remote-user", "admin"), ("x-forwarded-for", "1.1.1.1")]).await;
     let headers = fixture.upstream_headers();
     assert_eq!(headers["authorization"], "Bearer node-token");
-    for name in ["impersonate-user", "x-remote-user", "x-forwarded-for"] {
+    for name in ["x-remote-user", "x-forwarded-for"] {
         assert!(!headers.contains_key(name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_local_client_that_impersonates_does_not_get_the_nodes_own_rights() {
+    let fixture = with_node_credential().await;
+    for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-scopes"] {
+        assert_eq!(fixture.send("/api/v1/pods", &[(name, "restricted")]).await.status(), StatusCode::FORBIDDEN);
+        assert!(!fixture.server.requests().iter().any(|request| request.path == "/api/v1/pods"), "{name}");
     }
 }
 

@@ -194,8 +194,7 @@ impl OpenViews {
         for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
             let cost = |found: &OpenView| found.charge.bytes() + found.store.as_ref().map_or(0, |store| store.bytes());
             let own = self.views.iter().filter(|(_, found)| found.is_of(owner));
-            let mut own: Vec<_> =
-                own.map(|(key, found)| (!found.is_watched(), cost(found), key.clone())).collect();
+            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), cost(found), key.clone())).collect();
             own.sort_by_key(|(is_idle, cost, _)| (*is_idle, *cost));
             while ledger.excess(owner) > 0
                 && let Some((_, bytes, key)) = own.pop()

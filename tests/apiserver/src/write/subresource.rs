@@ -2,13 +2,25 @@
 //!
 //! It holds no state.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::Posted;
+use crate::access::User;
 use crate::body::{self, Body};
 use crate::status::{self, Status};
 use crate::store::WriteDecision;
+
+/// How many tokens were issued: no two are the same.
+static ISSUED: AtomicU64 = AtomicU64::new(1);
+/// The API server's own audience.
+const AUDIENCE: &str = "https://kubernetes.default.svc";
+/// 2099-01-01, in seconds.
+const EXPIRES: u64 = 4_070_908_800;
 
 // === impl Posted ===
 
@@ -38,16 +50,41 @@ impl Posted<'_> {
                 Ok(status::answer(StatusCode::CREATED, &success(), self.media))
             }
             "token" => {
+                let account = self.plane.store.find(&self.qualified(), &key);
+                let uid = account.and_then(|account| account.body.get("metadata")?.get("uid").cloned());
                 let mut answer = Value::Object(posted);
-                if let Some(answer) = answer.as_object_mut() {
-                    let token = format!("token-of-{}-{name}", self.place.namespace);
-                    let status = json!({"token": token, "expirationTimestamp": "2099-01-01T00:00:00Z"});
-                    answer.insert("status".into(), status);
-                }
+                self.issue(&mut answer, &uid.unwrap_or_default());
                 Ok(body::json(StatusCode::CREATED, &answer))
             }
             _ => Err(Status::method_not_allowed()),
         }
+    }
+}
+
+impl Posted<'_> {
+    /// Fills in a token of a service account. One for the API server itself authenticates from then on.
+    fn issue(&self, answer: &mut Value, uid: &Value) {
+        let (namespace, name) = (&self.place.namespace, &self.place.name);
+        let is_own = answer.pointer("/spec/audiences").and_then(Value::as_array).is_none_or(Vec::is_empty);
+        if is_own {
+            answer["spec"]["audiences"] = json!([AUDIENCE]);
+        }
+        let bound = &answer["spec"]["boundObjectRef"];
+        let claims = json!({
+            "iss": AUDIENCE, "aud": answer["spec"]["audiences"], "exp": EXPIRES,
+            "sub": format!("system:serviceaccount:{namespace}:{name}"),
+            "kubernetes.io": {
+                "namespace": namespace, "serviceaccount": {"name": name, "uid": uid},
+                "pod": {"name": bound["name"], "uid": bound["uid"]},
+            },
+        });
+        let number = ISSUED.fetch_add(1, Ordering::Relaxed);
+        let token = format!("e30.{}.token-of-{namespace}-{name}-{number}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        if is_own {
+            let user = format!("system:serviceaccount:{namespace}:{name}");
+            self.plane.access.add_token(token.clone(), User::authenticated(&user, &["system:serviceaccounts"]));
+        }
+        answer["status"] = json!({"token": token, "expirationTimestamp": "2099-01-01T00:00:00Z"});
     }
 }
 
