@@ -279,7 +279,7 @@ impl StatusError {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, encoding.content_type(Verb::Get));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        if matches!(self, Self::Starting | Self::TooLargeVersion { .. }) {
+        if matches!(self, Self::Starting | Self::TooLargeVersion { .. } | Self::OverShare(_)) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
