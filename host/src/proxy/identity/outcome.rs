@@ -50,12 +50,15 @@ impl Proxy {
         if status == StatusCode::FORBIDDEN {
             self.note_permission(caller, &asked, false).await;
         } else if status.is_success() {
+            self.note_permission(caller, &asked, true).await;
             let (proxy, caller, component, request) =
                 (self.clone(), caller.clone(), component.to_owned(), request.clone());
             // The client does not wait for that.
             self.tasks.spawn_until_stop(async move {
-                proxy.know(&caller).await;
-                proxy.note_permission(&caller, &asked, true).await;
+                if !proxy.is_accepted(&caller).await {
+                    proxy.know(&caller).await;
+                    proxy.note_permission(&caller, &asked, true).await;
+                }
                 proxy.learn_kinds(&caller, &component, &request).await;
             });
         }
