@@ -172,7 +172,8 @@ impl Proxy {
         let path = path.ok_or_else(|| ExplainError::bad_request("the name is no part of a path"))?;
         let mut sent = credential_headers(headers, identity);
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let head = RequestHead { method: Method::GET, path, headers: sent };
+        let answered_by = self.resource_answered_by(object);
+        let head = RequestHead { method: Method::GET, path, headers: sent, answered_by };
         let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.upstream);
         let response = self.upstream.send(identity, Purpose::Short, head, no_request_body()).await.map_err(outage)?;
         let (parts, body) = response.into_parts();

@@ -145,6 +145,7 @@ impl Proxy {
             Ok(in_flight) => in_flight,
             Err(error) => return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding)),
         };
+        let is_own_answer = self.is_answered_by_server(&parsed);
         let context = RequestContext { parsed, upgrade, component, identity, route };
         let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
         let response = guarded(response, in_flight);
@@ -163,7 +164,7 @@ impl Proxy {
             };
         }
         match remembered {
-            Some(RememberedRead::Discovery(read)) => self.record_discovery(&read, response).await,
+            Some(RememberedRead::Discovery(read)) => self.record_discovery(&read, response, is_own_answer).await,
             Some(RememberedRead::Object(read)) if chain.is_none() && read.is_kept_as_forwarded(&response) => {
                 self.answers.record(read.key(), response, decoded)
             }
@@ -218,10 +219,15 @@ impl Proxy {
         Some(response)
     }
 
-    /// Remembers discovery, and that the API server has accepted the credential of its client.
-    async fn record_discovery(&self, read: &DiscoveryRead, response: Response<ResponseBody>) -> Response<ResponseBody> {
+    /// Remembers discovery, and that the API server has accepted the credential of its client, if it was the API server itself.
+    async fn record_discovery(
+        &self,
+        read: &DiscoveryRead,
+        response: Response<ResponseBody>,
+        is_own_answer: bool,
+    ) -> Response<ResponseBody> {
         let Some(key) = read.key_of(&response).filter(|_| response.status() == StatusCode::OK) else { return response };
-        if let DiscoveryClient::Credential { user, expires } = read.client() {
+        if is_own_answer && let DiscoveryClient::Credential { user, expires } = read.client() {
             self.note_credential(user, *expires).await;
         }
         self.answers.record(key, response, Some)

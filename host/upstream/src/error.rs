@@ -68,6 +68,9 @@ pub enum UpstreamError {
         /// The name of the server.
         server: Arc<str>,
     },
+    /// The client broke off the body of its request. This says nothing of the server.
+    #[error("the body of the request is incomplete")]
+    RequestBody,
     /// All servers are unresponsive, and Weir did not send the request.
     #[error("no API server responds ({servers}); weir keeps probing and recovers when one does")]
     Unresponsive {
@@ -97,7 +100,7 @@ impl UpstreamError {
             | Self::Credential(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken { .. } | Self::Untrusted { .. } | Self::Lost { .. } => StatusCode::BAD_GATEWAY,
-            Self::InvalidRequest(_) => StatusCode::BAD_REQUEST,
+            Self::InvalidRequest(_) | Self::RequestBody => StatusCode::BAD_REQUEST,
         }
     }
 
@@ -114,6 +117,7 @@ impl UpstreamError {
             Self::Busy => "busy",
             Self::Credential(_) => "credential",
             Self::InvalidRequest(_) => "invalid-request",
+            Self::RequestBody => "request-body",
         }
     }
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use sha2::{Digest as _, Sha256};
 use tower::BoxError;
 use weir_kube::RequestInfo;
-use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
+use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, Upstream};
 
 use super::access::attributes;
 use super::reviews::ReviewKey;
@@ -168,7 +168,7 @@ async fn ask(
     let mut sent = credential_headers(headers, identity);
     sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let head = RequestHead { method: Method::POST, path: PATH, headers: sent };
+    let head = RequestHead { method: Method::POST, path: PATH, headers: sent, answered_by: AnsweredBy::Server };
     let body = Full::new(Bytes::from(review)).map_err(|never| -> BoxError { match never {} }).boxed_unsync();
     let answer = upstream.send(identity, Purpose::Short, head, body).await?;
     if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

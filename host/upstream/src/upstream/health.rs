@@ -20,7 +20,7 @@ use super::Upstream;
 use crate::request::no_request_body;
 use crate::server::{Condition, Probe};
 use crate::user_agent::set_user_agent;
-use crate::{Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
+use crate::{AnsweredBy, Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
 
 /// How long a request waits for the head of a response before Weir probes its server.
 const PROBE_DELAY: Duration = Duration::from_millis(400);
@@ -197,7 +197,8 @@ impl Upstream {
     async fn probe(&self, index: usize) -> Result<StatusCode, String> {
         let status = async |path| {
             let path = PathAndQuery::from_static(path);
-            let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
+            let head =
+                RequestHead { method: Method::GET, path, headers: HeaderMap::new(), answered_by: AnsweredBy::Server };
             self.request_status(index, head).await.map_err(|error| error_report(&error))
         };
         match status("/readyz").await? {

@@ -10,8 +10,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::*;
-use crate::Tasks;
 use crate::connection::tests::{Http2Server, NO_ERROR};
+use crate::{AnsweredBy, Tasks};
 
 /// A server that reads and never answers.
 async fn silent_server() -> http::Uri {
@@ -38,6 +38,7 @@ async fn a_write_fails_once_no_server_responds_and_later_ones_fail_at_once() {
             method: Method::POST,
             path: "/api/v1/namespaces/a/serviceaccounts/b/token".parse().unwrap(),
             headers: http::HeaderMap::new(),
+            answered_by: AnsweredBy::Server,
         };
         let body = Full::new(Bytes::from_static(b"{}")).map_err(|never| match never {}).boxed_unsync();
         upstream.send(Identity::Daemon, Purpose::Short, head, body).await.map(drop)
@@ -88,6 +89,7 @@ async fn delete(upstream: &Upstream, body: Bytes) -> Result<Response<UpstreamBod
         method: Method::DELETE,
         path: "/api/v1/namespaces/a/services/b".parse().unwrap(),
         headers: http::HeaderMap::new(),
+        answered_by: AnsweredBy::Server,
     };
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     upstream.send(Identity::Client, Purpose::Short, head, body).await
