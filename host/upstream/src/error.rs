@@ -197,6 +197,27 @@ enum ConnectFailure {
     Other,
 }
 
+/// What is wrong with the certificate of a server, if that is why connecting failed.
+pub(super) fn certificate_error(error: &UpstreamError) -> Option<&rustls::CertificateError> {
+    match error {
+        UpstreamError::Untrusted { source, .. } => match tls_error(&**source)? {
+            rustls::Error::InvalidCertificate(error) => Some(error),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The error of TLS that caused another one.
+pub(super) fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(tls) = error.downcast_ref() {
+        return Some(tls);
+    }
+    // `source` of an I/O error skips the error that it wraps.
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.map(|inner| inner as &(dyn Error + 'static)).or(error.source()).and_then(tls_error)
+}
+
 fn connect_failure(error: &(dyn Error + 'static)) -> ConnectFailure {
     if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
         return ConnectFailure::Untrusted;

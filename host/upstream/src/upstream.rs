@@ -18,6 +18,7 @@ mod health;
 mod relay;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,6 @@ use tracing::field::Empty;
 pub use self::config::{Relay, ServerRole, UpstreamConfig};
 pub use self::credential_reload::ReloadedCredential;
 pub use self::relay::RelayError;
-use crate::clock;
 use crate::connect::SetupError;
 use crate::dial::Dialer;
 use crate::error::UpstreamError;
@@ -265,9 +265,6 @@ impl Upstream {
                 _ => break,
             }
         }
-        if let (Ok(response), ServerRole::ApiServer) = (&result, self.role) {
-            clock::observe(response.headers());
-        }
         self.note_result(head.answered_by, &result);
         result
     }
@@ -310,7 +307,10 @@ impl Upstream {
         };
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
         match &result {
-            Ok(_) if attempt.head.answered_by == AnsweredBy::Server => self.note_answer(attempt.index, server),
+            Ok(_) if attempt.head.answered_by == AnsweredBy::Server => {
+                self.note_answer(attempt.index, server);
+                self.ask_time_if_due(server);
+            }
             Err(error) if error.is_connect_error() => {
                 self.set_server(attempt.index, Condition::Down, &error_report(error));
             }
