@@ -12,6 +12,7 @@
 mod attack {
     mod certificates;
     mod clients;
+    mod clock;
     mod compiled_code;
     mod documents;
     mod exec_plugins;

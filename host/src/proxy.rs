@@ -14,6 +14,7 @@
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
+mod answered_by;
 mod body;
 mod credential;
 mod explain;

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::PodCondition;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_store::PeerClient;
-use weir_upstream::{BackOff, Identity, Purpose, RequestHead, jitter, no_request_body};
+use weir_upstream::{AnsweredBy, BackOff, Identity, Purpose, RequestHead, jitter, no_request_body};
 
 use super::endpoints::PodReport;
 use super::state::{LocalPod, LocalStatus, PeerState, State};
@@ -142,7 +142,8 @@ impl LocalStatus {
         let known = self.state().peers.get(peer.node()).and_then(|peer| peer.version);
         let path = known.map_or_else(|| PATH.to_owned(), |version| format!("{PATH}?version={version}"));
         let Ok(path) = path.parse() else { return PeerError::Ended };
-        let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
+        let head =
+            RequestHead { method: Method::GET, path, headers: HeaderMap::new(), answered_by: AnsweredBy::Server };
         let response = peer.upstream().send(Identity::Daemon, Purpose::Watch, head, no_request_body()).await;
         let response = match response {
             Ok(response) => response,

@@ -166,7 +166,9 @@ impl StatusError {
     pub(super) fn with_outage(self, upstream: &Upstream) -> Self {
         match (self, upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok())) {
             // A server that is not trusted is there: its own message helps.
-            (Self::Upstream(source), Some(since)) if !matches!(source, UpstreamError::Untrusted { .. }) => {
+            (Self::Upstream(source), Some(since))
+                if !matches!(source, UpstreamError::Untrusted { .. } | UpstreamError::RequestBody) =>
+            {
                 let since = since.round(jiff::Unit::Second).unwrap_or(since);
                 Self::Offline { since, source }
             }

@@ -6,6 +6,7 @@
 pub(super) mod certificate_info;
 pub(super) mod client_certificate;
 pub(super) mod client_trust;
+mod client_verifier;
 pub(super) mod connection_lists;
 pub(super) mod listener;
 pub(super) mod tls;

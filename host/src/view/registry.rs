@@ -117,6 +117,11 @@ impl Views {
         is_filtered && self.api_services.is_local(group, &request.version)
     }
 
+    /// Whether the API server itself is known to serve a group, and no aggregated API server.
+    pub(crate) fn is_known_local(&self, group: &str, version: &str) -> bool {
+        self.api_services.is_known_local(group, version)
+    }
+
     /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
     /// need permission for what they did not read themselves. `owner` returns the owner of the client's own credential.
     pub(crate) fn reader(

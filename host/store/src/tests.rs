@@ -31,6 +31,7 @@ const TIMING: ReflectorTiming = ReflectorTiming {
     response_timeout: Duration::from_secs(10),
     watch_timeout: Duration::from_secs(60),
     first_bookmark: Duration::from_secs(4),
+    max_list: 512 << 20,
 };
 
 /// No event takes this long.

@@ -11,13 +11,6 @@ use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
 
 impl Proxy {
-    /// Whether the API server itself answers a request, and no backend behind it.
-    pub(in crate::proxy) fn is_answered_by_server(&self, request: &RequestInfo) -> bool {
-        let Some(resource) = request.resource() else { return true };
-        let is_proxied = resource.verb == weir_kube::Verb::Proxy || resource.subresource.as_deref() == Some("proxy");
-        !is_proxied
-    }
-
     /// Notes the status of an answer that the API server itself has sent: never one of a backend behind it, or of Weir.
     ///
     /// A 401 of a read ends what was remembered of the credential at once. A write may be answered so by an admission webhook:

@@ -91,7 +91,8 @@ impl WriteRequest {
         parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
-        let head = RequestHead { method: parts.method, path: self.upstream_path(media_type), headers: parts.headers };
+        let (path, answered_by) = (self.upstream_path(media_type), proxy.answered_by(&self.parsed));
+        let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
         let response = proxy.upstream.send(self.caller.identity(), purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);

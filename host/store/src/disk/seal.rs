@@ -79,13 +79,23 @@ impl CacheKey {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = std::fs::File::open(path)?;
-    let mode = file.metadata()?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(io::Error::other(format!("its mode is {mode:04o}, so that other users can read it: use 0600")));
-    }
+    let metadata = file.metadata()?;
+    check(metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw()).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     file.take(1024).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Checks that nobody but this user and root can read a key.
+fn check(owner: u32, mode: u32, own: u32) -> Result<(), String> {
+    if owner != own && owner != 0 {
+        return Err(format!("it belongs to uid {owner}, which can read it: it must belong to uid {own} or to root"));
+    }
+    let mode = mode & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!("its mode is {mode:04o}, so that other users can read it: use 0600"));
+    }
+    Ok(())
 }
 
 /// Creates the key. A half-written file never has the name.
@@ -183,6 +193,24 @@ mod tests {
                 }
                 assert!(unseal(b"place", &blob[..at], key).is_err());
             }
+        }
+    }
+
+    #[test]
+    fn a_key_that_another_user_owns_is_refused() {
+        assert!(check(65532, 0o100_600, 65532).is_ok() && check(0, 0o100_400, 65532).is_ok());
+        assert!(check(1000, 0o100_600, 65532).unwrap_err().contains("uid 1000"));
+        assert!(check(1000, 0o100_600, 0).is_err(), "root reads it, and so does its owner");
+        assert!(check(65532, 0o100_640, 65532).unwrap_err().contains("0640"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        create(&path).unwrap();
+        assert!(CacheKey::load(&KeyFile::Given(path.clone())).is_ok());
+        // Only root can give files away.
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            assert!(
+                matches!(CacheKey::load(&KeyFile::Given(path)), Err(DiskError::Key(reason)) if reason.contains("12345"))
+            );
         }
     }
 
