@@ -51,7 +51,8 @@ fn assert_status(head: &str, body: &str, code: u16, word: &str) {
 #[tokio::test]
 async fn ninety_impersonated_groups_reach_the_api_server_also_on_exec() {
     let (server, weir) = forwarding().await;
-    let mut fields = "Host: weir\r\nUser-Agent: kubectl/1\r\nAuthorization: Bearer alice\r\nImpersonate-User: bob\r\n".to_owned();
+    let mut fields =
+        "Host: weir\r\nUser-Agent: kubectl/1\r\nAuthorization: Bearer alice\r\nImpersonate-User: bob\r\n".to_owned();
     for n in 0..90 {
         let _ = write!(fields, "Impersonate-Group: group-{n}\r\n");
     }
@@ -98,7 +99,10 @@ async fn a_refused_head_gets_a_status_and_a_log_line_with_address_and_reason() {
         assert_status(&head, &body, code, word);
         let (_, line) = weir.logged_after(from, "its head is invalid or too large").await;
         let text = line.to_string();
-        assert!(text.contains("127.0.0.1:") && !line["fields"]["error"].as_str().unwrap_or_default().is_empty(), "{text}");
+        assert!(
+            text.contains("127.0.0.1:") && !line["fields"]["error"].as_str().unwrap_or_default().is_empty(),
+            "{text}"
+        );
     }
     assert!(server.requests().is_empty(), "nothing was sent");
     // A client that causes many does not fill the log.
