@@ -2,8 +2,8 @@
 //!
 //! An answer that its client does not take on holds what was handed to the connection, and up to the flow-control window of its
 //! upstream stream. Such answers are given up after [`PATIENCE`], and earlier if all of them together exceed what
-//! `--response-memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. Giving up drops the upstream response at
-//! once. The client gets an error when it reads on; if it does not, its connection is closed.
+//! `--response-memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. Giving up drops
+//! the upstream response at once. The client gets an error when it reads on; if it does not, its connection is closed.
 //!
 //! If all windows together would exceed the memory, the bodies are asked for what they have: a watch without events holds no
 //! window, and is not given up for others.
