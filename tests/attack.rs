@@ -18,6 +18,7 @@ mod attack {
     mod exec_plugins;
     mod exhaustion;
     mod modules;
+    mod request_heads;
     mod smuggling;
     mod starvation;
     mod upgrades;
